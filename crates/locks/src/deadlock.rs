@@ -1,0 +1,132 @@
+//! Finds the cycle a wait would close. Knows nothing of what is done about it.
+//!
+//! Owners wait for owners. The search starts at the owner that is about to wait and goes backwards: who
+//! waits for something of its, who waits for those, and so on. If it meets a waiting request of the owner
+//! itself, that is a cycle. Backwards is cheap where it matters: an owner with a single lock, however long
+//! the queue it stands in, is waited for by nobody ahead of it.
+
+use crate::{
+    entry::{Class, Entry, EntryKey, Order},
+    fault::Fault,
+    outcome::{Cycle, CycleStep},
+    table::LockTable,
+    tree::{Among, NodeKey},
+};
+use hashbrown::HashMap;
+use lockwood_model::{Depth, OwnerId, Resource};
+
+/// `waiter` waits for `holder`, both entries.
+#[derive(Debug, Clone, Copy)]
+struct Edge {
+    waiter: EntryKey,
+    holder: EntryKey,
+}
+
+#[derive(Default)]
+struct Search {
+    /// How the search came to an owner: by this wait of the owner's.
+    reached: HashMap<OwnerId, Edge, foldhash::quality::FixedState>,
+    frontier: Vec<OwnerId>,
+    /// The earliest entry looked at, of those alike and not the starting owner's: whoever waits for a later
+    /// one waits for it too, or has been reached because it owns it.
+    earliest: HashMap<(NodeKey, Class, Depth, bool), Order, foldhash::quality::FixedState>,
+}
+
+impl Search {
+    /// False if all who wait for this entry have been reached already.
+    fn is_news(&mut self, entry: &Entry) -> bool {
+        let alike = (entry.node, Class::of(entry.mode), entry.depth, entry.granted());
+        let earliest = self.earliest.entry(alike).or_insert(Order::END);
+        let news = entry.order < *earliest;
+        *earliest = entry.order.min(*earliest);
+        news
+    }
+}
+
+impl LockTable {
+    /// A cycle through a waiting request of `start`, if there is one.
+    pub(crate) fn find_cycle(&self, start: OwnerId) -> Option<Cycle> {
+        if self.tree.faults.has(Fault::NoDeadlockCheck) || !self.can_be_waited_for(start) {
+            return None;
+        }
+        let mut search = Search { frontier: vec![start], ..Search::default() };
+        while let Some(owner) = search.frontier.pop() {
+            for lock in &self.owners[&owner].locks {
+                for holder in self.lock_of(*lock).all_entries() {
+                    if let Some(closing) = self.follow(start, holder, &mut search) {
+                        return Some(self.trace(start, closing, &search));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// False for an owner whose only lock is the newest request of all: nobody stands behind it.
+    fn can_be_waited_for(&self, owner: OwnerId) -> bool {
+        match self.owners.get(&owner).map(|owner| &owner.locks[..]) {
+            None | Some([]) => false,
+            Some([only]) => self.lock_of(*only).conversion.is_some(),
+            Some(_) => true,
+        }
+    }
+
+    /// Notes everyone who waits for `holder`; the wait that closes a cycle, if one does.
+    fn follow(&self, start: OwnerId, holder: EntryKey, search: &mut Search) -> Option<Edge> {
+        let entry = self.entry(holder);
+        if entry.owner != start && !search.is_news(entry) {
+            return None;
+        }
+        let mut closing = None;
+        self.each_waiter_behind(entry, |waiter| {
+            let owner = self.entry(waiter).owner;
+            let edge = Edge { waiter, holder };
+            if owner == start {
+                closing = Some(edge);
+            } else if !search.reached.contains_key(&owner) {
+                search.reached.insert(owner, edge);
+                search.frontier.push(owner);
+            }
+        });
+        closing
+    }
+
+    /// Every waiting entry of other owners that cannot be granted as long as `holder` is there.
+    fn each_waiter_behind(&self, holder: &Entry, mut visit: impl FnMut(EntryKey)) {
+        let first = if holder.granted() { Order::FIRST } else { holder.order };
+        self.tree.each_rival(holder.place(), Among::Waiting, first..Order::END, |key| {
+            let waiter = self.entry(key);
+            let behind = holder.granted() || !waiter.in_front();
+            if waiter.owner != holder.owner && behind {
+                visit(key);
+            }
+        });
+    }
+
+    /// Follows the search back from the wait that closed the cycle.
+    fn trace(&self, start: OwnerId, closing: Edge, search: &Search) -> Cycle {
+        let mut steps = vec![self.step(closing)];
+        let mut owner = self.entry(closing.holder).owner;
+        while owner != start {
+            let edge = search.reached[&owner];
+            steps.push(self.step(edge));
+            owner = self.entry(edge.holder).owner;
+        }
+        Cycle(steps)
+    }
+
+    fn step(&self, Edge { waiter, holder }: Edge) -> CycleStep {
+        CycleStep {
+            waiter: self.entry(waiter).owner,
+            wants: self.resource(waiter),
+            holder: self.entry(holder).owner,
+            lock: self.lock_of(self.entry(holder).lock).id,
+            has: self.resource(holder),
+        }
+    }
+
+    pub(crate) fn resource(&self, key: EntryKey) -> Resource {
+        let entry = self.entry(key);
+        Resource::new(self.tree.path(entry.node), entry.mode, entry.depth)
+    }
+}

@@ -1,0 +1,29 @@
+//! The lock table of one namespace: grants, queues, conversions, deadlocks. Knows nothing of connections,
+//! clocks or storage.
+
+mod check;
+mod convert;
+mod deadlock;
+mod entry;
+mod entry_set;
+mod fault;
+mod lock;
+mod outcome;
+mod table;
+mod tree;
+mod view;
+
+#[cfg(test)]
+mod matrix_test;
+#[cfg(test)]
+mod model_test;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod table_test;
+
+pub use outcome::{
+    CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,
+    LockView, NodeView, Outcome, Refusal, Request, Standing, UnknownLock, Waiters,
+};
+pub use table::{BLOCKERS_LEN_MAX, LockTable};

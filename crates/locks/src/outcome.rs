@@ -1,0 +1,277 @@
+//! What goes into the table and what comes out of it. Knows nothing of how it is decided.
+
+use lockwood_model::{LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
+
+/// A set of resources to be taken together, or not at all.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Who asks. An owner is never in its own way.
+    pub owner: OwnerId,
+    /// What is asked for. Repeated and redundant resources are fine.
+    pub resources: Vec<Resource>,
+    /// How long to stand in line.
+    pub wait: Wait,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lock is held.
+    Granted {
+        /// The new lock.
+        lock: LockId,
+        /// The token of this grant.
+        token: Token,
+    },
+    /// The lock stands in line; an [`Effect`] will tell how that ends.
+    Queued {
+        /// The new lock.
+        lock: LockId,
+    },
+    /// There is no lock.
+    Refused(Refusal),
+}
+
+/// Why there is no lock, or no conversion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Others are in the way and the request does not wait. These are some of them.
+    Busy {
+        /// Locks in the way, holders first; not more than [`crate::BLOCKERS_LEN_MAX`].
+        blockers: Vec<LockId>,
+    },
+    /// Waiting would never end, because those in the way wait for this owner.
+    Deadlock(Cycle),
+    /// The table grants nothing at the moment, see [`crate::LockTable::freeze`].
+    Frozen,
+}
+
+/// A ring of owners each of which waits for the next; the last waits for the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cycle(pub Vec<CycleStep>);
+
+/// One owner of a [`Cycle`] and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CycleStep {
+    /// Who waits.
+    pub waiter: OwnerId,
+    /// What the waiter asked for.
+    pub wants: Resource,
+    /// Who is in the way.
+    pub holder: OwnerId,
+    /// The lock that is in the way.
+    pub lock: LockId,
+    /// What that lock has, or wants earlier than the waiter.
+    pub has: Resource,
+}
+
+/// What a granted lock shall become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Every resource that is about a node gets this mode.
+    All(Mode),
+    /// The resources at these paths get these modes; the others stay as they are.
+    Paths(Vec<(Path, Mode)>),
+}
+
+/// The answer to a conversion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConvertOutcome {
+    /// The lock has the new modes.
+    Converted {
+        /// A new token if the lock became stronger anywhere, otherwise the one it had.
+        token: Token,
+    },
+    /// The lock keeps its old modes until the others are free; an [`Effect`] will tell.
+    Queued,
+    /// The lock keeps its old modes.
+    Refused(Refusal),
+    /// The request makes no sense for this lock.
+    Invalid(ConvertError),
+}
+
+/// Why a conversion makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConvertError {
+    /// The owner has no such lock.
+    UnknownLock,
+    /// The lock itself still waits.
+    NotGranted,
+    /// An earlier conversion of the lock still waits.
+    AlreadyConverting,
+    /// The lock has no resource at this path.
+    NoResourceAt(Path),
+    /// `list` and `link` are not modes a lock can be converted to or from.
+    ChildListMode,
+}
+
+/// Something that happened to a lock other than by its owner's own call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// A waiting lock is held now.
+    Granted {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+        /// The token of this grant.
+        token: Token,
+        /// How long it stood in line.
+        waited_ms: u64,
+    },
+    /// A waiting conversion is done.
+    Converted {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+        /// The new token.
+        token: Token,
+    },
+    /// A waiting lock is gone because its patience ended.
+    TimedOut {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+    },
+    /// A waiting conversion is gone because its patience ended; the lock keeps its old modes.
+    ConversionTimedOut {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+    },
+    /// A waiting conversion is gone because another one made it part of a cycle.
+    ConversionDeadlocked {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+        /// The cycle.
+        cycle: Cycle,
+    },
+    /// A lock is gone because its owner was away for too long.
+    Abandoned {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+        /// How long it was held; nothing if it still waited.
+        held_ms: Option<u64>,
+    },
+}
+
+/// The owner has no such lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownLock;
+
+/// What was released or cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Whose lock it was.
+    pub owner: OwnerId,
+    /// How long it was held; nothing if it still waited.
+    pub held_ms: Option<u64>,
+}
+
+/// The answer to a cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelOutcome {
+    /// The waiting lock is gone.
+    Cancelled,
+    /// The waiting conversion is gone; the lock keeps its old modes.
+    ConversionCancelled,
+    /// Too late: the lock is held. It can be released.
+    AlreadyGranted,
+    /// The owner has no such lock.
+    UnknownLock,
+}
+
+/// What becomes of an owner's waiting locks when the owner goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiters {
+    /// They leave the queue at once.
+    Leave,
+    /// They keep their place as long as the owner's granted locks are kept.
+    Stay,
+}
+
+/// One lock as listings show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockView {
+    /// Which lock.
+    pub id: LockId,
+    /// Whose lock.
+    pub owner: OwnerId,
+    /// The token if it is held, nothing if it waits.
+    pub token: Option<Token>,
+    /// What it covers, or shall cover.
+    pub resources: Vec<Resource>,
+    /// What it wants to become, if a conversion waits.
+    pub converting_to: Option<Vec<Resource>>,
+    /// When it was asked for.
+    pub requested_at: Timestamp,
+    /// When it was granted.
+    pub granted_at: Option<Timestamp>,
+    /// When its wait, or that of its conversion, ends.
+    pub wait_until: Option<Timestamp>,
+    /// When it is given up, if its owner is away.
+    pub away_until: Option<Timestamp>,
+}
+
+/// Where a waiter stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// 1 for the next in line: one more than the number of waiting locks it waits for.
+    pub place: usize,
+    /// Some of the locks it waits for, holders first; not more than [`crate::BLOCKERS_LEN_MAX`].
+    pub blockers: Vec<LockId>,
+    /// How many locks it waits for altogether.
+    pub blockers_len: usize,
+}
+
+/// One node of the tree and who is on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView {
+    /// Which node.
+    pub path: Path,
+    /// Claims on the node or its child list: the lock, what it has or wants there, whether it has it.
+    pub claims: Vec<Claimed>,
+    /// How many granted resources below this node read (IS).
+    pub intent_read: usize,
+    /// How many granted resources below this node may change something (IX).
+    pub intent_change: usize,
+}
+
+/// A lock's claim on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claimed {
+    /// Which lock.
+    pub lock: LockId,
+    /// Whose lock.
+    pub owner: OwnerId,
+    /// In which mode.
+    pub mode: Mode,
+    /// How far down.
+    pub depth: lockwood_model::Depth,
+    /// Held, or only announced: a waiter's claim is the pending intent on its target.
+    pub granted: bool,
+}
+
+/// How much there is in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Locks that are held.
+    pub locks_granted: usize,
+    /// Locks that stand in line.
+    pub locks_waiting: usize,
+    /// Resources of the locks that are held.
+    pub resources_granted: usize,
+    /// Resources of the locks that stand in line.
+    pub resources_waiting: usize,
+    /// Nodes with something on or below them, the root included.
+    pub nodes: usize,
+    /// Owners with at least one lock.
+    pub owners: usize,
+}

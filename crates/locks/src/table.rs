@@ -1,0 +1,785 @@
+//! The lock table: who holds what, who waits for whom. Knows nothing of connections, clocks or storage;
+//! time is an argument, and a call never blocks.
+//!
+//! How a queue works. Every resource of a lock is an *entry* at its node of the tree, with an order number.
+//! An entry is free when no entry of another owner that conflicts with it has a smaller number; a lock is
+//! granted when all its entries are free. A blocked entry watches just one of those in its way, the latest,
+//! and looks again when that one is gone:
+//!
+//! ```text
+//! order   1 W    2 W    3 R    4 R    5 W          all on one node, 1 is granted
+//! watches        1      2      2      4
+//! ```
+//!
+//! When 1 goes, only 2 looks again. When 2 goes, 3 and 4 look again and are granted together. When 4 goes,
+//! 5 looks again and watches 3. So a queue of n costs n numbers, and a hand-over costs one look.
+//!
+//! Two kinds of entry do not go to the end of the line but to the front: those of a *conversion*, which
+//! wait for granted entries only, and those a *repeated request* makes for what its owner already holds,
+//! which are granted at once.
+
+use crate::{
+    entry::{Claim, Entry, EntryKey, LockKey, Order, Place, Watchers},
+    fault::Fault,
+    lock::{Deadline, Lock, Owner, Pending, State},
+    outcome::{CancelOutcome, Counts, Effect, Ended, Outcome, Refusal, Request, UnknownLock, Waiters},
+    tree::{Among, Tree},
+};
+use foldhash::quality::FixedState;
+use hashbrown::HashMap;
+use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Token, Wait};
+use slab::Slab;
+use smallvec::SmallVec;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+};
+
+/// How many of the locks in a waiter's way are named; their number is always given.
+pub const BLOCKERS_LEN_MAX: usize = 16;
+
+/// All locks of one namespace.
+///
+/// Between two calls these hold, and `check_invariants` asserts them:
+/// - no two granted entries of different owners conflict;
+/// - a waiting entry is blocked exactly as long as it watches an entry that is alive and in its way;
+/// - a granted entry that is in the way of a waiting one at the back has a smaller order;
+/// - no owner waits for itself through others.
+#[derive(Debug)]
+pub struct LockTable {
+    pub(crate) tree: Tree,
+    pub(crate) entries: Slab<Entry>,
+    pub(crate) locks: Slab<Lock>,
+    pub(crate) by_id: BTreeMap<LockId, LockKey>,
+    pub(crate) owners: HashMap<OwnerId, Owner, FixedState>,
+    pub(crate) deadlines: BTreeSet<(Timestamp, Deadline)>,
+    /// Locks with a pending conversion.
+    pub(crate) converting: BTreeSet<LockKey>,
+    /// Entries that must look again, the earliest first.
+    woken: BinaryHeap<Reverse<(Order, EntryKey)>>,
+    /// Counts the events that can put something in the way of an entry that was free before.
+    pub(crate) upheavals: u64,
+    pub(crate) frozen: bool,
+    waiting_len: usize,
+    first_number: u64,
+    next_lock: u64,
+    next_token: u64,
+    next_back: Order,
+    next_front: Order,
+}
+
+impl LockTable {
+    /// An empty table whose lock ids and tokens are all at least `first_number`.
+    ///
+    /// `hash_seed` should be unpredictable to whoever chooses the paths.
+    pub fn new(first_number: u64, hash_seed: u64) -> LockTable {
+        LockTable {
+            tree: Tree::new(hash_seed),
+            entries: Slab::new(),
+            locks: Slab::new(),
+            by_id: BTreeMap::new(),
+            owners: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            deadlines: BTreeSet::new(),
+            converting: BTreeSet::new(),
+            woken: BinaryHeap::new(),
+            upheavals: 0,
+            frozen: false,
+            waiting_len: 0,
+            first_number,
+            next_lock: first_number,
+            next_token: first_number,
+            next_back: Order::BACK,
+            next_front: Order::FIRST,
+        }
+    }
+
+    /// Takes a set of resources, queues for it, or says why not. Grants nothing to others.
+    pub fn lock(&mut self, request: Request, now: Timestamp) -> Outcome {
+        let Request { owner, mut resources, wait } = request;
+        merge(&mut resources);
+        let places: SmallVec<[Place; 2]> = resources
+            .iter()
+            .map(|resource| Place::new(self.tree.ensure(resource), resource, owner))
+            .collect();
+        let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place)).collect();
+        if !self.is_complete(&wanted) {
+            self.claim_held(&places, &mut wanted);
+        }
+        if self.is_complete(&wanted) {
+            let lock = self.insert_lock(owner, now, None);
+            self.insert_entries(lock, &places, &wanted);
+            let token = self.grant_lock(lock, now);
+            return Outcome::Granted { lock: self.lock_of(lock).id, token };
+        }
+        if wait == Wait::Never {
+            let refusal = self.refuse(&places);
+            places.iter().for_each(|place| self.tree.prune(place.node));
+            return Outcome::Refused(refusal);
+        }
+        let lock = self.insert_lock(owner, now, wait.deadline(now));
+        self.insert_entries(lock, &places, &wanted);
+        if let Some(cycle) = self.find_cycle(owner) {
+            self.remove_lock(lock);
+            debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
+            return Outcome::Refused(Refusal::Deadlock(cycle));
+        }
+        Outcome::Queued { lock: self.lock_of(lock).id }
+    }
+
+    /// Puts back a lock that was held before a restart, with the token it had. Only for a frozen table.
+    ///
+    /// Fails with the locks in the way if others have been put back that conflict with it.
+    pub fn restore(
+        &mut self,
+        owner: OwnerId,
+        mut resources: Vec<Resource>,
+        token: Token,
+        now: Timestamp,
+    ) -> Result<LockId, Vec<LockId>> {
+        assert!(self.frozen, "locks are put back before anything is granted");
+        merge(&mut resources);
+        let places: Vec<Place> = resources
+            .iter()
+            .map(|resource| Place::new(self.tree.ensure(resource), resource, owner))
+            .collect();
+        if places.iter().any(|place| self.rival(*place, Among::Granted, Order::END).is_some()) {
+            let blockers = self.blockers_of(&places, Among::Granted);
+            places.iter().for_each(|place| self.tree.prune(place.node));
+            return Err(blockers);
+        }
+        let lock = self.insert_lock(owner, now, None);
+        self.insert_entries(lock, &places, &vec![Wanted::Held; places.len()]);
+        self.upheavals += 1;
+        self.waiting_len -= 1;
+        self.lock_mut(lock).state = State::Granted { token, at: now };
+        Ok(self.lock_of(lock).id)
+    }
+
+    /// Ends a lock of `owner`, held or waiting, and hands it over.
+    pub fn release(
+        &mut self,
+        owner: OwnerId,
+        lock: LockId,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Ended, UnknownLock> {
+        let key = self.key_of(owner, lock).ok_or(UnknownLock)?;
+        Ok(self.end_lock(key, now, effects))
+    }
+
+    /// Ends a lock whoever owns it.
+    pub fn revoke(
+        &mut self,
+        lock: LockId,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Ended, UnknownLock> {
+        let key = *self.by_id.get(&lock).ok_or(UnknownLock)?;
+        Ok(self.end_lock(key, now, effects))
+    }
+
+    /// Ends the waiting of a lock or of its conversion.
+    pub fn cancel(
+        &mut self,
+        owner: OwnerId,
+        lock: LockId,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) -> CancelOutcome {
+        let Some(key) = self.key_of(owner, lock) else { return CancelOutcome::UnknownLock };
+        if self.lock_of(key).is_waiting() {
+            self.end_lock(key, now, effects);
+            return CancelOutcome::Cancelled;
+        }
+        if self.lock_of(key).conversion.is_some() {
+            self.remove_conversion(key);
+            self.settle(now, effects);
+            return CancelOutcome::ConversionCancelled;
+        }
+        CancelOutcome::AlreadyGranted
+    }
+
+    /// Ends all locks of an owner; says how many there were.
+    pub fn release_all(&mut self, owner: OwnerId, now: Timestamp, effects: &mut Vec<Effect>) -> Vec<Ended> {
+        let locks = self.owners.get(&owner).map(|owner| owner.locks.clone()).unwrap_or_default();
+        let ended = locks.into_iter().map(|key| self.ended(key, now)).collect();
+        self.settle(now, effects);
+        ended
+    }
+
+    /// The owner cannot be reached. Its locks stay until `until` unless it comes back.
+    pub fn owner_left(
+        &mut self,
+        owner: OwnerId,
+        waiters: Waiters,
+        until: Timestamp,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.owner_returned(owner);
+        if waiters == Waiters::Leave {
+            self.stop_waiting(owner);
+        }
+        if let Some(state) = self.owners.get_mut(&owner) {
+            state.away_until = Some(until);
+            self.deadlines.insert((until, Deadline::Owner(owner)));
+        }
+        self.settle(now, effects);
+        self.expire(now, effects);
+    }
+
+    /// The owner is back; says how many locks it still has.
+    pub fn owner_returned(&mut self, owner: OwnerId) -> usize {
+        let Some(state) = self.owners.get_mut(&owner) else { return 0 };
+        if let Some(until) = state.away_until.take() {
+            self.deadlines.remove(&(until, Deadline::Owner(owner)));
+        }
+        state.locks.len()
+    }
+
+    /// Carries out what was due by `now`.
+    pub fn expire(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        while let Some(&(at, deadline)) = self.deadlines.first() {
+            if at > now {
+                return;
+            }
+            self.deadlines.pop_first();
+            match deadline {
+                Deadline::Wait(lock) => self.end_wait(lock, effects),
+                Deadline::Conversion(lock) => self.end_conversion_wait(lock, effects),
+                Deadline::Owner(owner) => self.give_up(owner, now, effects),
+            }
+            self.settle(now, effects);
+        }
+    }
+
+    /// When [`LockTable::expire`] has something to do next.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// From now on nothing is granted; requests queue, and locks can be [restored](LockTable::restore).
+    pub fn freeze(&mut self) {
+        self.frozen = true;
+    }
+
+    /// The end of [`LockTable::freeze`]: whoever has nothing in the way is granted.
+    pub fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        self.frozen = false;
+        let pending: Vec<LockKey> =
+            self.by_id.values().copied().filter(|key| self.is_pending(*key)).collect();
+        for key in pending {
+            if !self.wake_free(key) {
+                let converts = !self.lock_of(key).is_waiting();
+                self.grant_if_free(key, converts, now, effects);
+            }
+        }
+        self.settle(now, effects);
+    }
+
+    /// True while nothing is granted.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// A number larger than every lock id and token given out so far.
+    pub fn next_number(&self) -> u64 {
+        self.next_lock.max(self.next_token)
+    }
+
+    /// The number this table started from.
+    pub fn first_number(&self) -> u64 {
+        self.first_number
+    }
+
+    /// True when there is no lock at all.
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// How many locks there are, held and waiting.
+    pub fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// How many locks stand in line.
+    pub fn waiting_len(&self) -> usize {
+        self.waiting_len
+    }
+
+    /// How many locks an owner has, held and waiting.
+    pub fn owned_len(&self, owner: OwnerId) -> usize {
+        self.owners.get(&owner).map_or(0, |owner| owner.locks.len())
+    }
+
+    /// Counts what is there. Takes time in proportion to it.
+    pub fn counts(&self) -> Counts {
+        let resources_granted = self.entries.iter().filter(|(_, entry)| entry.granted()).count();
+        Counts {
+            locks_granted: self.locks.len() - self.waiting_len,
+            locks_waiting: self.waiting_len,
+            resources_granted,
+            resources_waiting: self.entries.len() - resources_granted,
+            nodes: self.tree.len(),
+            owners: self.owners.len(),
+        }
+    }
+
+    /// How many different segments occur in the paths there are. Takes time in proportion to them.
+    pub fn distinct_segments(&self) -> usize {
+        self.tree.distinct_segments()
+    }
+}
+
+/// What stands against one resource of a new request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Nothing.
+    Free,
+    /// Its owner holds it already, so whoever is in the way waits for that owner anyhow.
+    Held,
+    /// At least this.
+    Behind(EntryKey),
+}
+
+// Requests.
+impl LockTable {
+    fn judge(&self, place: Place) -> Wanted {
+        match self.rival(place, self.ahead(), Order::END) {
+            None => Wanted::Free,
+            Some(rival) => Wanted::Behind(rival),
+        }
+    }
+
+    /// True when the request can be granted at once.
+    fn is_complete(&self, wanted: &[Wanted]) -> bool {
+        !self.frozen && wanted.iter().all(|wanted| !matches!(wanted, Wanted::Behind(_)))
+    }
+
+    /// A request that would have to wait need not wait for what its owner holds already.
+    fn claim_held(&self, places: &[Place], wanted: &mut [Wanted]) {
+        for (place, wanted) in places.iter().zip(wanted) {
+            if self.holds(*place) {
+                *wanted = Wanted::Held;
+            }
+        }
+    }
+
+    /// Whom a request at the back waits for.
+    fn ahead(&self) -> Among {
+        if self.tree.faults.has(Fault::SkipQueue) { Among::Granted } else { Among::All }
+    }
+
+    /// The latest entry of another owner that is in the way of `place`.
+    fn rival(&self, place: Place, among: Among, before: Order) -> Option<EntryKey> {
+        let selfish = self.tree.faults.has(Fault::ConflictWithSelf);
+        let lax = self.tree.faults.has(Fault::PassConversion);
+        self.tree.latest_rival(place, among, before, |key| {
+            let entry = self.entry(key);
+            (entry.owner != place.owner || selfish) && !(lax && entry.converts)
+        })
+    }
+
+    /// True when a lock of the owner already has all of `place`.
+    fn holds(&self, place: Place) -> bool {
+        let Some(owner) = self.owners.get(&place.owner) else { return false };
+        let mut entries = owner.locks.iter().flat_map(|lock| &self.lock_of(*lock).entries);
+        entries.any(|key| {
+            let entry = self.entry(*key);
+            entry.granted()
+                && entry.mode.includes(place.mode)
+                && self.tree.covers((entry.node, entry.depth), (place.node, place.depth))
+        })
+    }
+
+    fn refuse(&self, places: &[Place]) -> Refusal {
+        match self.frozen {
+            true => Refusal::Frozen,
+            false => Refusal::Busy { blockers: self.blockers_of(places, Among::All) },
+        }
+    }
+
+    /// A new lock, waiting and without entries.
+    fn insert_lock(&mut self, owner: OwnerId, now: Timestamp, deadline: Option<Timestamp>) -> LockKey {
+        let id = LockId(self.next_lock);
+        self.next_lock += 1;
+        let pending = Pending { blocked: 0, looked_at: self.upheavals, deadline };
+        let lock = Lock {
+            id,
+            owner,
+            slot: 0,
+            entries: SmallVec::new(),
+            state: State::Waiting(pending),
+            requested_at: now,
+            conversion: None,
+        };
+        let key = LockKey(u32::try_from(self.locks.insert(lock)).expect("fewer than 2^32 locks"));
+        let list = &mut self.owners.entry(owner).or_default().locks;
+        self.locks[key.0 as usize].slot = list.len() as u32;
+        list.push(key);
+        self.by_id.insert(id, key);
+        self.waiting_len += 1;
+        if let Some(at) = deadline {
+            self.deadlines.insert((at, Deadline::Wait(id)));
+        }
+        key
+    }
+
+    /// Gives a new lock its entries. If none of them is behind another the caller must grant it.
+    fn insert_entries(&mut self, lock: LockKey, places: &[Place], wanted: &[Wanted]) {
+        let complete = self.is_complete(wanted);
+        for (place, wanted) in places.iter().zip(wanted) {
+            let reentrant = *wanted == Wanted::Held && !self.tree.faults.has(Fault::ReentrantAtBack);
+            let order = if reentrant { self.take_front() } else { self.take_back() };
+            let claim = if complete || *wanted == Wanted::Held { Claim::Granted } else { Claim::Free };
+            let key = self.insert_entry(lock, *place, order, claim, false);
+            self.lock_mut(lock).entries.push(key);
+            if let Wanted::Behind(rival) = wanted {
+                self.watch(key, *rival);
+                self.lock_mut(lock).pending_mut(false).blocked += 1;
+            }
+        }
+    }
+
+    pub(crate) fn insert_entry(
+        &mut self,
+        lock: LockKey,
+        place: Place,
+        order: Order,
+        claim: Claim,
+        converts: bool,
+    ) -> EntryKey {
+        let Place { node, mode, depth, owner } = place;
+        let watchers = Watchers::default();
+        let entry = Entry { lock, owner, node, mode, depth, order, claim, converts, watchers };
+        let slot = self.entries.vacant_entry();
+        let key = EntryKey(u32::try_from(slot.key()).expect("fewer than 2^32 entries"));
+        self.tree.insert(key, &entry);
+        slot.insert(entry);
+        key
+    }
+
+    fn take_back(&mut self) -> Order {
+        let order = self.next_back;
+        self.next_back = Order(order.0 + 1);
+        order
+    }
+
+    pub(crate) fn take_front(&mut self) -> Order {
+        let order = self.next_front;
+        self.next_front = Order(order.0 + 1);
+        order
+    }
+
+    pub(crate) fn take_token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        if !self.tree.faults.has(Fault::RepeatToken) {
+            self.next_token += 1;
+        }
+        token
+    }
+}
+
+// Endings.
+impl LockTable {
+    fn end_lock(&mut self, key: LockKey, now: Timestamp, effects: &mut Vec<Effect>) -> Ended {
+        let ended = self.ended(key, now);
+        self.settle(now, effects);
+        ended
+    }
+
+    fn ended(&mut self, key: LockKey, now: Timestamp) -> Ended {
+        let lock = self.lock_of(key);
+        let ended = Ended { owner: lock.owner, held_ms: lock.held_ms(now) };
+        self.remove_lock(key);
+        ended
+    }
+
+    /// Removes a lock and wakes those behind it; [`LockTable::settle`] must follow.
+    fn remove_lock(&mut self, key: LockKey) {
+        self.remove_conversion(key);
+        let lock = self.locks.remove(key.0 as usize);
+        if let State::Waiting(pending) = &lock.state {
+            self.waiting_len -= 1;
+            if let Some(at) = pending.deadline {
+                self.deadlines.remove(&(at, Deadline::Wait(lock.id)));
+            }
+        }
+        for entry in lock.entries {
+            self.remove_entry(entry);
+        }
+        self.by_id.remove(&lock.id);
+        self.forget_owned(lock.owner, lock.slot);
+    }
+
+    fn forget_owned(&mut self, owner: OwnerId, slot: u32) {
+        let state = self.owners.get_mut(&owner).expect("a lock has an owner");
+        state.locks.swap_remove(slot as usize);
+        if let Some(moved) = state.locks.get(slot as usize) {
+            self.locks[moved.0 as usize].slot = slot;
+        } else if state.locks.is_empty() {
+            if let Some(until) = state.away_until {
+                self.deadlines.remove(&(until, Deadline::Owner(owner)));
+            }
+            self.owners.remove(&owner);
+        }
+    }
+
+    pub(crate) fn remove_entry(&mut self, key: EntryKey) {
+        let entry = self.entries.remove(key.0 as usize);
+        if let Claim::Behind(rival) = entry.claim {
+            self.unlink(rival, &entry.watchers);
+        }
+        self.tree.remove(&entry);
+        self.tree.prune(entry.node);
+        if !entry.granted() && self.tree.faults.has(Fault::ForgetWaiterOnCancel) {
+            return;
+        }
+        self.wake(entry.watchers.first);
+    }
+
+    fn stop_waiting(&mut self, owner: OwnerId) {
+        let locks = self.owners.get(&owner).map(|owner| owner.locks.clone()).unwrap_or_default();
+        for key in locks {
+            match self.lock_of(key).is_waiting() {
+                true => self.remove_lock(key),
+                false => self.remove_conversion(key),
+            }
+        }
+    }
+
+    fn end_wait(&mut self, lock: LockId, effects: &mut Vec<Effect>) {
+        let key = self.by_id[&lock];
+        let owner = self.lock_of(key).owner;
+        self.lock_mut(key).pending_mut(false).deadline = None;
+        if !self.tree.faults.has(Fault::KeepTimedOut) {
+            self.remove_lock(key);
+        }
+        effects.push(Effect::TimedOut { owner, lock });
+    }
+
+    fn end_conversion_wait(&mut self, lock: LockId, effects: &mut Vec<Effect>) {
+        let key = self.by_id[&lock];
+        let owner = self.lock_of(key).owner;
+        self.lock_mut(key).pending_mut(true).deadline = None;
+        self.remove_conversion(key);
+        effects.push(Effect::ConversionTimedOut { owner, lock });
+    }
+
+    fn give_up(&mut self, owner: OwnerId, now: Timestamp, effects: &mut Vec<Effect>) {
+        let state = self.owners.get_mut(&owner).expect("an owner that is away has locks");
+        state.away_until = None;
+        if self.tree.faults.has(Fault::KeepAbandoned) {
+            return;
+        }
+        for key in state.locks.clone() {
+            let lock = self.lock_of(key).id;
+            let ended = self.ended(key, now);
+            effects.push(Effect::Abandoned { owner, lock, held_ms: ended.held_ms });
+        }
+    }
+}
+
+// Watching and waking.
+impl LockTable {
+    pub(crate) fn watch(&mut self, key: EntryKey, rival: EntryKey) {
+        let next = self.entry_mut(rival).watchers.first.replace(key);
+        if let Some(next) = next {
+            self.entry_mut(next).watchers.previous = Some(key);
+        }
+        let entry = self.entry_mut(key);
+        entry.claim = Claim::Behind(rival);
+        entry.watchers.previous = None;
+        entry.watchers.next = next;
+    }
+
+    /// Takes an entry with these links out of the list of those that watch `rival`.
+    fn unlink(&mut self, rival: EntryKey, links: &Watchers) {
+        match links.previous {
+            Some(previous) => self.entry_mut(previous).watchers.next = links.next,
+            None => self.entry_mut(rival).watchers.first = links.next,
+        }
+        if let Some(next) = links.next {
+            self.entry_mut(next).watchers.previous = links.previous;
+        }
+    }
+
+    /// Marks a whole list of watchers as having to look again.
+    pub(crate) fn wake(&mut self, first: Option<EntryKey>) {
+        let mut current = first;
+        while let Some(key) = current {
+            let entry = self.entry_mut(key);
+            current = entry.watchers.next.take();
+            entry.watchers.previous = None;
+            entry.claim = Claim::Woken;
+            let order = entry.order;
+            self.woken.push(Reverse((order, key)));
+            if self.tree.faults.has(Fault::WakeOnlyOne) {
+                return;
+            }
+        }
+    }
+
+    fn is_pending(&self, key: LockKey) -> bool {
+        self.lock_of(key).is_waiting() || self.lock_of(key).conversion.is_some()
+    }
+
+    /// Lets the entries of a lock that were free look again; false if there are none that wait.
+    fn wake_free(&mut self, key: LockKey) -> bool {
+        let entries: SmallVec<[EntryKey; 8]> = self.lock_of(key).all_entries().collect();
+        let waiting = entries.iter().any(|entry| !self.entry(*entry).granted());
+        for entry in entries {
+            if self.entry(entry).claim == Claim::Free {
+                self.entry_mut(entry).claim = Claim::Woken;
+                let (order, converts) = (self.entry(entry).order, self.entry(entry).converts);
+                self.woken.push(Reverse((order, entry)));
+                self.lock_mut(key).pending_mut(converts).blocked += 1;
+            }
+        }
+        waiting
+    }
+
+    /// Lets every woken entry look again, the earliest first, and grants what is complete then.
+    pub(crate) fn settle(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        while let Some(Reverse((order, key))) = self.woken.pop() {
+            // The slot may have been emptied, and even filled again, since it was put on the list.
+            let Some(entry) = self.entries.get(key.0 as usize) else { continue };
+            if entry.order != order || entry.claim != Claim::Woken {
+                continue;
+            }
+            match self.find_blocker(key) {
+                Some(rival) => self.watch(key, rival),
+                None => self.set_free(key, now, effects),
+            }
+        }
+    }
+
+    /// What is in the way of a waiting entry: the latest of it.
+    pub(crate) fn find_blocker(&self, key: EntryKey) -> Option<EntryKey> {
+        let entry = self.entry(key);
+        match entry.in_front() {
+            true if self.tree.faults.has(Fault::ConvertAtOnce) => None,
+            true => self.rival(entry.place(), Among::Granted, Order::END),
+            false => self.rival(entry.place(), self.ahead(), entry.order),
+        }
+    }
+
+    fn set_free(&mut self, key: EntryKey, now: Timestamp, effects: &mut Vec<Effect>) {
+        let entry = self.entry_mut(key);
+        entry.claim = Claim::Free;
+        let (lock, converts) = (entry.lock, entry.converts);
+        self.lock_mut(lock).pending_mut(converts).blocked -= 1;
+        self.grant_if_free(lock, converts, now, effects);
+    }
+
+    /// Grants a waiting lock, or conversion, if nothing is in its way.
+    pub(crate) fn grant_if_free(
+        &mut self,
+        key: LockKey,
+        converts: bool,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.frozen {
+            return;
+        }
+        self.look_again(key, converts);
+        let in_part = self.tree.faults.has(Fault::GrantInPart);
+        if self.lock_mut(key).pending_mut(converts).blocked > 0 && !in_part {
+            return;
+        }
+        if converts {
+            return self.grant_conversion(key, effects);
+        }
+        let lock = self.lock_of(key);
+        let (owner, id, waited_ms) = (lock.owner, lock.id, now.since(lock.requested_at));
+        let token = self.grant_lock(key, now);
+        effects.push(Effect::Granted { owner, lock: id, token, waited_ms });
+    }
+
+    /// Free entries stay free as long as nothing overtakes them. If something may have, look again.
+    fn look_again(&mut self, key: LockKey, converts: bool) {
+        let now = self.upheavals;
+        let seen = std::mem::replace(&mut self.lock_mut(key).pending_mut(converts).looked_at, now);
+        if seen == now || self.tree.faults.has(Fault::TrustOldLook) {
+            return;
+        }
+        let entries: SmallVec<[EntryKey; 8]> = self.lock_of(key).all_entries().collect();
+        for entry in entries {
+            if self.entry(entry).converts == converts
+                && self.entry(entry).claim == Claim::Free
+                && let Some(rival) = self.find_blocker(entry)
+            {
+                self.watch(entry, rival);
+                self.lock_mut(key).pending_mut(converts).blocked += 1;
+            }
+        }
+    }
+
+    fn grant_lock(&mut self, key: LockKey, now: Timestamp) -> Token {
+        let token = self.take_token();
+        self.waiting_len -= 1;
+        let lock = &mut self.locks[key.0 as usize];
+        let before = std::mem::replace(&mut lock.state, State::Granted { token, at: now });
+        let (id, entries) = (lock.id, lock.entries.clone());
+        if let State::Waiting(Pending { deadline: Some(at), .. }) = before {
+            self.deadlines.remove(&(at, Deadline::Wait(id)));
+        }
+        for entry in entries {
+            self.set_granted(entry);
+        }
+        token
+    }
+
+    pub(crate) fn set_granted(&mut self, key: EntryKey) {
+        let entry = &mut self.entries[key.0 as usize];
+        if entry.granted() {
+            return;
+        }
+        assert!(
+            entry.claim == Claim::Free || cfg!(test),
+            "only what nothing stands in the way of is granted, unless a test planted a fault"
+        );
+        self.tree.remove(entry);
+        entry.claim = Claim::Granted;
+        self.tree.insert(key, entry);
+    }
+}
+
+// Access.
+impl LockTable {
+    pub(crate) fn key_of(&self, owner: OwnerId, lock: LockId) -> Option<LockKey> {
+        self.by_id.get(&lock).copied().filter(|key| self.lock_of(*key).owner == owner)
+    }
+
+    pub(crate) fn entry(&self, key: EntryKey) -> &Entry {
+        &self.entries[key.0 as usize]
+    }
+
+    pub(crate) fn entry_mut(&mut self, key: EntryKey) -> &mut Entry {
+        &mut self.entries[key.0 as usize]
+    }
+
+    pub(crate) fn lock_of(&self, key: LockKey) -> &Lock {
+        &self.locks[key.0 as usize]
+    }
+
+    pub(crate) fn lock_mut(&mut self, key: LockKey) -> &mut Lock {
+        &mut self.locks[key.0 as usize]
+    }
+}
+
+/// Sorts resources and keeps, of those that differ only in strength, the strongest.
+fn merge(resources: &mut Vec<Resource>) {
+    if resources.len() < 2 {
+        return;
+    }
+    let place = |resource: &Resource| (resource.depth, resource.mode.on_child_list());
+    resources.sort_unstable_by(|a, b| {
+        a.path.cmp(&b.path).then_with(|| place(a).cmp(&place(b))).then_with(|| b.mode.cmp(&a.mode))
+    });
+    // `later` is dropped when the kept one before it includes it: write, update and read sort in that order.
+    resources.dedup_by(|later, kept| {
+        later.path == kept.path && place(later) == place(kept) && kept.mode.includes(later.mode)
+    });
+}

@@ -1,0 +1,203 @@
+//! What the table shows of itself: locks, places in the queue, blockers, nodes and intents. Changes nothing.
+
+use crate::{
+    entry::{Class, EntryKey, LockKey, Order, Place},
+    entry_set::Kind,
+    lock::{Pending, State},
+    outcome::{Claimed, LockView, NodeView, Standing},
+    table::{BLOCKERS_LEN_MAX, LockTable},
+    tree::{Among, NodeKey},
+};
+use lockwood_model::{LockId, OwnerId, Path, Resource};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+impl LockTable {
+    /// One lock.
+    pub fn view(&self, lock: LockId) -> Option<LockView> {
+        self.by_id.get(&lock).map(|key| self.view_of(*key))
+    }
+
+    /// All locks after `after`, in the order they were asked for.
+    pub fn views(&self, after: Option<LockId>) -> impl Iterator<Item = LockView> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_id.range((start, Bound::Unbounded)).map(|(_, key)| self.view_of(*key))
+    }
+
+    /// The locks of one owner.
+    pub fn owned(&self, owner: OwnerId) -> impl Iterator<Item = LockView> {
+        let locks = self.owners.get(&owner).map(|owner| &owner.locks[..]).unwrap_or_default();
+        locks.iter().map(|key| self.view_of(*key))
+    }
+
+    /// Whose lock it is.
+    pub fn owner_of(&self, lock: LockId) -> Option<OwnerId> {
+        self.by_id.get(&lock).map(|key| self.lock_of(*key).owner)
+    }
+
+    /// Where a lock, or its conversion, stands in line; nothing if it does not wait.
+    pub fn standing(&self, lock: LockId) -> Option<Standing> {
+        let key = *self.by_id.get(&lock)?;
+        let blockers = self.blocking_locks(key)?;
+        let waiting = blockers.iter().filter(|key| self.lock_of(**key).is_waiting()).count();
+        Some(Standing { place: waiting + 1, blockers: self.name(&blockers), blockers_len: blockers.len() })
+    }
+
+    /// Every pair of a waiting lock and a lock it waits for, up to `pairs_len_max` of them.
+    pub fn waits(&self, pairs_len_max: usize) -> Vec<(LockId, LockId)> {
+        let mut pairs = Vec::new();
+        for (id, key) in &self.by_id {
+            for blocker in self.blocking_locks(*key).unwrap_or_default() {
+                if pairs.len() == pairs_len_max {
+                    return pairs;
+                }
+                pairs.push((*id, self.lock_of(blocker).id));
+            }
+        }
+        pairs
+    }
+
+    /// The nodes at and below `path` with claims on them, and all their ancestors, in the order of their
+    /// paths. Looks at no more than `claims_len_max` claims.
+    pub fn nodes(&self, path: &Path, claims_len_max: usize) -> Vec<NodeView> {
+        let Some(top) = self.tree.find(path) else { return Vec::new() };
+        let keys: Vec<EntryKey> =
+            self.tree.here(top).iter().chain(self.tree.below(top).iter()).take(claims_len_max).collect();
+        let mut views: BTreeMap<Path, NodeView> = BTreeMap::new();
+        for key in keys {
+            let entry = self.entry(key);
+            let path = self.tree.path(entry.node);
+            let node = match entry.mode.on_child_list() {
+                true => self.tree.parent(entry.node).expect("a child list has a node"),
+                false => entry.node,
+            };
+            let view = views.entry(path).or_insert_with_key(|path| self.node_view(node, path.clone()));
+            view.claims.push(Claimed {
+                lock: self.lock_of(entry.lock).id,
+                owner: entry.owner,
+                mode: entry.mode,
+                depth: entry.depth,
+                granted: entry.granted(),
+            });
+            self.add_ancestors(node, &mut views);
+        }
+        for view in views.values_mut() {
+            view.claims.sort_by_key(|claim| (!claim.granted, claim.lock, claim.mode));
+        }
+        views.into_values().collect()
+    }
+
+    fn add_ancestors(&self, node: NodeKey, views: &mut BTreeMap<Path, NodeView>) {
+        let mut current = node;
+        while let Some(parent) = self.tree.parent(current) {
+            let path = self.tree.path(parent);
+            if views.contains_key(&path) {
+                return;
+            }
+            views.insert(path.clone(), self.node_view(parent, path));
+            current = parent;
+        }
+    }
+
+    fn node_view(&self, node: NodeKey, path: Path) -> NodeView {
+        let below = self.tree.below(node);
+        let count = |class| below.count(Kind { granted: true, class });
+        NodeView {
+            path,
+            claims: Vec::new(),
+            intent_read: count(Class::Read),
+            intent_change: count(Class::Update) + count(Class::Write) + count(Class::Link),
+        }
+    }
+
+    fn view_of(&self, key: LockKey) -> LockView {
+        let lock = self.lock_of(key);
+        let (token, granted_at, mut wait_until) = match &lock.state {
+            State::Waiting(Pending { deadline, .. }) => (None, None, *deadline),
+            State::Granted { token, at } => (Some(*token), Some(*at), None),
+        };
+        if let Some(conversion) = &lock.conversion {
+            wait_until = conversion.pending.deadline;
+        }
+        LockView {
+            id: lock.id,
+            owner: lock.owner,
+            token,
+            resources: lock.entries.iter().map(|entry| self.resource(*entry)).collect(),
+            converting_to: lock.conversion.is_some().then(|| self.converting_to(key)),
+            requested_at: lock.requested_at,
+            granted_at,
+            wait_until,
+            away_until: self.owners[&lock.owner].away_until,
+        }
+    }
+
+    fn converting_to(&self, key: LockKey) -> Vec<Resource> {
+        let lock = self.lock_of(key);
+        let conversion = lock.conversion.as_ref().expect("it is converting");
+        let mut resources = Vec::new();
+        for entry in &lock.entries {
+            let mut resource = self.resource(*entry);
+            if let Some((_, new)) = conversion.stronger.iter().find(|(old, _)| old == entry) {
+                resource.mode = self.entry(*new).mode;
+            }
+            if let Some((_, mode)) = conversion.weaker.iter().find(|(old, _)| old == entry) {
+                resource.mode = *mode;
+            }
+            resources.push(resource);
+        }
+        resources
+    }
+
+    /// All locks that a waiting lock, or its conversion, waits for.
+    fn blocking_locks(&self, key: LockKey) -> Option<Vec<LockKey>> {
+        let lock = self.lock_of(key);
+        if !lock.is_waiting() && lock.conversion.is_none() {
+            return None;
+        }
+        let mut blockers = Vec::new();
+        for entry in lock.all_entries().map(|key| self.entry(key)).filter(|entry| !entry.granted()) {
+            let (among, end) =
+                if entry.in_front() { (Among::Granted, Order::END) } else { (Among::All, entry.order) };
+            self.collect_rivals(entry.place(), among, end, &mut blockers);
+        }
+        blockers.sort_unstable();
+        blockers.dedup();
+        Some(blockers)
+    }
+
+    /// Some of the locks in the way of places without entries.
+    pub(crate) fn blockers_of(&self, places: &[Place], among: Among) -> Vec<LockId> {
+        let mut blockers = Vec::new();
+        for place in places {
+            self.collect_rivals(*place, among, Order::END, &mut blockers);
+        }
+        blockers.sort_unstable();
+        blockers.dedup();
+        self.name(&blockers)
+    }
+
+    fn collect_rivals(&self, place: Place, among: Among, end: Order, blockers: &mut Vec<LockKey>) {
+        self.tree.each_rival(place, among, Order::FIRST..end, |key| {
+            let entry = self.entry(key);
+            if entry.owner != place.owner {
+                blockers.push(entry.lock);
+            }
+        });
+    }
+
+    /// The ids of the first few, holders first and then by age.
+    fn name(&self, locks: &[LockKey]) -> Vec<LockId> {
+        let mut first: BTreeSet<(bool, LockId)> = BTreeSet::new();
+        for key in locks {
+            let lock = self.lock_of(*key);
+            first.insert((lock.is_waiting(), lock.id));
+            if first.len() > BLOCKERS_LEN_MAX {
+                first.pop_last();
+            }
+        }
+        first.into_iter().map(|(_, id)| id).collect()
+    }
+}
