@@ -1,0 +1,117 @@
+//! The stable error codes, each with its HTTP status. Knows nothing of where an error comes from.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal;)*) => {
+        /// A stable name for what went wrong; the words around it may change, the name does not.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)*
+        }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &'static [Code] = &[$(Code::$name),*];
+
+            /// The name on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $text),* }
+            }
+
+            /// The status an HTTP answer with this code has.
+            pub fn status(self) -> u16 {
+                match self { $(Code::$name => $status),* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The message is not JSON, or not one this protocol has.
+    BadMessage = "bad_message", 400;
+    /// A query parameter has a value it cannot have.
+    BadQuery = "bad_query", 400;
+    /// A resource has no such mode.
+    BadMode = "bad_mode", 400;
+    /// A depth is 0 or not a number.
+    BadDepth = "bad_depth", 400;
+    /// A path is not written as paths are.
+    BadPath = "bad_path", 400;
+    /// A lock without resources.
+    NoResources = "no_resources", 400;
+    /// The first message of a connection is neither `hello` nor `attach`.
+    HelloFirst = "hello_first", 400;
+    /// A second `hello` or `attach` on one connection.
+    AlreadyOpen = "already_open", 400;
+    /// More than a named limit allows; the message names it.
+    OverLimit = "over_limit", 400;
+    /// The request is not a WebSocket handshake where one is needed.
+    NotWebsocket = "not_websocket", 400;
+    /// The secret is not that of the session.
+    WrongSecret = "wrong_secret", 403;
+    /// The request comes from a web page of another site.
+    ForeignOrigin = "foreign_origin", 403;
+    /// The request names a host that this server is not.
+    ForeignHost = "foreign_host", 403;
+    /// There is nothing at this address.
+    NotFound = "not_found", 404;
+    /// There is something at this address, but not for this method.
+    MethodNotAllowed = "method_not_allowed", 405;
+    /// There is no such lock, or it belongs to another session.
+    UnknownLock = "unknown_lock", 404;
+    /// There is no such session, or no longer.
+    UnknownSession = "unknown_session", 404;
+    /// There is no such namespace at the moment.
+    UnknownNamespace = "unknown_namespace", 404;
+    /// The lock has no resource at the path to be converted.
+    NoSuchResource = "no_such_resource", 400;
+    /// The lock still waits.
+    NotGranted = "not_granted", 409;
+    /// The lock is held already, so there is nothing to cancel.
+    AlreadyGranted = "already_granted", 409;
+    /// A conversion of the lock already waits.
+    AlreadyConverting = "already_converting", 409;
+    /// Waiting would never end.
+    Deadlock = "deadlock", 409;
+    /// Others hold what was asked for, and the request did not want to wait.
+    Locked = "locked", 423;
+    /// Others held what was asked for until the wait was over.
+    Timeout = "timeout", 423;
+    /// The lock is gone: abandoned, or never put back after a restart.
+    LockLost = "lock_lost", 409;
+    /// The lock was ended by an operator.
+    ReleasedByOperator = "released_by_operator", 409;
+    /// The server restarted without warning and grants nothing until lost locks have run out.
+    GracePeriod = "grace_period", 503;
+    /// The server is about to stop and takes no new locks.
+    Draining = "draining", 503;
+    /// The server has as many of these as it takes at once; the message says which.
+    TooMany = "too_many", 503;
+    /// The disk failed; nothing is promised that could not be kept.
+    StorageFailed = "storage_failed", 503;
+    /// Another connection has taken over the session.
+    Replaced = "replaced", 409;
+    /// The other side was silent for too long.
+    Silent = "silent", 408;
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_written_as_its_name() {
+        for code in Code::ALL {
+            assert_eq!(serde_json::to_string(code).unwrap(), format!("\"{code}\""));
+            assert!((400..600).contains(&code.status()), "{code}");
+            assert_ne!(code.status(), 500, "{code}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The bodies of the plain HTTP interface. Knows nothing of routes.
+
+use crate::{Code, WirePath, WireResource};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Whether a lock is held or waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LockState {
+    /// It is held.
+    Granted,
+    /// It stands in line.
+    Waiting,
+    /// It is held, and waits for stronger modes.
+    Converting,
+}
+
+/// Who a lock belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Owner {
+    /// The session.
+    pub session: String,
+    /// How the session calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Through which interface it came: native or locktopus.
+    pub via: String,
+    /// The address of the other side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// False while the connection is lost.
+    pub connected: bool,
+}
+
+/// A lock as listings show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockInfo {
+    /// Its number within the namespace.
+    pub lock: u64,
+    /// Held or waiting.
+    pub state: LockState,
+    /// Its fencing token, if it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+    /// Whose lock.
+    pub owner: Owner,
+    /// What it covers, or shall cover.
+    pub resources: Vec<WireResource>,
+    /// What it wants to become, while it is converting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub converting_to: Option<Vec<WireResource>>,
+    /// When it was asked for.
+    pub requested_at: String,
+    /// When it was granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_at: Option<String>,
+    /// For how long it has been held, or has waited.
+    pub age_ms: u64,
+    /// How long it will still wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_left_ms: Option<u64>,
+    /// How long it will still be kept although its connection is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abandoned_in_ms: Option<u64>,
+    /// Its place in line, 1 for the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<usize>,
+    /// How many locks are in its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blockers_len: Option<usize>,
+    /// The numbers of some of them, holders first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<u64>,
+}
+
+/// One page of locks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockList {
+    /// The locks, in the order they were asked for. A page may be short, even empty, and not be the last.
+    pub locks: Vec<LockInfo>,
+    /// What to pass as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// A lock that is in somebody's way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Blocker {
+    /// Its number.
+    pub lock: u64,
+    /// Held or waiting.
+    pub state: LockState,
+    /// The session it belongs to.
+    pub session: String,
+    /// How that session calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Since when it has been held, or has waited.
+    pub since: String,
+    /// For how long.
+    pub age_ms: u64,
+    /// What it covers; the first few.
+    pub resources: Vec<WireResource>,
+}
+
+/// One wait in a deadlock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CycleStep {
+    /// The session that waits.
+    pub session: String,
+    /// How it calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it wants.
+    pub wants: WireResource,
+    /// The lock that is in the way.
+    pub lock: u64,
+    /// What that lock has.
+    pub has: WireResource,
+    /// The session it belongs to.
+    pub holder: String,
+    /// How that one calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder_name: Option<String>,
+}
+
+/// Who waits for whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitGraph {
+    /// Every wait, up to a limit.
+    pub edges: Vec<WaitEdge>,
+    /// True if there are more.
+    pub truncated: bool,
+}
+
+/// A lock that waits for another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitEdge {
+    /// The lock that waits.
+    pub waiter: u64,
+    /// Its session.
+    pub waiter_session: String,
+    /// The lock in its way.
+    pub blocker: u64,
+    /// The session of that.
+    pub blocker_session: String,
+}
+
+/// The tree of nodes with locks on them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tree {
+    /// In the order of their paths, ancestors first.
+    pub nodes: Vec<NodeInfo>,
+}
+
+/// A node and the claims on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeInfo {
+    /// Which node.
+    pub path: WirePath,
+    /// Who holds it or waits for it.
+    pub claims: Vec<NodeClaim>,
+    /// What the locks below it mean for this node.
+    pub intents: Intents,
+}
+
+/// The intents that locks on descendants put on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Intents {
+    /// IS: resources held below that only read.
+    pub read: usize,
+    /// IX: resources held below that may change something.
+    pub change: usize,
+}
+
+/// A claim on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeClaim {
+    /// The lock.
+    pub lock: u64,
+    /// Its session.
+    pub session: String,
+    /// How the session calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// In which mode.
+    pub mode: String,
+    /// How many levels; absent means the whole subtree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u64>,
+    /// S, U or X if it is held; the pending intent IS or IX if it waits. CS and CX are the same on a child
+    /// list.
+    pub sign: String,
+    /// Whether it is held.
+    pub granted: bool,
+}
+
+/// The namespaces in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceList {
+    /// By name.
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// A namespace in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceInfo {
+    /// Its name.
+    pub namespace: String,
+    /// Sessions in it, those whose connection is lost included.
+    pub sessions: usize,
+    /// Locks that are held.
+    pub locks_granted: usize,
+    /// Locks that stand in line.
+    pub locks_waiting: usize,
+}
+
+/// What operators did in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperatorLog {
+    /// The latest first.
+    pub actions: Vec<OperatorAction>,
+}
+
+/// A lock ended by an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperatorAction {
+    /// When.
+    pub at: String,
+    /// Where.
+    pub namespace: String,
+    /// Why, in the operator's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was ended.
+    pub lock: LockInfo,
+}
+
+/// Whether the server can be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Readiness {
+    /// ready, grace_period, draining or storage_failed.
+    pub status: String,
+    /// How long the grace period still lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
+/// An error of the HTTP interface (application/problem+json).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// `urn:lockwood:` and the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The code in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The stable code.
+    pub code: Code,
+    /// What happened and what to do.
+    pub detail: String,
+}
+
+impl Problem {
+    /// An error with its explanation.
+    pub fn new(code: Code, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: format!("urn:lockwood:{code}"),
+            title: code.as_str().replace('_', " "),
+            status: code.status(),
+            code,
+            detail: detail.into(),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The native protocol as types, and their conversions to and from the model. Knows nothing of sockets.
+
+mod code;
+mod http;
+mod resource;
+mod session;
+
+pub use code::Code;
+pub use http::{
+    Blocker, CycleStep, Intents, LockInfo, LockList, LockState, NamespaceInfo, NamespaceList, NodeClaim,
+    NodeInfo, OperatorAction, OperatorLog, Owner, Problem, Readiness, Tree, WaitEdge, WaitGraph,
+};
+pub use resource::{ResourceError, WirePath, WireResource, WireWait};
+pub use session::{ClientMessage, DecodeError, HeldLock, Reclaim, ServerMessage};
