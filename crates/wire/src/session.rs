@@ -275,6 +275,10 @@ struct Flat {
 impl ClientMessage {
     /// Reads a message. An absent `wait` means for ever.
     pub fn decode(text: &[u8]) -> Result<ClientMessage, DecodeError> {
+        // Without this an array of the values in the right order would do as well.
+        if text.trim_ascii_start().first() != Some(&b'{') {
+            return Err(DecodeError { id: None, message: "not a message: a JSON object is expected".into() });
+        }
         let flat: Flat = serde_json::from_slice(text)
             .map_err(|error| DecodeError { id: id_of(text), message: format!("not a message: {error}") })?;
         let id =
