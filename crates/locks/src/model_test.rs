@@ -225,6 +225,7 @@ impl Pair {
             }
         }
         let real = real.into_iter().map(plain_effect).collect::<Result<Vec<_>, _>>()?;
+        let naive = naive.into_iter().map(sort_blockers).collect();
         same("effects", &sorted(real), &sorted(naive))?;
         self.compare()
     }
@@ -311,7 +312,14 @@ fn plain_effect(effect: Effect) -> Result<Effect, String> {
         check_cycle(&cycle)?;
         return Ok(Effect::ConversionDeadlocked { owner, lock, cycle: Cycle(vec![]) });
     }
-    Ok(effect)
+    Ok(sort_blockers(effect))
+}
+
+fn sort_blockers(mut effect: Effect) -> Effect {
+    if let Effect::TimedOut { blockers, .. } | Effect::ConversionTimedOut { blockers, .. } = &mut effect {
+        blockers.sort_unstable();
+    }
+    effect
 }
 
 fn check_cycle(Cycle(steps): &Cycle) -> Result<(), String> {

@@ -134,6 +134,8 @@ pub enum Effect {
         owner: OwnerId,
         /// Which lock.
         lock: LockId,
+        /// Some of those that were in the way to the end, holders first.
+        blockers: Vec<LockId>,
     },
     /// A waiting conversion is gone because its patience ended; the lock keeps its old modes.
     ConversionTimedOut {
@@ -141,6 +143,8 @@ pub enum Effect {
         owner: OwnerId,
         /// Which lock.
         lock: LockId,
+        /// Some of those that were in the way to the end.
+        blockers: Vec<LockId>,
     },
     /// A waiting conversion is gone because another one made it part of a cycle.
     ConversionDeadlocked {
@@ -274,4 +278,6 @@ pub struct Counts {
     pub nodes: usize,
     /// Owners with at least one lock.
     pub owners: usize,
+    /// The places in the tree where a resource leaves a trace: its node and every node above it.
+    pub traces: usize,
 }

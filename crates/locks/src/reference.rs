@@ -256,13 +256,16 @@ impl Reference {
             match what {
                 0 => {
                     let owner = self.find(LockId(which)).owner;
+                    let blockers = self.blockers(LockId(which)).into_iter().map(|(_, id)| id).collect();
                     self.remove(LockId(which));
-                    effects.push(Effect::TimedOut { owner, lock: LockId(which) });
+                    effects.push(Effect::TimedOut { owner, lock: LockId(which), blockers });
                 }
                 1 => {
+                    let blockers =
+                        self.conversion_blockers(LockId(which)).into_iter().map(|(_, id)| id).collect();
                     let lock = self.find(LockId(which));
                     lock.conversion = None;
-                    effects.push(Effect::ConversionTimedOut { owner: lock.owner, lock: lock.id });
+                    effects.push(Effect::ConversionTimedOut { owner: lock.owner, lock: lock.id, blockers });
                 }
                 _ => self.give_up(OwnerId(which), now, effects),
             }

@@ -322,6 +322,7 @@ impl LockTable {
             resources_waiting: self.entries.len() - resources_granted,
             nodes: self.tree.len(),
             owners: self.owners.len(),
+            traces: self.entries.iter().map(|(_, entry)| self.tree.level(entry.node) + 1).sum(),
         }
     }
 
@@ -551,19 +552,21 @@ impl LockTable {
     fn end_wait(&mut self, lock: LockId, effects: &mut Vec<Effect>) {
         let key = self.by_id[&lock];
         let owner = self.lock_of(key).owner;
+        let blockers = self.standing(lock).unwrap_or_default().blockers;
         self.lock_mut(key).pending_mut(false).deadline = None;
         if !self.tree.faults.has(Fault::KeepTimedOut) {
             self.remove_lock(key);
         }
-        effects.push(Effect::TimedOut { owner, lock });
+        effects.push(Effect::TimedOut { owner, lock, blockers });
     }
 
     fn end_conversion_wait(&mut self, lock: LockId, effects: &mut Vec<Effect>) {
         let key = self.by_id[&lock];
         let owner = self.lock_of(key).owner;
+        let blockers = self.standing(lock).unwrap_or_default().blockers;
         self.lock_mut(key).pending_mut(true).deadline = None;
         self.remove_conversion(key);
-        effects.push(Effect::ConversionTimedOut { owner, lock });
+        effects.push(Effect::ConversionTimedOut { owner, lock, blockers });
     }
 
     fn give_up(&mut self, owner: OwnerId, now: Timestamp, effects: &mut Vec<Effect>) {

@@ -259,6 +259,10 @@ impl Tree {
         (node != ROOT).then(|| self.node(node).parent)
     }
 
+    pub(crate) fn level(&self, node: NodeKey) -> usize {
+        usize::from(self.node(node).level)
+    }
+
     pub(crate) fn here(&self, node: NodeKey) -> &EntrySet {
         &self.node(node).here
     }
