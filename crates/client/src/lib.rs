@@ -1,1 +1,37 @@
-//! placeholder
+//! The Rust client: sessions whose locks survive a lost connection, and the plain HTTP interface.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), lockwood_client::Error> {
+//! use lockwood_client::{Mode, Options, Request, Session};
+//!
+//! let session = Session::open(Options { name: Some("importer".into()), ..Options::default() }).await?;
+//! let request = Request::new().subtree("user/42".parse().expect("a path"), Mode::Write);
+//! let lock = session.lock(request).await?;
+//! tokio::select! {
+//!     () = work_with(lock.token()) => lock.release().await?,
+//!     loss = lock.lost() => eprintln!("stopped: {loss}"),
+//! }
+//! session.close().await?;
+//! # Ok(())
+//! # }
+//! # async fn work_with(_: lockwood_client::Token) {}
+//! ```
+
+mod actor;
+mod connection;
+mod error;
+mod http;
+mod ledger;
+mod lock;
+mod session;
+pub mod text;
+
+#[cfg(test)]
+mod session_test;
+
+pub use error::{Error, Loss, Refusal};
+pub use http::{Admin, LockFilter};
+pub use lock::Lock;
+pub use lockwood_model::{Depth, LockId, Mode, Path, Resource, Token, Wait};
+pub use lockwood_wire::{Blocker, Code};
+pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};

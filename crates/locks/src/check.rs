@@ -23,6 +23,7 @@ impl LockTable {
             }
         }
         self.check_locks();
+        self.check_cycles();
         let standing: usize = self.tree.here(crate::tree::ROOT).iter().count();
         let below: usize = self.tree.below(crate::tree::ROOT).iter().count();
         assert_eq!(standing + below, self.entries.len(), "the root sees every entry");
@@ -61,6 +62,14 @@ impl LockTable {
         assert!(!(entry.granted() && against.granted()), "both granted: {resource:?} and {rival:?}");
         if entry.granted() && !against.in_front() {
             assert!(entry.order < against.order, "granted behind a waiter it conflicts with");
+        }
+    }
+
+    /// While the table is frozen there may be cycles; the thaw breaks them.
+    fn check_cycles(&self) {
+        if !self.frozen {
+            let cycle = self.owners.keys().find_map(|owner| self.find_cycle_of(*owner));
+            assert!(cycle.is_none(), "owners wait for each other: {cycle:?}");
         }
     }
 

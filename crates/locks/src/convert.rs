@@ -31,12 +31,17 @@ impl LockTable {
         };
         self.begin_conversion(key, &changes, wait.deadline(now));
         let conversion = self.lock_of(key).conversion.as_ref().expect("it was just begun");
-        if !self.frozen && conversion.pending.blocked == 0 {
+        let free = !self.frozen && conversion.pending.blocked == 0;
+        // Even if nothing is in its way it may come to be in the way of those it waits for elsewhere.
+        let refusal = match free {
+            true => self.find_cycle_of(owner).map(Refusal::Deadlock),
+            false => self.refuse_conversion(key, wait),
+        };
+        if free && refusal.is_none() {
             let token = self.finish_conversion(key, effects);
             self.settle(now, effects);
             return ConvertOutcome::Converted { token };
         }
-        let refusal = self.refuse_conversion(key, wait);
         if let Some(refusal) = refusal {
             self.remove_conversion(key);
             self.settle(now, effects);
@@ -131,7 +136,7 @@ impl LockTable {
                 false => Refusal::Busy { blockers: self.blockers_of(&places, Among::Granted) },
             });
         }
-        self.find_cycle(lock.owner).map(Refusal::Deadlock)
+        self.find_cycle_of(lock.owner).map(Refusal::Deadlock)
     }
 
     /// Called when nothing is in the way of a waiting conversion any more.
@@ -195,7 +200,7 @@ impl LockTable {
         waiting.sort_unstable();
         for (_, key) in waiting {
             let (owner, lock) = (self.lock_of(key).owner, self.lock_of(key).id);
-            if let Some(cycle) = self.find_cycle(owner) {
+            if let Some(cycle) = self.find_cycle_by(key) {
                 self.remove_conversion(key);
                 effects.push(Effect::ConversionDeadlocked { owner, lock, cycle });
             }

@@ -6,7 +6,7 @@
 //! the queue it stands in, is waited for by nobody ahead of it.
 
 use crate::{
-    entry::{Class, Entry, EntryKey, Order},
+    entry::{Class, Entry, EntryKey, LockKey, Order},
     fault::Fault,
     outcome::{Cycle, CycleStep},
     table::LockTable,
@@ -14,6 +14,7 @@ use crate::{
 };
 use hashbrown::HashMap;
 use lockwood_model::{Depth, OwnerId, Resource};
+use std::collections::VecDeque;
 
 /// `waiter` waits for `holder`, both entries.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +27,8 @@ struct Edge {
 struct Search {
     /// How the search came to an owner: by this wait of the owner's.
     reached: HashMap<OwnerId, Edge, foldhash::quality::FixedState>,
-    frontier: Vec<OwnerId>,
+    /// Owners reached and not yet looked at. First in, first out: the earlier a waiter, the more it leads to.
+    frontier: VecDeque<OwnerId>,
     /// The earliest entry looked at, of those alike and not the starting owner's: whoever waits for a later
     /// one waits for it too, or has been reached because it owns it.
     earliest: HashMap<(NodeKey, Class, Depth, bool), Order, foldhash::quality::FixedState>,
@@ -44,16 +46,26 @@ impl Search {
 }
 
 impl LockTable {
-    /// A cycle through a waiting request of `start`, if there is one.
-    pub(crate) fn find_cycle(&self, start: OwnerId) -> Option<Cycle> {
+    /// The cycle that the waiting of `lock`, or of its conversion, closes, if it closes one.
+    pub(crate) fn find_cycle_by(&self, lock: LockKey) -> Option<Cycle> {
+        self.search_cycle(self.lock_of(lock).owner, |waiter| waiter == lock)
+    }
+
+    /// A cycle through any of an owner's waiting locks and conversions.
+    pub(crate) fn find_cycle_of(&self, owner: OwnerId) -> Option<Cycle> {
+        self.search_cycle(owner, |_| true)
+    }
+
+    fn search_cycle(&self, start: OwnerId, closes: impl Fn(LockKey) -> bool) -> Option<Cycle> {
         if self.tree.faults.has(Fault::NoDeadlockCheck) || !self.can_be_waited_for(start) {
             return None;
         }
-        let mut search = Search { frontier: vec![start], ..Search::default() };
-        while let Some(owner) = search.frontier.pop() {
-            for lock in &self.owners[&owner].locks {
-                for holder in self.lock_of(*lock).all_entries() {
-                    if let Some(closing) = self.follow(start, holder, &mut search) {
+        let mut search = Search::default();
+        search.frontier.push_back(start);
+        while let Some(owner) = search.frontier.pop_front() {
+            for owned in &self.owners[&owner].locks {
+                for holder in self.lock_of(*owned).all_entries() {
+                    if let Some(closing) = self.follow(start, &closes, holder, &mut search) {
                         return Some(self.trace(start, closing, &search));
                     }
                 }
@@ -72,7 +84,13 @@ impl LockTable {
     }
 
     /// Notes everyone who waits for `holder`; the wait that closes a cycle, if one does.
-    fn follow(&self, start: OwnerId, holder: EntryKey, search: &mut Search) -> Option<Edge> {
+    fn follow(
+        &self,
+        start: OwnerId,
+        closes: impl Fn(LockKey) -> bool,
+        holder: EntryKey,
+        search: &mut Search,
+    ) -> Option<Edge> {
         let entry = self.entry(holder);
         if entry.owner != start && !search.is_news(entry) {
             return None;
@@ -82,10 +100,10 @@ impl LockTable {
             let owner = self.entry(waiter).owner;
             let edge = Edge { waiter, holder };
             if owner == start {
-                closing = Some(edge);
+                closing = closing.or(closes(self.entry(waiter).lock).then_some(edge));
             } else if !search.reached.contains_key(&owner) {
                 search.reached.insert(owner, edge);
-                search.frontier.push(owner);
+                search.frontier.push_back(owner);
             }
         });
         closing
@@ -100,6 +118,7 @@ impl LockTable {
             if waiter.owner != holder.owner && behind {
                 visit(key);
             }
+            true
         });
     }
 

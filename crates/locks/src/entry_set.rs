@@ -1,15 +1,30 @@
 //! An ordered set of entries that finds the latest one of a kind. Knows nothing of trees or conflicts.
 
 use crate::entry::{Class, EntryKey, Order};
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::BTreeMap,
+    ops::{RangeBounds, RangeInclusive},
+};
 
 /// Entries ordered by (granted or waiting, class, span, order), packed into one number.
 ///
 /// The *span* is a small number whose meaning is the user's: at a node's own entries it is their depth, in
 /// the collection of everything below a node it is the level they stand on. A question names a range of
 /// spans, and costs one search per span that is present in it.
-#[derive(Debug, Default)]
-pub(crate) struct EntrySet(BTreeMap<u64, EntryKey>);
+///
+/// Most sets have one entry, which needs no map.
+#[derive(Debug)]
+pub(crate) enum EntrySet {
+    Few(Option<(u64, EntryKey)>),
+    #[expect(clippy::box_collection, reason = "an empty set, of which there are two a node, stays small")]
+    Many(Box<BTreeMap<u64, EntryKey>>),
+}
+
+impl Default for EntrySet {
+    fn default() -> EntrySet {
+        EntrySet::Few(None)
+    }
+}
 
 const ORDER_BITS: u32 = 53;
 const ORDER_MASK: u64 = (1 << ORDER_BITS) - 1;
@@ -35,17 +50,45 @@ fn order_of(packed: u64) -> Order {
 
 impl EntrySet {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        matches!(self, EntrySet::Few(None))
     }
 
     pub(crate) fn insert(&mut self, kind: Kind, span: u8, order: Order, entry: EntryKey) {
-        let before = self.0.insert(pack(kind, span, order.0), entry);
+        let packed = pack(kind, span, order.0);
+        let before = match self {
+            EntrySet::Few(None) => {
+                *self = EntrySet::Few(Some((packed, entry)));
+                None
+            }
+            EntrySet::Few(Some(only)) => {
+                let mut map = BTreeMap::from([*only]);
+                let before = map.insert(packed, entry);
+                *self = EntrySet::Many(Box::new(map));
+                before
+            }
+            EntrySet::Many(map) => map.insert(packed, entry),
+        };
         assert!(before.is_none(), "two entries with one order");
     }
 
     pub(crate) fn remove(&mut self, kind: Kind, span: u8, order: Order) {
-        let entry = self.0.remove(&pack(kind, span, order.0));
+        let packed = pack(kind, span, order.0);
+        let entry = match self {
+            EntrySet::Few(only) => only.take_if(|(key, _)| *key == packed).map(|(_, entry)| entry),
+            EntrySet::Many(map) => map.remove(&packed),
+        };
         assert!(entry.is_some(), "an entry is removed where it was put");
+        if matches!(self, EntrySet::Many(map) if map.is_empty()) {
+            *self = EntrySet::Few(None);
+        }
+    }
+
+    fn range(&self, range: impl RangeBounds<u64>) -> impl DoubleEndedIterator<Item = (u64, EntryKey)> {
+        let (few, many) = match self {
+            EntrySet::Few(only) => (only.filter(|(packed, _)| range.contains(packed)), None),
+            EntrySet::Many(map) => (None, Some(map.range(range))),
+        };
+        few.into_iter().chain(many.into_iter().flatten().map(|(packed, entry)| (*packed, *entry)))
     }
 
     /// The latest entry of `kind` before `before`, within `spans`, for which `wanted` holds.
@@ -58,8 +101,8 @@ impl EntrySet {
     ) -> Option<(Order, EntryKey)> {
         let mut best: Option<(Order, EntryKey)> = None;
         self.each_span(kind, spans, |span| {
-            let earlier = self.0.range(pack(kind, span, 0)..pack(kind, span, before.0)).rev();
-            for (&packed, &entry) in earlier {
+            let earlier = self.range(pack(kind, span, 0)..pack(kind, span, before.0)).rev();
+            for (packed, entry) in earlier {
                 let order = order_of(packed);
                 if best.is_some_and(|(latest, _)| latest > order) {
                     return;
@@ -73,28 +116,29 @@ impl EntrySet {
         best
     }
 
-    /// Every entry of `kind` within `spans` and from `orders`, in no particular order.
+    /// Every entry of `kind` within `spans` and from `orders`, the earliest of each span first; of each span
+    /// no more than `visit` says it wants.
     pub(crate) fn each(
         &self,
         kind: Kind,
         spans: RangeInclusive<u8>,
         orders: std::ops::Range<Order>,
-        mut visit: impl FnMut(EntryKey),
+        mut visit: impl FnMut(EntryKey) -> bool,
     ) {
         self.each_span(kind, spans, |span| {
             let range = pack(kind, span, orders.start.0)..pack(kind, span, orders.end.0);
-            self.0.range(range).for_each(|(_, &entry)| visit(entry));
+            let _ = self.range(range).all(|(_, entry)| visit(entry));
         });
     }
 
     /// How many entries there are of `kind`, whatever their span.
     pub(crate) fn count(&self, kind: Kind) -> usize {
-        self.0.range(pack(kind, 0, 0)..=pack(kind, u8::MAX, ORDER_MASK)).count()
+        self.range(pack(kind, 0, 0)..=pack(kind, u8::MAX, ORDER_MASK)).count()
     }
 
     /// All entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = EntryKey> {
-        self.0.values().copied()
+        self.range(..).map(|(_, entry)| entry)
     }
 
     /// Visits each span of `spans` that has entries of `kind`, from the largest down.
@@ -102,7 +146,7 @@ impl EntrySet {
         let (low, mut high) = spans.into_inner();
         while low <= high {
             let range = pack(kind, low, 0)..=pack(kind, high, ORDER_MASK);
-            let Some((&packed, _)) = self.0.range(range).next_back() else { return };
+            let Some((packed, _)) = self.range(range).next_back() else { return };
             let span = span_of(packed);
             visit(span);
             if span == 0 {

@@ -19,7 +19,7 @@ const OWNERS: u64 = 5;
 const PATHS: [&str; 9] = ["/", "a", "b", "a/b", "a/c", "a/b/c", "a/b/d", "a/b/c/e", "b/a"];
 
 /// Seeds that once found something; kept so that they always run.
-const KEPT_SEEDS: [u64; 4] = [0, 1, 7, 33];
+const KEPT_SEEDS: [u64; 5] = [0, 1, 7, 33, 17446];
 
 /// Locks are named by a number that picks one of those there are, so that a step still means something
 /// when others before it are left out.
@@ -62,16 +62,14 @@ fn history(seed: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let frozen = random.below(8) == 0;
     let mut steps = Vec::new();
-    if frozen {
-        for _ in 0..random.below(4) + 1 {
-            let (owner, resources) = (owner(&mut random), resources(&mut random));
-            steps.push(Step::Restore { owner, resources });
-        }
-    }
     let thaw = STEPS / 4;
     for at in 0..STEPS {
         if frozen && at == thaw {
             steps.push(Step::Thaw);
+        }
+        if frozen && at < thaw && random.below(2) == 0 {
+            let (owner, resources) = (owner(&mut random), resources(&mut random));
+            steps.push(Step::Restore { owner, resources });
         }
         steps.push(step(&mut random));
     }
@@ -308,11 +306,17 @@ fn plain_refusal(refusal: Refusal) -> Result<Refusal, String> {
 }
 
 fn plain_effect(effect: Effect) -> Result<Effect, String> {
-    if let Effect::ConversionDeadlocked { owner, lock, cycle } = effect {
-        check_cycle(&cycle)?;
-        return Ok(Effect::ConversionDeadlocked { owner, lock, cycle: Cycle(vec![]) });
-    }
-    Ok(sort_blockers(effect))
+    Ok(match effect {
+        Effect::ConversionDeadlocked { owner, lock, cycle } => {
+            check_cycle(&cycle)?;
+            Effect::ConversionDeadlocked { owner, lock, cycle: Cycle(vec![]) }
+        }
+        Effect::Deadlocked { owner, lock, cycle } => {
+            check_cycle(&cycle)?;
+            Effect::Deadlocked { owner, lock, cycle: Cycle(vec![]) }
+        }
+        other => sort_blockers(other),
+    })
 }
 
 fn sort_blockers(mut effect: Effect) -> Effect {
@@ -370,6 +374,21 @@ fn reduce(mut steps: Vec<Step>, fault: Option<Fault>) -> Vec<Step> {
     steps
 }
 
+/// Panics are how the table says that it contradicts itself; here they are results, not news.
+fn silence_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let planted = panic.location().is_some_and(|at| !at.file().ends_with("_test.rs"));
+            let mine = std::thread::current().name().is_some_and(|name| name.starts_with("model_test"));
+            if !(planted && mine) {
+                usual(panic);
+            }
+        }));
+    });
+}
+
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
@@ -378,13 +397,12 @@ fn setting(name: &str, default: u64) -> u64 {
 fn the_table_does_what_the_reference_does() {
     let first = setting("LOCKWOOD_MODEL_SEED", 0);
     let histories = setting("LOCKWOOD_MODEL_HISTORIES", HISTORIES);
-    std::panic::set_hook(Box::new(|_| {}));
+    silence_panics();
     for seed in KEPT_SEEDS.into_iter().chain(first..first + histories) {
         let steps = history(seed);
         if run(&steps, None).is_err() {
             let reduced = reduce(steps, None);
             let error = run(&reduced, None).unwrap_err();
-            let _ = std::panic::take_hook();
             let steps: Vec<String> = reduced.iter().map(|step| format!("{step:?}\n")).collect();
             let again = format!("LOCKWOOD_MODEL_SEED={seed} LOCKWOOD_MODEL_HISTORIES=1");
             panic!("seed {seed}: {error}\n{again}\n{}", steps.concat());
@@ -394,11 +412,10 @@ fn the_table_does_what_the_reference_does() {
 
 #[test]
 fn every_planted_fault_is_noticed() {
-    std::panic::set_hook(Box::new(|_| {}));
+    silence_panics();
     let missed: Vec<Fault> = Fault::ALL
         .into_iter()
         .filter(|fault| (0..HISTORIES).all(|seed| run(&history(seed), Some(*fault)).is_ok()))
         .collect();
-    let _ = std::panic::take_hook();
     assert_eq!(missed, [], "faults that no history noticed");
 }

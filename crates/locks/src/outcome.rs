@@ -146,6 +146,15 @@ pub enum Effect {
         /// Some of those that were in the way to the end.
         blockers: Vec<LockId>,
     },
+    /// A waiting lock is gone because locks put back after a restart made it part of a cycle.
+    Deadlocked {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+        /// The cycle.
+        cycle: Cycle,
+    },
     /// A waiting conversion is gone because another one made it part of a cycle.
     ConversionDeadlocked {
         /// Whose lock.

@@ -91,8 +91,9 @@ impl Reference {
         }
         self.numbers += 1;
         self.locks.push(lock);
-        if self.in_cycle(owner) {
+        if self.closes_cycle(id) {
             self.locks.pop();
+            self.numbers -= 1;
             return Outcome::Refused(Refusal::Deadlock(crate::Cycle(vec![])));
         }
         Outcome::Queued { lock: id }
@@ -104,6 +105,7 @@ impl Reference {
         resources: &[Resource],
         now: Timestamp,
     ) -> Option<LockId> {
+        self.forget_the_lockless();
         let parts: Vec<Part> =
             strongest(resources).into_iter().map(|resource| Part { resource, held: true }).collect();
         let clash = |part: &Part| self.granted_rivals(owner, &part.resource).next().is_some();
@@ -120,6 +122,20 @@ impl Reference {
 
     pub(crate) fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.frozen = false;
+        let ids: Vec<LockId> = self.locks.iter().map(|lock| lock.id).rev().collect();
+        for id in ids {
+            if !self.closes_cycle(id) {
+                continue;
+            }
+            let (owner, cycle) = (self.find(id).owner, crate::Cycle(vec![]));
+            if self.find(id).token.is_none() {
+                self.remove(id);
+                effects.push(Effect::Deadlocked { owner, lock: id, cycle });
+            } else {
+                self.find(id).conversion = None;
+                effects.push(Effect::ConversionDeadlocked { owner, lock: id, cycle });
+            }
+        }
         let complete = |lock: &&RefLock| lock.token.is_none() && lock.parts.iter().all(|part| part.held);
         let ids: Vec<LockId> = self.locks.iter().filter(complete).map(|lock| lock.id).collect();
         for id in ids {
@@ -189,12 +205,14 @@ impl Reference {
         lock.conversion = Some(RefConversion { number, stronger, weaker, deadline: wait.deadline(now) });
         let owner = lock.owner;
         self.conversions += 1;
-        if !self.frozen && self.conversion_blockers(id).is_empty() {
+        let free = !self.frozen && self.conversion_blockers(id).is_empty();
+        if free && !self.in_cycle(owner) {
             let token = self.finish(id, effects);
             self.settle(now, effects);
             return ConvertOutcome::Converted { token };
         }
         let refusal = match wait {
+            _ if free => Some(Refusal::Deadlock(crate::Cycle(vec![]))),
             Wait::Never if self.frozen => Some(Refusal::Frozen),
             Wait::Never => Some(Refusal::Busy { blockers: vec![] }),
             _ if self.in_cycle(owner) => Some(Refusal::Deadlock(crate::Cycle(vec![]))),
@@ -353,7 +371,7 @@ impl Reference {
             .collect();
         others.sort_unstable();
         for (_, lock, owner) in others {
-            if self.in_cycle(owner) {
+            if self.closes_cycle(lock) {
                 self.find(lock).conversion = None;
                 let cycle = crate::Cycle(vec![]);
                 effects.push(Effect::ConversionDeadlocked { owner, lock, cycle });
@@ -417,27 +435,30 @@ impl Reference {
     }
 
     /// True when the owner waits for itself through others.
-    fn in_cycle(&self, start: OwnerId) -> bool {
+    fn in_cycle(&self, owner: OwnerId) -> bool {
+        self.locks.iter().filter(|lock| lock.owner == owner).any(|lock| self.closes_cycle(lock.id))
+    }
+
+    /// True when the owner waits for itself through others because of this lock.
+    fn closes_cycle(&self, id: LockId) -> bool {
+        let Some(lock) = self.locks.iter().find(|lock| lock.id == id) else { return false };
         let mut seen = BTreeSet::new();
-        let mut next = vec![start];
+        let mut next = self.waits_for(lock);
         while let Some(owner) = next.pop() {
-            for lock in self.locks.iter().filter(|lock| lock.owner == owner) {
-                let mut blockers = BTreeSet::new();
-                if lock.token.is_none() {
-                    blockers.extend(self.blockers(lock.id));
-                }
-                blockers.extend(self.conversion_blockers(lock.id));
-                for (other, _) in blockers {
-                    if other == start {
-                        return true;
-                    }
-                    if seen.insert(other) {
-                        next.push(other);
-                    }
-                }
+            if owner == lock.owner {
+                return true;
+            }
+            if seen.insert(owner) {
+                let locks = self.locks.iter().filter(|other| other.owner == owner);
+                next.extend(locks.flat_map(|other| self.waits_for(other)));
             }
         }
         false
+    }
+
+    fn waits_for(&self, lock: &RefLock) -> Vec<OwnerId> {
+        let blockers = if lock.token.is_none() { self.blockers(lock.id) } else { BTreeSet::new() };
+        blockers.into_iter().chain(self.conversion_blockers(lock.id)).map(|(owner, _)| owner).collect()
     }
 }
 

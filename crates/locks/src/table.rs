@@ -118,9 +118,11 @@ impl LockTable {
         }
         let lock = self.insert_lock(owner, now, wait.deadline(now));
         self.insert_entries(lock, &places, &wanted);
-        if let Some(cycle) = self.find_cycle(owner) {
+        if let Some(cycle) = self.find_cycle_by(lock) {
             self.remove_lock(lock);
             debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
+            // Nobody has heard of the number yet.
+            self.next_lock -= 1;
             return Outcome::Refused(Refusal::Deadlock(cycle));
         }
         Outcome::Queued { lock: self.lock_of(lock).id }
@@ -266,6 +268,7 @@ impl LockTable {
     /// The end of [`LockTable::freeze`]: whoever has nothing in the way is granted.
     pub fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.frozen = false;
+        self.break_cycles(effects);
         let pending: Vec<LockKey> =
             self.by_id.values().copied().filter(|key| self.is_pending(*key)).collect();
         for key in pending {
@@ -290,6 +293,11 @@ impl LockTable {
     /// The number this table started from.
     pub fn first_number(&self) -> u64 {
         self.first_number
+    }
+
+    /// How many locks there have been, refused ones aside.
+    pub fn locks_total(&self) -> u64 {
+        self.next_lock - self.first_number
     }
 
     /// True when there is no lock at all.
@@ -552,7 +560,7 @@ impl LockTable {
     fn end_wait(&mut self, lock: LockId, effects: &mut Vec<Effect>) {
         let key = self.by_id[&lock];
         let owner = self.lock_of(key).owner;
-        let blockers = self.standing(lock).unwrap_or_default().blockers;
+        let blockers = self.some_blockers(key);
         self.lock_mut(key).pending_mut(false).deadline = None;
         if !self.tree.faults.has(Fault::KeepTimedOut) {
             self.remove_lock(key);
@@ -563,7 +571,7 @@ impl LockTable {
     fn end_conversion_wait(&mut self, lock: LockId, effects: &mut Vec<Effect>) {
         let key = self.by_id[&lock];
         let owner = self.lock_of(key).owner;
-        let blockers = self.standing(lock).unwrap_or_default().blockers;
+        let blockers = self.some_blockers(key);
         self.lock_mut(key).pending_mut(true).deadline = None;
         self.remove_conversion(key);
         effects.push(Effect::ConversionTimedOut { owner, lock, blockers });
@@ -619,6 +627,23 @@ impl LockTable {
             self.woken.push(Reverse((order, key)));
             if self.tree.faults.has(Fault::WakeOnlyOne) {
                 return;
+            }
+        }
+    }
+
+    /// Requests that queued before others' locks were put back may wait for each other. The latest goes.
+    fn break_cycles(&mut self, effects: &mut Vec<Effect>) {
+        let pending: Vec<LockKey> =
+            self.by_id.values().copied().filter(|key| self.is_pending(*key)).collect();
+        for key in pending.into_iter().rev() {
+            let Some(cycle) = self.find_cycle_by(key) else { continue };
+            let (owner, lock) = (self.lock_of(key).owner, self.lock_of(key).id);
+            if self.lock_of(key).is_waiting() {
+                self.remove_lock(key);
+                effects.push(Effect::Deadlocked { owner, lock, cycle });
+            } else {
+                self.remove_conversion(key);
+                effects.push(Effect::ConversionDeadlocked { owner, lock, cycle });
             }
         }
     }

@@ -183,13 +183,14 @@ impl Tree {
         best.map(|(_, entry)| entry)
     }
 
-    /// Every entry from `orders` that `place` conflicts with, own ones included.
+    /// Every entry from `orders` that `place` conflicts with, own ones included, as long as `visit` says it
+    /// wants more.
     pub(crate) fn each_rival(
         &self,
         place: Place,
         among: Among,
         orders: std::ops::Range<Order>,
-        mut visit: impl FnMut(EntryKey),
+        mut visit: impl FnMut(EntryKey) -> bool,
     ) {
         self.each_set(place, |set, spans| {
             for &class in Class::of(place.mode).rivals() {

@@ -168,15 +168,37 @@ impl LockTable {
         Some(blockers)
     }
 
+    /// Some of the locks that a waiting lock, or its conversion, waits for.
+    pub(crate) fn some_blockers(&self, key: LockKey) -> Vec<LockId> {
+        let waiting =
+            self.lock_of(key).all_entries().map(|key| self.entry(key)).filter(|entry| !entry.granted());
+        let mut blockers = Vec::new();
+        for entry in waiting {
+            let end = if entry.in_front() { Order::END } else { entry.order };
+            self.collect_some(entry.place(), Among::Granted, end, &mut blockers);
+            if !entry.in_front() {
+                self.collect_some(entry.place(), Among::Waiting, end, &mut blockers);
+            }
+        }
+        self.name_once(blockers)
+    }
+
     /// Some of the locks in the way of places without entries.
     pub(crate) fn blockers_of(&self, places: &[Place], among: Among) -> Vec<LockId> {
         let mut blockers = Vec::new();
         for place in places {
-            self.collect_rivals(*place, among, Order::END, &mut blockers);
+            self.collect_some(*place, Among::Granted, Order::END, &mut blockers);
+            if among != Among::Granted {
+                self.collect_some(*place, Among::Waiting, Order::END, &mut blockers);
+            }
         }
-        blockers.sort_unstable();
-        blockers.dedup();
-        self.name(&blockers)
+        self.name_once(blockers)
+    }
+
+    fn name_once(&self, mut locks: Vec<LockKey>) -> Vec<LockId> {
+        locks.sort_unstable();
+        locks.dedup();
+        self.name(&locks)
     }
 
     fn collect_rivals(&self, place: Place, among: Among, end: Order, blockers: &mut Vec<LockKey>) {
@@ -185,6 +207,19 @@ impl LockTable {
             if entry.owner != place.owner {
                 blockers.push(entry.lock);
             }
+            true
+        });
+    }
+
+    /// Like `collect_rivals`, but gives up once there are enough to name, however many there are.
+    fn collect_some(&self, place: Place, among: Among, end: Order, blockers: &mut Vec<LockKey>) {
+        let before = blockers.len();
+        self.tree.each_rival(place, among, Order::FIRST..end, |key| {
+            let entry = self.entry(key);
+            if entry.owner != place.owner {
+                blockers.push(entry.lock);
+            }
+            blockers.len() < before + BLOCKERS_LEN_MAX
         });
     }
 

@@ -1,1 +1,26 @@
-//! placeholder
+//! The shell around the lock tables: listeners, sessions, interfaces, metrics. Decides nothing about locks.
+
+mod clock;
+mod config;
+mod grace;
+mod handshake;
+mod limits;
+mod listener;
+mod locktopus;
+mod metrics;
+mod namespace;
+mod native;
+mod numbers;
+mod registry;
+mod seat;
+mod secret;
+mod serve;
+mod session;
+mod shared;
+mod socket;
+mod trouble;
+mod view;
+
+pub use config::{Config, LocktopusConfig};
+pub use limits::{LimitSpec, Limits};
+pub use serve::{Bound, ServeError, Stopped, run};

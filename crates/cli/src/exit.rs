@@ -1,0 +1,86 @@
+//! Exit codes, and which error has which. Knows nothing of commands.
+
+use lockwood_client::{Code, Error};
+use std::process::ExitCode;
+
+/// No server answers, or it takes no locks now.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The server refused for a reason that waiting does not change.
+pub(crate) const REFUSED: u8 = 70;
+/// The lock was not obtained in time.
+pub(crate) const NOT_OBTAINED: u8 = 75;
+/// The lock was lost while the program ran.
+pub(crate) const LOST: u8 = 76;
+/// The program could not be started.
+pub(crate) const CANNOT_RUN: u8 = 126;
+/// The program was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// An error with its exit code and what to tell the user.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// Tells the user.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("lockwood: {}", self.message);
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Failure {
+        let code = match error {
+            Error::Unreachable { .. } | Error::Disconnected { .. } => UNAVAILABLE,
+            Error::Lost(_) => NOT_OBTAINED,
+            Error::Refused(refusal) => match refusal.code {
+                Code::Locked | Code::Timeout => NOT_OBTAINED,
+                code if code.status() >= 500 => UNAVAILABLE,
+                _ => REFUSED,
+            },
+            Error::Closed | Error::BadAnswer(_) => REFUSED,
+        };
+        let message = match error {
+            Error::Unreachable { address, reason } => {
+                format!("no Lockwood server answers at {address}; start one with `lockwood serve` ({reason})")
+            }
+            other => other.to_string(),
+        };
+        Failure { code, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockwood_client::Refusal;
+
+    #[track_caller]
+    fn check(code: Code, exit: u8) {
+        let refusal =
+            Refusal { code, message: "m".into(), lock: None, blockers: Vec::new(), cycle: Vec::new() };
+        assert_eq!(Failure::from(&Error::from(refusal)).code, exit, "{code}");
+    }
+
+    #[test]
+    fn codes() {
+        check(Code::Locked, 75);
+        check(Code::Timeout, 75);
+        check(Code::Draining, 69);
+        check(Code::GracePeriod, 69);
+        check(Code::OverLimit, 70);
+        check(Code::Deadlock, 70);
+        let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };
+        assert_eq!(
+            Failure::from(&error),
+            Failure {
+                code: 69,
+                message: "no Lockwood server answers at h:1; start one with `lockwood serve` (refused)"
+                    .into()
+            }
+        );
+    }
+}

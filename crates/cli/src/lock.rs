@@ -1,0 +1,385 @@
+//! `lockwood lock`: runs a program under a lock.
+
+use crate::{
+    child::{self, End, Signals, Watch},
+    exit::{self, Failure},
+    target::{Namespace, Server},
+    wait::{parse_span, parse_wait},
+};
+use clap::ArgGroup;
+use lockwood_client::{
+    Code, Depth, Error, Lock, Mode, Options, Path, Queued, Request, Resource, Session, Step, Wait, Waiting,
+    text,
+};
+use lockwood_wire::WireResource;
+use rustix::process::Signal;
+use std::{ffi::OsString, fmt::Write, process::ExitCode, time::Duration};
+use tokio::{
+    process::Command,
+    time::{Instant, timeout},
+};
+
+/// Nobody wants to read about waits shorter than this.
+const REPORT_AFTER: Duration = Duration::from_millis(300);
+/// How often a waiter looks whether its place has changed.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long to wait for the server's word on something that is only reported.
+const PLACE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end of the program is held up by a server that does not confirm the release.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Keeps the name of a session that did not choose one within what a server takes.
+const DEFAULT_NAME_LEN_MAX: usize = 60;
+
+const AFTER_HELP: &str = "\
+Paths: user/42/name; / is the whole namespace; %2F stands for a slash inside a segment.
+
+The program finds LOCKWOOD_TOKEN, LOCKWOOD_LOCK and LOCKWOOD_NAMESPACE in its environment.
+If the lock is lost while the program runs, the program gets SIGTERM, and SIGKILL after --kill-after.
+SIGTERM is passed on to the program.
+
+Exit codes:
+  the program's own, or 128 + n if signal n ended it
+  2    the command line is wrong
+  69   no server answers, or it takes no locks now
+  70   the server refused the request
+  75   the lock was not obtained within --wait
+  76   the lock was lost while the program ran
+  126  the program could not be started
+  127  the program was not found
+  130  interrupted while waiting (143: terminated)
+
+Examples:
+  lockwood lock --write config -- vi config.toml
+  lockwood lock --write user/42 --read company/7 --wait 10s -- ./import
+  lockwood lock --write backup --wait 0 -- ./backup || echo someone else does it";
+
+/// Run a program under a lock
+#[derive(clap::Args)]
+#[command(
+    after_help = AFTER_HELP,
+    group = ArgGroup::new("paths").args(["read", "write", "update", "list", "link"]).required(true).multiple(true)
+)]
+pub(crate) struct Args {
+    /// Share this node and what is below it with other readers
+    #[arg(long, short, value_name = "PATH")]
+    read: Vec<Path>,
+    /// Have this node and what is below it alone
+    #[arg(long, short, value_name = "PATH")]
+    write: Vec<Path>,
+    /// Read this node, and be the only one who may ask to write it next
+    #[arg(long, short, value_name = "PATH")]
+    update: Vec<Path>,
+    /// Keep the list of this node's children as it is
+    #[arg(long, value_name = "PATH")]
+    list: Vec<Path>,
+    /// Add or remove children of this node
+    #[arg(long, value_name = "PATH")]
+    link: Vec<Path>,
+    /// How many levels --read, --write and --update cover; 1 is the node alone [default: everything below]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    depth: Option<u64>,
+    /// How long to wait: 0, 500ms, 10s, 5m or forever
+    #[arg(long, value_name = "SPAN", default_value = "forever", value_parser = parse_wait)]
+    wait: Wait,
+    /// How the lock's owner is called in listings [default: USER@HOST PID PROGRAM]
+    #[arg(long)]
+    name: Option<String>,
+    /// How long the lock stays when the connection is lost [default: the server's, usually 60s]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    abandon_timeout: Option<Duration>,
+    /// How long the program may take to stop when the lock is lost
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = parse_span)]
+    kill_after: Duration,
+    /// Do not say who is in the way while waiting
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    namespace: Namespace,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // From here on signals wait to be looked at: none can end this process and leave the program behind.
+    let mut signals = Signals::new()?;
+    let opened = tokio::select! {
+        opened = Session::open(args.options()) => opened,
+        signal = signals.next() => return Ok(interrupted(signal)),
+    };
+    let session = match opened {
+        Ok(session) => session,
+        Err(error) => return Ok(Failure::from(&error).report()),
+    };
+    let lock = match obtain(&session, &args, &mut signals).await {
+        Obtained::Lock(lock) => lock,
+        Obtained::Interrupted(signal) => {
+            farewell(&session).await;
+            return Ok(interrupted(signal));
+        }
+        Obtained::Failed(error) => {
+            farewell(&session).await;
+            return Ok(not_obtained(&error, &args).report());
+        }
+    };
+    let watch = Watch {
+        session: &session,
+        lock: &lock,
+        signals: &mut signals,
+        kill_after: args.kill_after,
+        quiet: args.quiet,
+    };
+    let end = watch.run(command(&args, &lock)).await;
+    let released = timeout(RELEASE_PATIENCE, lock.release()).await;
+    farewell(&session).await;
+    Ok(conclude(end, released.ok(), &args))
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        let abandon_timeout_ms =
+            self.abandon_timeout.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        Options {
+            address: self.server.address.clone(),
+            namespace: self.namespace.name.clone(),
+            name: Some(self.name.clone().unwrap_or_else(|| default_name(&self.program()))),
+            abandon_timeout_ms,
+        }
+    }
+
+    fn program(&self) -> String {
+        self.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    fn request(&self) -> Request {
+        let depth = self.depth.and_then(Depth::levels).unwrap_or(Depth::SUBTREE);
+        let parts = [
+            (&self.read, Mode::Read),
+            (&self.write, Mode::Write),
+            (&self.update, Mode::Update),
+            (&self.list, Mode::List),
+            (&self.link, Mode::Link),
+        ];
+        let resources = parts
+            .into_iter()
+            .flat_map(|(paths, mode)| paths.iter().map(move |path| Resource::new(path.clone(), mode, depth)))
+            .collect();
+        Request { resources, wait: self.wait }
+    }
+}
+
+/// Who, where, which process, what for.
+fn default_name(program: &str) -> String {
+    let user =
+        std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "someone".into());
+    let system = rustix::system::uname();
+    let program = program.rsplit('/').next().unwrap_or(program);
+    let name = format!("{user}@{} {} {program}", system.nodename().to_string_lossy(), std::process::id());
+    name.chars().take(DEFAULT_NAME_LEN_MAX).collect()
+}
+
+fn command(args: &Args, lock: &Lock) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command
+        .args(&args.command[1..])
+        .env("LOCKWOOD_TOKEN", lock.token().to_string())
+        .env("LOCKWOOD_LOCK", lock.id().to_string())
+        .env("LOCKWOOD_NAMESPACE", &args.namespace.name);
+    command
+}
+
+enum Obtained {
+    Lock(Lock),
+    Interrupted(Signal),
+    Failed(Error),
+}
+
+async fn obtain(session: &Session, args: &Args, signals: &mut Signals) -> Obtained {
+    let request = args.request();
+    let mut reporter = Reporter::new(args, &request);
+    let mut waiting = session.ask(request);
+    let mut report_at = Instant::now() + REPORT_AFTER;
+    loop {
+        tokio::select! {
+            step = waiting.next() => match step {
+                Ok(Step::Granted(lock)) => return Obtained::Lock(lock),
+                Ok(Step::Queued(queued)) => reporter.latest = Some(queued),
+                Err(error) => return Obtained::Failed(error),
+            },
+            signal = signals.next() => return Obtained::Interrupted(signal),
+            () = tokio::time::sleep_until(report_at) => {
+                if reporter.reported {
+                    reporter.refresh(session, &waiting).await;
+                }
+                reporter.report();
+                report_at = Instant::now() + REPORT_EVERY;
+            }
+        }
+    }
+}
+
+/// Tells who is in the way, but nothing twice.
+struct Reporter {
+    quiet: bool,
+    namespace: String,
+    wanted: String,
+    latest: Option<Queued>,
+    /// The place and the locks in the way, as they were told last.
+    told: Option<(usize, Vec<u64>)>,
+    reported: bool,
+    told_away: bool,
+}
+
+impl Reporter {
+    fn new(args: &Args, request: &Request) -> Reporter {
+        let resources: Vec<WireResource> = request.resources.iter().map(WireResource::from).collect();
+        Reporter {
+            quiet: args.quiet,
+            namespace: args.namespace.name.clone(),
+            wanted: text::resources(&resources),
+            latest: None,
+            told: None,
+            reported: false,
+            told_away: false,
+        }
+    }
+
+    async fn refresh(&mut self, session: &Session, waiting: &Waiting) {
+        if !session.connected() {
+            if !self.quiet && !self.told_away {
+                eprintln!("lockwood: the server is out of reach, trying again");
+            }
+            self.told_away = true;
+            return;
+        }
+        self.told_away = false;
+        if let Ok(Ok(place)) = timeout(PLACE_PATIENCE, waiting.place()).await {
+            self.latest = Some(place);
+        }
+    }
+
+    fn report(&mut self) {
+        self.reported = true;
+        let Some(queued) = self.latest.as_ref().filter(|queued| queued.place > 0 && !self.quiet) else {
+            return;
+        };
+        let gist = (queued.place, queued.blockers.iter().map(|blocker| blocker.lock).collect());
+        if self.told.as_ref() != Some(&gist) {
+            eprint!("{}", render_wait(&self.namespace, &self.wanted, queued));
+            self.told = Some(gist);
+        }
+    }
+}
+
+/// What a waiter is told.
+fn render_wait(namespace: &str, wanted: &str, queued: &Queued) -> String {
+    let mut out = format!(
+        "lockwood: waiting for {wanted} in namespace {}: place {} in line\n",
+        text::plain(namespace),
+        queued.place
+    );
+    for blocker in &queued.blockers {
+        writeln!(out, "  in the way: {}", text::blocker(blocker)).expect("a string takes all");
+    }
+    // Only a server that grants nothing at all makes a lock wait for nobody.
+    if queued.blockers_len == 0 {
+        out.push_str(
+            "  nobody is in the way: the server restarted and grants nothing until lost locks have run out\n",
+        );
+    }
+    let more = queued.blockers_len.saturating_sub(queued.blockers.len());
+    if more > 0 {
+        writeln!(out, "  and {more} more").expect("a string takes all");
+    }
+    out
+}
+
+fn not_obtained(error: &Error, args: &Args) -> Failure {
+    let mut failure = Failure::from(error);
+    if matches!(error.code(), Some(Code::Locked | Code::Timeout)) {
+        failure.message = match args.wait {
+            Wait::Millis(millis) => {
+                format!("not obtained within {}: {}", text::span(millis), failure.message)
+            }
+            Wait::Never | Wait::Forever => format!("not obtained: {}", failure.message),
+        };
+    }
+    failure
+}
+
+fn interrupted(signal: Signal) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX))
+}
+
+/// Lets the server end the session now instead of after the abandon timeout.
+async fn farewell(session: &Session) {
+    // If it does not work, the session ends with the connection a little later.
+    let _ = timeout(RELEASE_PATIENCE, session.close()).await;
+}
+
+/// What the program's end and the lock's end mean together. `released` is nothing if the server did not
+/// confirm in time.
+fn conclude(end: End, released: Option<Result<(), Error>>, args: &Args) -> ExitCode {
+    match end {
+        End::Lost => ExitCode::from(exit::LOST),
+        End::NotStarted(error) => {
+            eprintln!("lockwood: cannot run {}: {error}", text::plain(&args.program()));
+            ExitCode::from(child::start_error_code(&error))
+        }
+        End::Exited(status) => match released {
+            Some(Ok(())) => ExitCode::from(child::exit_code(status)),
+            // Nobody can tell whether that was before or after the program's last act.
+            Some(Err(Error::Lost(loss))) => {
+                eprintln!("lockwood: the lock was lost before it could be released: {loss}");
+                ExitCode::from(exit::LOST)
+            }
+            Some(Err(_)) | None => {
+                eprintln!(
+                    "lockwood: the program has ended, but the server does not confirm the release; the lock \
+                     ends with its abandon timeout"
+                );
+                ExitCode::from(child::exit_code(status))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockwood_client::{Blocker, LockId};
+    use lockwood_wire::{LockState, WirePath};
+
+    #[test]
+    fn a_waiter_is_told_who_is_in_the_way() {
+        let blocker = Blocker {
+            lock: 12,
+            state: LockState::Granted,
+            session: "s1".into(),
+            name: Some("ann@db1 7 vi".into()),
+            since: "2026-01-01T00:00:00Z".into(),
+            age_ms: 125_000,
+            resources: vec![WireResource {
+                path: WirePath("user".parse().unwrap()),
+                mode: "write".into(),
+                depth: None,
+            }],
+        };
+        let queued = Queued { lock: LockId(13), place: 2, blockers_len: 3, blockers: vec![blocker] };
+        assert_eq!(
+            render_wait("default", "read user/42", &queued),
+            "lockwood: waiting for read user/42 in namespace default: place 2 in line\n  \
+             in the way: ann@db1 7 vi holds write user since 2026-01-01T00:00:00Z (2m 5s), lock 12\n  \
+             and 2 more\n"
+        );
+    }
+
+    #[test]
+    fn the_default_name_says_who_and_what() {
+        let name = default_name("/usr/bin/vi");
+        assert!(name.contains('@') && name.ends_with(" vi"), "{name}");
+    }
+}

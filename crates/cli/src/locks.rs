@@ -1,0 +1,220 @@
+//! `lockwood locks`: who holds what, who waits, and why; and an operator's release.
+
+use crate::{
+    exit::Failure,
+    listing::{self, Listing},
+    target::{Namespace, Server},
+};
+use lockwood_client::{Admin, Code, Error, LockFilter, LockId, Path, text};
+use lockwood_wire::{LockInfo, LockState, Tree};
+use serde_json::{Value, json};
+use std::{
+    io::{ErrorKind, IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+const AFTER_HELP: &str = "\
+A node shows the intents of the locks below it, IS (reads) and IX (changes), and its own claims:
+S, U or X if they are held, the intent IS or IX if they wait; CS and CX are about the list of its children.
+
+`release` ends a lock whoever it belongs to; its owner is told. A path of that name is written /release.
+
+Examples:
+  lockwood locks
+  lockwood locks user/42 --watch
+  lockwood locks --owner importer --state waiting --json
+  lockwood locks release 12 --reason 'the importer hangs'";
+
+/// Show who holds what, who waits, and why
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Only this node and what is below it
+    path: Option<Path>,
+    /// Only locks of this session, by its name or its number
+    #[arg(long, value_name = "NAME-OR-SESSION")]
+    owner: Option<String>,
+    /// Only locks in this state
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    /// Show again every so many seconds
+    #[arg(
+        long,
+        value_name = "SECS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    watch: Option<u64>,
+    /// Print the locks as JSON; with --watch one line each time
+    #[arg(long)]
+    json: bool,
+    /// In all namespaces, whatever --namespace says
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    namespace: Namespace,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    Release(Release),
+}
+
+/// End a lock, held or waiting, whoever it belongs to
+#[derive(clap::Args)]
+struct Release {
+    /// The lock's number
+    lock: u64,
+    /// Why; its owner and the operator log get to know
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    namespace: Namespace,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum State {
+    Granted,
+    Waiting,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Some(Action::Release(release)) => run_release(&release).await,
+        None => run_list(&args).await,
+    }
+}
+
+async fn run_release(args: &Release) -> anyhow::Result<ExitCode> {
+    let admin = Admin { address: args.server.address.clone() };
+    match admin.release(&args.namespace.name, LockId(args.lock), args.reason.as_deref()).await {
+        Err(error) => Ok(Failure::from(&error).report()),
+        Ok(action) => {
+            let owner = text::owner(action.lock.owner.name.as_deref(), &action.lock.owner.session);
+            let resources = text::resources(&action.lock.resources);
+            print(&format!("released lock {} of {owner}: {resources}\n", action.lock.lock))
+        }
+    }
+}
+
+async fn run_list(args: &Args) -> anyhow::Result<ExitCode> {
+    let Some(seconds) = args.watch else {
+        return match show(args).await {
+            Ok(shown) => print(&shown),
+            Err(error) => Ok(Failure::from(&error).report()),
+        };
+    };
+    let clear = if std::io::stdout().is_terminal() && !args.json { "\x1b[2J\x1b[H" } else { "" };
+    loop {
+        // A server that is away may come back; whoever watches wants to see that too.
+        let shown = match show(args).await {
+            Ok(shown) => shown,
+            Err(error) if !args.json => format!("{}\n", Failure::from(&error).message),
+            Err(error) => format!("{}\n", json!({ "error": error.to_string() })),
+        };
+        if !write(&format!("{clear}{shown}"))? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
+/// What is to be printed.
+async fn show(args: &Args) -> Result<String, Error> {
+    let admin = Admin { address: args.server.address.clone() };
+    let namespaces = match args.all {
+        false => vec![args.namespace.name.clone()],
+        true => {
+            let list = admin.namespaces().await?;
+            list.namespaces.into_iter().map(|info| info.namespace).collect()
+        }
+    };
+    if args.json {
+        return show_json(args, &admin, &namespaces).await;
+    }
+    if namespaces.is_empty() {
+        return Ok("no locks in any namespace\n".into());
+    }
+    let mut out = String::new();
+    for namespace in &namespaces {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&listing::render(&fetch(args, &admin, namespace).await?));
+    }
+    Ok(out)
+}
+
+async fn show_json(args: &Args, admin: &Admin, namespaces: &[String]) -> Result<String, Error> {
+    let mut lists = Vec::new();
+    for namespace in namespaces {
+        let locks = fetch_locks(args, admin, namespace).await?;
+        lists.push(if args.all { json!({ "namespace": namespace, "locks": locks }) } else { json!(locks) });
+    }
+    let value = if args.all { Value::Array(lists) } else { lists.pop().unwrap_or_default() };
+    Ok(if args.watch.is_some() { format!("{value}\n") } else { format!("{value:#}\n") })
+}
+
+async fn fetch(args: &Args, admin: &Admin, namespace: &str) -> Result<Listing, Error> {
+    let tree = or_empty(admin.tree(namespace, args.path.as_ref()).await, || Tree { nodes: Vec::new() })?;
+    let locks = fetch_locks(args, admin, namespace).await?;
+    let filtered = args.owner.is_some() || args.state.is_some();
+    Ok(Listing { namespace: namespace.to_owned(), path: args.path.clone(), tree, locks, filtered })
+}
+
+async fn fetch_locks(args: &Args, admin: &Admin, namespace: &str) -> Result<Vec<LockInfo>, Error> {
+    let filter = LockFilter {
+        owner: args.owner.clone(),
+        path: args.path.clone(),
+        state: args.state.map(|state| match state {
+            State::Granted => LockState::Granted,
+            State::Waiting => LockState::Waiting,
+        }),
+        limit: None,
+    };
+    let mut locks = Vec::new();
+    let mut after = None;
+    loop {
+        let page = or_empty(admin.locks(namespace, &filter, after).await, || lockwood_wire::LockList {
+            locks: Vec::new(),
+            next: None,
+        })?;
+        locks.extend(page.locks);
+        match page.next {
+            Some(next) if Some(next) != after => after = Some(next),
+            _ => return Ok(locks),
+        }
+    }
+}
+
+/// A namespace nobody uses has no locks; that is no error.
+fn or_empty<T>(result: Result<T, Error>, empty: impl FnOnce() -> T) -> Result<T, Error> {
+    match result {
+        Err(error) if error.code() == Some(Code::UnknownNamespace) => Ok(empty()),
+        result => result,
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    write(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// False if nobody reads any more, as when the output goes to `head`.
+fn write(text: &str) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,257 @@
+//! `lockwood serve`: reads the flags, starts the server, says where it is, passes on signals.
+
+use crate::{limits::LimitArgs, wait::parse_span};
+use anyhow::Context;
+use lockwood_server::{Bound, Config, LocktopusConfig, Stopped};
+use std::{
+    io::Write,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+use tracing_subscriber::EnvFilter;
+
+/// The server stopped although locks were held.
+const STOPPED_WITH_LOCKS: u8 = 3;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockwood serve                         the native interface on 127.0.0.1:7117
+  lockwood serve --locktopus             and the Locktopus protocol on 127.0.0.1:9009
+  lockwood serve --data /var/lib/lockwood --log-format json
+
+Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up to
+--drain-timeout for them), the second stops at once.
+
+Exit codes: 0 stopped with no lock held; 1 could not start or go on; 2 wrong usage; 3 stopped while locks
+were held, so the next start waits for as long as they may be believed in.";
+
+/// Run the server
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where the native interface listens
+    #[arg(long, value_name = "ADDR", env = "LOCKWOOD_LISTEN", default_value = "127.0.0.1:7117")]
+    listen: SocketAddr,
+
+    /// The directory for everything that must survive a restart; made if it is not there
+    #[arg(long, value_name = "DIR", env = "LOCKWOOD_DATA", default_value = "lockwood-data")]
+    data: PathBuf,
+
+    /// Listen on addresses that other machines can reach, although anybody there may take and break locks
+    #[arg(long)]
+    insecure: bool,
+
+    /// A name, besides localhost, by which clients call the native interface; may be repeated
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+
+    /// How long locks stay after the connection of a session is lost, unless the session says
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
+    abandon_timeout: Duration,
+
+    /// Ping a connection that has been silent this long
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_span)]
+    ping_interval: Duration,
+
+    /// Give up a connection that has been silent this long, pings notwithstanding
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_span)]
+    silence_max: Duration,
+
+    /// How long to wait for locks to be released before stopping
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
+    drain_timeout: Duration,
+
+    /// Threads that serve connections [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+
+    /// How the log on stderr is written; RUST_LOG says how much (default: info)
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+
+    #[command(flatten)]
+    locktopus: LocktopusArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// The facade's flags, with the environment names of the original as their defaults.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Locktopus")]
+struct LocktopusArgs {
+    /// Speak the Locktopus protocol too, on ADDR or on the host and port below
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false)]
+    locktopus: Option<Option<SocketAddr>>,
+
+    /// Host for --locktopus [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST", env = "LOCKTOPUS_HOST", value_parser = optional::<IpAddr>)]
+    locktopus_host: Option<Optional<IpAddr>>,
+
+    /// Port for --locktopus [default: 9009]
+    #[arg(long, value_name = "PORT", env = "LOCKTOPUS_PORT", value_parser = optional::<u16>)]
+    locktopus_port: Option<Optional<u16>>,
+
+    /// Log connections: true, 1, yes or y
+    #[arg(long, value_name = "YES", env = "LOCKTOPUS_LOG_CLIENTS", num_args = 0..=1, default_missing_value = "true")]
+    locktopus_log_clients: Option<String>,
+
+    /// Log locks and releases: true, 1, yes or y
+    #[arg(long, value_name = "YES", env = "LOCKTOPUS_LOG_LOCKS", num_args = 0..=1, default_missing_value = "true")]
+    locktopus_log_locks: Option<String>,
+
+    /// Log counts every so many seconds; 0 is never
+    #[arg(long, value_name = "SECONDS", env = "LOCKTOPUS_STATS_INTERVAL", value_parser = optional::<u64>)]
+    locktopus_stats_interval: Option<Optional<u64>>,
+
+    /// Milliseconds locks stay after a connection is lost, unless the client says [default: 60000]
+    #[arg(long, value_name = "MS", env = "LOCKTOPUS_DEFAULT_ABANDON_TIMEOUT", value_parser = optional::<i64>,
+        allow_negative_numbers = true)]
+    locktopus_default_abandon_timeout: Option<Optional<i64>>,
+}
+
+/// A value that counts as absent when it is empty, as the original has it for its environment.
+#[derive(Debug, Clone, Copy)]
+struct Optional<T>(Option<T>);
+
+fn optional<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Optional<T>, String> {
+    match text {
+        "" => Ok(Optional(None)),
+        text => text.parse::<T>().map(|value| Optional(Some(value))).map_err(|error| error.to_string()),
+    }
+}
+
+fn given<T: Copy>(value: Option<Optional<T>>) -> Option<T> {
+    value.and_then(|Optional(value)| value)
+}
+
+fn is_true(text: Option<&str>) -> bool {
+    matches!(text, Some("true" | "1" | "yes" | "y"))
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    start_log(&args.log_format);
+    raise_file_limit();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = args.threads {
+        runtime.worker_threads(threads.into());
+    }
+    let config = args.into_config();
+    runtime.enable_all().build().context("start threads")?.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    let data = config.data.clone();
+    let (sender, stop) = mpsc::channel(2);
+    tokio::spawn(pass_on_signals(sender));
+    let stopped = lockwood_server::run(
+        config,
+        |bound| print!("{}", greeting(bound, &data.display().to_string())),
+        stop,
+    );
+    match stopped.await? {
+        Stopped::Clean => Ok(ExitCode::SUCCESS),
+        Stopped::LocksHeld(count) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "lockwood: stopped while {count} locks were held; the next start will wait for them"
+            );
+            Ok(ExitCode::from(STOPPED_WITH_LOCKS))
+        }
+    }
+}
+
+async fn pass_on_signals(stop: mpsc::Sender<()>) {
+    let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = handlers else { return };
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        let _ = stop.send(()).await;
+    }
+}
+
+/// What a user sees first: where everything is and what to try.
+fn greeting(bound: &Bound, data: &str) -> String {
+    let Bound { native, locktopus, grace_ms } = bound;
+    let mut text = format!("Lockwood {} is up. Data: {data}\n\n", env!("CARGO_PKG_VERSION"));
+    text += &format!("  native     http://{native}    (sessions: ws://{native}/v1/NAMESPACE/session)\n");
+    if let Some(locktopus) = locktopus {
+        text += &format!("  locktopus  ws://{locktopus}/v1?namespace=NAMESPACE\n");
+    }
+    if *grace_ms > 0 {
+        text += &format!(
+            "\nThe last run did not end cleanly: nothing is granted for {grace_ms} ms, in which clients can take up\n\
+             their sessions again.\n"
+        );
+    }
+    text += "\nTry, in another terminal:\n";
+    text += "  lockwood lock --write user/42 -- sleep 60      run a program under a lock\n";
+    text += "  lockwood locks                                 see who holds it\n";
+    text += &format!("  curl http://{native}/v1/default/locks\n\n");
+    text
+}
+
+fn start_log(format: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match format {
+        "json" => log.json().init(),
+        _ => log.init(),
+    }
+}
+
+/// Every connection needs a file descriptor; the usual limit of 1024 is too few for a server.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+impl Args {
+    fn into_config(self) -> Config {
+        let locktopus = self.locktopus.config();
+        Config {
+            listen: self.listen,
+            data: self.data,
+            insecure: self.insecure,
+            hosts: self.hosts,
+            abandon_timeout_ms: self.abandon_timeout.as_millis() as u64,
+            ping_interval: self.ping_interval,
+            silence_max: self.silence_max,
+            drain_timeout: self.drain_timeout,
+            locktopus,
+            limits: self.limits.0,
+        }
+    }
+}
+
+impl LocktopusArgs {
+    /// The facade is on only if `--locktopus` says so.
+    fn config(&self) -> Option<LocktopusConfig> {
+        let listen = self.locktopus?.unwrap_or_else(|| {
+            let host = given(self.locktopus_host).unwrap_or(IpAddr::from([127, 0, 0, 1]));
+            SocketAddr::new(host, given(self.locktopus_port).unwrap_or(9009))
+        });
+        let defaults = LocktopusConfig::new(listen);
+        let timeout = given(self.locktopus_default_abandon_timeout);
+        Some(LocktopusConfig {
+            listen,
+            abandon_timeout_ms: timeout.map_or(defaults.abandon_timeout_ms, |timeout| timeout.max(0) as u64),
+            log_clients: is_true(self.locktopus_log_clients.as_deref()),
+            log_locks: is_true(self.locktopus_log_locks.as_deref()),
+            stats_interval: given(self.locktopus_stats_interval)
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
+        })
+    }
+}

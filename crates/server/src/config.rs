@@ -1,0 +1,76 @@
+//! What a server is told at its start. Knows nothing of flags or environment variables.
+
+use crate::limits::Limits;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+/// The settings of a server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the native interface listens.
+    pub listen: SocketAddr,
+    /// Where the directory with everything that must survive is.
+    pub data: PathBuf,
+    /// Whether addresses other than loopback are allowed although there is no authentication.
+    pub insecure: bool,
+    /// Names, besides those of loopback and the listening address, by which the native interface may be
+    /// called.
+    pub hosts: Vec<String>,
+    /// How long locks stay after the connection of a native session is lost, unless the session says.
+    pub abandon_timeout_ms: u64,
+    /// A silent connection is pinged this often.
+    pub ping_interval: Duration,
+    /// A connection that stays silent this long is dead.
+    pub silence_max: Duration,
+    /// How long a stopping server waits for locks to be released.
+    pub drain_timeout: Duration,
+    /// The Locktopus facade, if it is wanted.
+    pub locktopus: Option<LocktopusConfig>,
+    /// What is too much.
+    pub limits: Limits,
+}
+
+/// The settings of the Locktopus facade.
+#[derive(Debug, Clone)]
+pub struct LocktopusConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// How long locks stay after a connection is lost, unless the client says.
+    pub abandon_timeout_ms: u64,
+    /// Whether connections are logged.
+    pub log_clients: bool,
+    /// Whether locks and releases are logged.
+    pub log_locks: bool,
+    /// How often counts are logged, if at all.
+    pub stats_interval: Option<Duration>,
+}
+
+impl Config {
+    /// The defaults, with everything kept in `data`.
+    pub fn new(data: PathBuf) -> Config {
+        Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7117)),
+            data,
+            insecure: false,
+            hosts: Vec::new(),
+            abandon_timeout_ms: 60_000,
+            ping_interval: Duration::from_secs(15),
+            silence_max: Duration::from_secs(45),
+            drain_timeout: Duration::from_secs(30),
+            locktopus: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl LocktopusConfig {
+    /// The defaults, on `listen`.
+    pub fn new(listen: SocketAddr) -> LocktopusConfig {
+        LocktopusConfig {
+            listen,
+            abandon_timeout_ms: 60_000,
+            log_clients: false,
+            log_locks: false,
+            stats_interval: None,
+        }
+    }
+}

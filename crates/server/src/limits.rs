@@ -1,0 +1,79 @@
+//! Every limit with its name, default and bounds. Knows nothing of where it is enforced.
+
+macro_rules! limits {
+    ($($(#[doc = $help:literal])* $name:ident: $default:literal, $least:literal..=$most:literal;)*) => {
+        /// What the server takes at most.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Limits {
+            $($(#[doc = $help])* pub $name: u64,)*
+        }
+
+        impl Default for Limits {
+            fn default() -> Limits {
+                Limits { $($name: $default,)* }
+            }
+        }
+
+        impl Limits {
+            /// All limits, for help texts and flags.
+            pub const SPECS: &'static [LimitSpec] = &[$(LimitSpec {
+                name: stringify!($name),
+                help: concat!($($help),*),
+                default: $default,
+                least: $least,
+                most: $most,
+            },)*];
+
+            /// Sets the limit called `name`; false if there is none.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = value,)*
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+/// One limit, described.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitSpec {
+    /// Its name; the flag is the same with dashes.
+    pub name: &'static str,
+    /// What it limits.
+    pub help: &'static str,
+    /// Its value unless told otherwise.
+    pub default: u64,
+    /// The smallest value it may be given.
+    pub least: u64,
+    /// The largest.
+    pub most: u64,
+}
+
+limits! {
+    /// Segments of a path.
+    path_segments_max: 64, 1..=250;
+    /// Bytes of one segment of a path.
+    segment_bytes_max: 1024, 1..=1_048_576;
+    /// Resources of one lock.
+    resources_per_lock_max: 50_000, 1..=1_000_000;
+    /// Bytes of one message.
+    message_bytes_max: 8_388_608, 1024..=1_073_741_824;
+    /// Locks of one session, held and waiting.
+    locks_per_session_max: 100_000, 1..=10_000_000;
+    /// Locks that wait in one namespace.
+    queue_len_max: 100_000, 1..=250_000;
+    /// Namespaces in use at the same time.
+    namespaces_max: 10_000, 1..=1_000_000;
+    /// Bytes of the name of a namespace.
+    namespace_bytes_max: 256, 1..=4096;
+    /// Bytes of the name a session gives itself.
+    session_name_bytes_max: 256, 1..=4096;
+    /// Milliseconds a session's locks may stay after its connection is lost.
+    abandon_timeout_ms_max: 86_400_000, 0..=31_536_000_000;
+    /// Connections at the same time, over all listeners.
+    connections_max: 20_000, 1..=1_000_000;
+    /// Locks on one page of a listing.
+    page_len_max: 1000, 1..=10_000;
+}

@@ -1,0 +1,103 @@
+//! Accepts connections and speaks HTTP on them. Knows nothing of routes.
+
+use crate::{shared::Shared, trouble::Trouble};
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+};
+
+/// A request must arrive within this time, and an idle connection sends one within it.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// The head of a request, all headers included.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Answers the requests of one listener.
+pub(crate) trait Service: Clone + Send + 'static {
+    type Body: hyper::body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
+    fn answer(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// Accepts connections for ever.
+pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, service: impl Service) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, peer)) => {
+                let counted = Counted::new(&shared);
+                tokio::spawn(serve(tcp, peer, counted, service.clone()));
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely. They come back when connections end.
+                tracing::warn!(%error, "accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl Service) {
+    let limit = counted.0.config.limits.connections_max;
+    if counted.0.connections.load(Ordering::Relaxed) > limit {
+        return refuse(tcp, &counted.0, limit).await;
+    }
+    let _ = tcp.set_nodelay(true);
+    let counted = Arc::new(counted);
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        // A connection that becomes a WebSocket outlives this task and still counts.
+        request.extensions_mut().insert(Arc::clone(&counted));
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(service.answer(peer, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(tcp), answer)
+        .with_upgrades();
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, %peer, "serve a connection");
+    }
+}
+
+async fn refuse(mut tcp: TcpStream, shared: &Shared, limit: u64) {
+    shared.metrics.connections_refused.add(1);
+    let problem =
+        Trouble::too_many("connections_max", limit, "there are too many connections").into_problem();
+    let body = serde_json::to_string(&problem).expect("a problem is valid JSON");
+    let response = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = tokio::time::timeout(Duration::from_secs(1), tcp.write_all(response.as_bytes())).await;
+}
+
+/// One open connection, for as long as this lives.
+pub(crate) struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Counted {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

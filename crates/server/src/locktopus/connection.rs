@@ -1,0 +1,145 @@
+//! One connection of the Locktopus protocol: one lock at a time, ready, enqueued or acquired. Decodes, calls,
+//! encodes.
+
+use super::message::Message;
+use crate::{
+    seat::{Answer, Seat},
+    session::Notice,
+    shared::Shared,
+    socket::{Conversation, Fault, Flow, Socket},
+};
+use lockwood_model::LockId;
+use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
+
+/// The close code of the original for everything it does not like.
+const CLOSE_ERROR: u16 = 3000;
+const CLOSE_GOING_AWAY: u16 = 1001;
+const CLOSE_BAD_FRAME: u16 = 1002;
+
+/// Carries on a connection until it ends.
+pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: Vec<u8>) {
+    let first_number = seat.namespace().first_number();
+    let mut socket = Socket::new(tcp, received, &shared.config).await;
+    let mut talk = Talk { seat, first_number, turn: Turn::Ready, log_locks };
+    socket.converse(&mut talk).await;
+}
+
+/// Where the one lock of a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Ready,
+    Enqueued(LockId),
+    Acquired(LockId),
+}
+
+impl Turn {
+    fn as_str(self) -> &'static str {
+        match self {
+            Turn::Ready => "ready",
+            Turn::Enqueued(_) => "enqueued",
+            Turn::Acquired(_) => "acquired",
+        }
+    }
+}
+
+struct Talk {
+    seat: Seat,
+    /// Locks are numbered from 1 in every namespace here.
+    first_number: u64,
+    turn: Turn,
+    log_locks: bool,
+}
+
+impl Conversation for Talk {
+    fn heard(&mut self, message: &[u8], replies: &mut Vec<String>) -> Flow {
+        match self.obey(message) {
+            Ok(reply) => {
+                replies.push(reply);
+                Flow::Continue
+            }
+            Err(reason) => give_up(&reason, replies),
+        }
+    }
+
+    fn noticed(&mut self, notice: Notice, replies: &mut Vec<String>) -> Flow {
+        match notice {
+            Notice::Granted { lock, .. } if self.turn == Turn::Enqueued(lock) => {
+                self.turn = Turn::Acquired(lock);
+                replies.push(self.state("lock", lock));
+                Flow::Continue
+            }
+            Notice::Lost { lock, message, .. } if self.turn == Turn::Acquired(lock) => {
+                give_up(message, replies)
+            }
+            Notice::Refused { lock, trouble, .. } if self.turn == Turn::Enqueued(lock) => {
+                give_up(&trouble.message, replies)
+            }
+            Notice::Closing => Flow::Close(CLOSE_GOING_AWAY, ""),
+            // The protocol has no words for the rest, and its clients would take any for an error.
+            _ => Flow::Continue,
+        }
+    }
+
+    fn faulted(&mut self, fault: &Fault, replies: &mut Vec<String>) -> Flow {
+        match fault {
+            Fault::TooLarge { bytes_max, .. } => {
+                give_up(&format!("the message has more than {bytes_max} bytes (message_bytes_max)"), replies)
+            }
+            Fault::NotUtf8 => give_up("a text message must be UTF-8", replies),
+            Fault::BadFrame => Flow::Close(CLOSE_BAD_FRAME, "bad frame"),
+        }
+    }
+
+    fn inbox(&mut self) -> &mut UnboundedReceiver<Notice> {
+        &mut self.seat.inbox
+    }
+}
+
+impl Talk {
+    fn obey(&mut self, bytes: &[u8]) -> Result<String, String> {
+        let message = Message::decode(bytes)?;
+        match (message.action.as_str(), self.turn) {
+            ("lock", Turn::Ready) => self.lock(message),
+            ("release", Turn::Enqueued(lock) | Turn::Acquired(lock)) => Ok(self.release(lock)),
+            ("lock" | "release", turn) => {
+                Err(format!("invalid action: {} [{}]", message.action, turn.as_str()))
+            }
+            (other, _) => Err(format!("invalid action: {}; use lock or release", other.escape_debug())),
+        }
+    }
+
+    fn lock(&mut self, message: Message) -> Result<String, String> {
+        let resources = message.into_resources()?;
+        let (lock, turn) = match self.seat.lock_plainly(resources).map_err(|trouble| trouble.message)? {
+            Answer::Done { lock, .. } => (lock, Turn::Acquired(lock)),
+            Answer::Queued { lock, line: () } => (lock, Turn::Enqueued(lock)),
+        };
+        self.turn = turn;
+        if self.log_locks {
+            tracing::info!(namespace = %self.seat.namespace().name, lock = lock.0, state = turn.as_str(), "locktopus lock");
+        }
+        Ok(self.state("lock", lock))
+    }
+
+    /// The lock is free before the answer is sent.
+    fn release(&mut self, lock: LockId) -> String {
+        // It may be gone already, ended by an operator; then there is nothing left to release.
+        let _ = self.seat.release(lock);
+        self.turn = Turn::Ready;
+        if self.log_locks {
+            tracing::info!(namespace = %self.seat.namespace().name, lock = lock.0, "locktopus release");
+        }
+        self.state("release", lock)
+    }
+
+    /// The one form of message there is, with the newline the original ends it with.
+    fn state(&self, action: &str, lock: LockId) -> String {
+        let (id, state) = (lock.0 - self.first_number + 1, self.turn.as_str());
+        format!("{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}\n")
+    }
+}
+
+fn give_up(reason: &str, replies: &mut Vec<String>) -> Flow {
+    replies.push(format!("communication error: {reason}"));
+    Flow::Close(CLOSE_ERROR, "")
+}

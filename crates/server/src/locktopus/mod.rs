@@ -1,0 +1,237 @@
+//! The Locktopus facade: its three addresses and its protocol, on the same lock tables as everything else.
+//! Knows nothing of the native interface, and decides nothing about locks.
+
+mod connection;
+mod message;
+
+use crate::{
+    config::LocktopusConfig,
+    handshake::{self, NotHandshake, Upgrade},
+    listener::{Counted, Service},
+    namespace::Namespace,
+    seat::Seat,
+    secret::Secrets,
+    session::{Opening, Via},
+    shared::Shared,
+    trouble::Trouble,
+};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderValue, ORIGIN, SEC_WEBSOCKET_VERSION},
+};
+use std::{fmt::Write, net::SocketAddr, sync::Arc};
+
+type Answer = Response<Full<Bytes>>;
+
+/// Answers everything on the Locktopus listener.
+#[derive(Clone)]
+pub(crate) struct Locktopus {
+    shared: Arc<Shared>,
+}
+
+impl Service for Locktopus {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Answer {
+        let from_page = request.headers().contains_key(ORIGIN);
+        let mut answer = match (request.method(), request.uri().path()) {
+            (&Method::OPTIONS, _) if from_page => text(StatusCode::OK, ""),
+            (_, "/v1") => self.connect(peer, &mut request).await,
+            (_, "/stats_v1") => self.stats(&request),
+            (_, "/") => text(StatusCode::OK, &self.status_page()),
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        };
+        if from_page {
+            answer.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        }
+        answer
+    }
+}
+
+impl Locktopus {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Locktopus {
+        Locktopus { shared: Arc::clone(shared) }
+    }
+
+    fn config(&self) -> &LocktopusConfig {
+        self.shared.config.locktopus.as_ref().expect("the facade runs because it was asked for")
+    }
+
+    /// Namespace first, then the timeout, then the handshake: in this order mistakes are reported.
+    async fn connect(&self, peer: SocketAddr, request: &mut Request<Incoming>) -> Answer {
+        let (namespace, timeout) = match self.read_query(request) {
+            Ok(read) => read,
+            Err(message) => return text(StatusCode::BAD_REQUEST, &message),
+        };
+        let counted: Option<Arc<Counted>> = request.extensions_mut().remove();
+        let (answer, upgrade) = match handshake::accept(request) {
+            Ok(accepted) => accepted,
+            Err(error) => return not_a_handshake(error),
+        };
+        match self.open(&namespace, timeout, peer).await {
+            Ok(seat) => {
+                tokio::spawn(self.clone().carry_on(seat, upgrade, peer, counted));
+                answer
+            }
+            Err(trouble) => {
+                let status = StatusCode::from_u16(trouble.code.status()).expect("codes have real statuses");
+                text(status, &format!("{}\n", trouble.message))
+            }
+        }
+    }
+
+    fn read_query(&self, request: &Request<Incoming>) -> Result<(String, u64), String> {
+        let query = request.uri().query().unwrap_or_default();
+        let value = |name: &str| {
+            let mut pairs = form_urlencoded::parse(query.as_bytes());
+            pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+        };
+        let namespace = value("namespace").filter(|namespace| !namespace.is_empty());
+        let namespace = namespace.ok_or("URL query parameter 'namespace' is required\n")?;
+        let limit = self.shared.config.limits.namespace_bytes_max;
+        if namespace.len() as u64 > limit {
+            return Err(format!(
+                "URL query parameter 'namespace' has more than {limit} bytes (namespace_bytes_max)\n"
+            ));
+        }
+        let timeout = match value("abandon-timeout-ms") {
+            None => self.config().abandon_timeout_ms,
+            Some(value) => self.read_timeout(&value)?,
+        };
+        Ok((namespace, timeout))
+    }
+
+    fn read_timeout(&self, value: &str) -> Result<u64, String> {
+        let rule =
+            "URL query parameter 'abandon-timeout-ms' must be a whole number of milliseconds, 0 or more";
+        let digits = value.strip_prefix('+').unwrap_or(value);
+        let timeout: i64 = digits.parse().map_err(|_| format!("{rule}\n"))?;
+        let timeout = u64::try_from(timeout).map_err(|_| format!("{rule}\n"))?;
+        let limit = self.shared.config.limits.abandon_timeout_ms_max;
+        if timeout > limit {
+            return Err(format!("{rule}, and at most {limit} (abandon_timeout_ms_max)\n"));
+        }
+        Ok(timeout)
+    }
+
+    async fn open(
+        &self,
+        namespace: &str,
+        abandon_timeout_ms: u64,
+        peer: SocketAddr,
+    ) -> Result<Seat, Trouble> {
+        self.shared.grace.enter(abandon_timeout_ms).await.map_err(|error| {
+            tracing::error!(%error, "record an abandon timeout");
+            Trouble::storage_failed()
+        })?;
+        let (id, via) = (Secrets::new_session_id(), Via::Locktopus);
+        Seat::open(&self.shared, namespace, Opening { id, name: None, via, peer, abandon_timeout_ms })
+    }
+
+    async fn carry_on(self, seat: Seat, upgrade: Upgrade, peer: SocketAddr, counted: Option<Arc<Counted>>) {
+        let log = self.config().log_clients;
+        if log {
+            tracing::info!(%peer, namespace = %seat.namespace().name, "locktopus client connected");
+        }
+        if let Some((tcp, received)) = upgrade.complete().await {
+            connection::run(&self.shared, seat, self.config().log_locks, tcp, received).await;
+        }
+        if log {
+            tracing::info!(%peer, "locktopus client disconnected");
+        }
+        drop(counted);
+    }
+
+    fn stats(&self, request: &Request<Incoming>) -> Answer {
+        let query = request.uri().query().unwrap_or_default();
+        let namespace = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "namespace");
+        let Some((_, name)) = namespace.filter(|(_, name)| !name.is_empty()) else {
+            return text(StatusCode::BAD_REQUEST, "URL query parameter 'namespace' is required\n");
+        };
+        match self.shared.registry.get(&name) {
+            None => text(StatusCode::NOT_FOUND, "namespace not found\n"),
+            Some(namespace) => {
+                let mut answer = text(StatusCode::OK, &stats(&namespace));
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                answer
+            }
+        }
+    }
+
+    fn status_page(&self) -> String {
+        let listen = self.config().listen;
+        let mut page = String::from("Lockwood speaks the Locktopus protocol here.\n\n");
+        let parts = [
+            format!(
+                "Locks (WebSocket): /v1, for example ws://{listen}/v1?namespace=default&abandon-timeout-ms=60000\n"
+            ),
+            format!(
+                "Statistics (HTTP): /stats_v1, for example http://{listen}/stats_v1?namespace=default\n\n"
+            ),
+            format!(
+                "Server parameters:\n  default abandon timeout: {} ms\n\n",
+                self.config().abandon_timeout_ms
+            ),
+        ];
+        parts.iter().for_each(|part| page.push_str(part));
+        let namespaces = self.shared.registry.all();
+        match namespaces.is_empty() {
+            true => page.push_str("No namespaces are open.\n"),
+            false => page.push_str("Open namespaces:\n"),
+        }
+        for namespace in namespaces {
+            writeln!(page, "  {}", namespace.name.escape_debug()).expect("a string takes everything");
+        }
+        page
+    }
+
+    /// Logs the counts of every namespace from time to time, if that is wanted.
+    pub(crate) async fn log_stats(self) {
+        let Some(interval) = self.config().stats_interval else { return };
+        loop {
+            tokio::time::sleep(interval).await;
+            for namespace in self.shared.registry.all() {
+                tracing::info!(namespace = %namespace.name, stats = stats(&namespace), "locktopus stats");
+            }
+        }
+    }
+}
+
+/// The nine numbers Locktopus gives.
+fn stats(namespace: &Namespace) -> String {
+    let (counts, segments, total) = namespace.counts();
+    let numbers = [
+        ("LastGroupID", total),
+        ("GroupsPending", counts.locks_waiting as u64),
+        ("GroupsAcquired", counts.locks_granted as u64),
+        ("LocksPending", counts.resources_waiting as u64),
+        ("LocksAcquired", counts.resources_granted as u64),
+        ("LockrefCount", counts.traces as u64),
+        ("TokensTotal", counts.nodes as u64),
+        ("TokensUnique", segments as u64 + 1),
+        ("PathCount", counts.nodes as u64 - 1),
+    ];
+    let fields: Vec<String> = numbers.iter().map(|(name, number)| format!("\"{name}\":{number}")).collect();
+    format!("{{{}}}\n", fields.join(","))
+}
+
+fn not_a_handshake(error: NotHandshake) -> Answer {
+    match error {
+        NotHandshake::Method => text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n"),
+        NotHandshake::Header(message) => {
+            let mut answer = text(StatusCode::BAD_REQUEST, &format!("Bad Request: {message}\n"));
+            answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            answer
+        }
+    }
+}
+
+fn text(status: StatusCode, body: &str) -> Answer {
+    let mut answer = Response::new(Full::from(body.to_owned()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}

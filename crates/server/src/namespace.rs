@@ -1,0 +1,511 @@
+//! One namespace: its lock table and its sessions under one mutex, and the time that passes for them. Knows
+//! nothing of protocols; every interface works through a [`Seat`](crate::seat::Seat) or the listings here.
+
+use crate::{
+    metrics::Metrics,
+    session::{Notice, Opening, Session},
+    shared::Shared,
+    trouble::Trouble,
+    view,
+};
+use lockwood_locks::{Counts, Effect, LockTable};
+use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp, Token};
+use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph, WireResource};
+use parking_lot::{Mutex, MutexGuard};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Weak},
+};
+use tokio::sync::{Notify, mpsc};
+
+/// How many locks a listing looks at before it lets others have the namespace.
+const CHUNK_LEN: usize = 16;
+/// How many locks one page looks at, so that a filter that fits nothing ends too.
+const SCAN_LEN_MAX: usize = 10_000;
+/// How many claims a tree shows, and how many waits a graph.
+const TREE_CLAIMS_MAX: usize = 10_000;
+const GRAPH_EDGES_MAX: usize = 10_000;
+
+pub(crate) struct Namespace {
+    pub(crate) name: Arc<str>,
+    state: Mutex<State>,
+    /// Rung when something is due earlier than the timekeeper knows.
+    alarm: Arc<Notify>,
+}
+
+/// Everything about a namespace that changes. Written and read under the mutex only; nothing in here waits.
+pub(crate) struct State {
+    pub(crate) table: LockTable,
+    pub(crate) sessions: HashMap<OwnerId, Session>,
+    by_id: HashMap<String, OwnerId>,
+    /// Sessions that are away, by the moment they are given up.
+    away: BTreeSet<(Timestamp, OwnerId)>,
+    /// When the timekeeper looks next.
+    armed: Option<Timestamp>,
+    /// No longer in the registry; whoever still has it must look there again.
+    closed: bool,
+    pub(crate) effects: Vec<Effect>,
+}
+
+/// A connection's hold on a session: who it is, and where notices for it arrive.
+pub(crate) struct Admission {
+    pub(crate) owner: OwnerId,
+    pub(crate) seat: u64,
+    pub(crate) inbox: mpsc::UnboundedReceiver<Notice>,
+}
+
+/// A namespace that was dropped between looking it up and using it.
+pub(crate) struct Closed;
+
+impl Namespace {
+    pub(crate) fn new(name: Arc<str>, table: LockTable) -> Namespace {
+        let state = State {
+            table,
+            sessions: HashMap::new(),
+            by_id: HashMap::new(),
+            away: BTreeSet::new(),
+            armed: None,
+            closed: false,
+            effects: Vec::new(),
+        };
+        Namespace { name, state: Mutex::new(state), alarm: Arc::new(Notify::new()) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Opens a session.
+    pub(crate) fn open(&self, shared: &Shared, opening: Opening) -> Result<Admission, Closed> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Closed);
+        }
+        shared.metrics.sessions_opened.add(1);
+        Ok(state.admit(shared.next_owner(), opening))
+    }
+
+    /// Takes up a session again that is still known.
+    pub(crate) fn attach(&self, shared: &Shared, session: &str) -> Option<Admission> {
+        let mut state = self.lock();
+        let owner = *state.by_id.get(session)?;
+        shared.metrics.sessions_attached.add(1);
+        Some(state.readmit(owner))
+    }
+
+    /// Puts back the locks a session held before a restart of the server; says which of them.
+    pub(crate) fn reclaim(
+        &self,
+        shared: &Shared,
+        owner: OwnerId,
+        locks: Vec<(Reclaim, Vec<Resource>)>,
+    ) -> Vec<(u64, LockId)> {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        let mut restored = Vec::new();
+        for (lock, resources) in locks {
+            // A number this run could have given out is none that a client brings from an earlier run.
+            if !state.table.is_frozen() || lock.token >= state.table.first_number() {
+                continue;
+            }
+            if let Ok(id) = state.table.restore(owner, resources, Token(lock.token), now) {
+                restored.push((lock.lock, id));
+            }
+        }
+        restored
+    }
+
+    /// How long a session's locks stay after its connection is lost.
+    pub(crate) fn abandon_timeout_ms(&self, owner: OwnerId) -> u64 {
+        self.lock().sessions.get(&owner).map_or(0, |session| session.opening.abandon_timeout_ms)
+    }
+
+    /// The locks of a session, as `welcome` lists them.
+    pub(crate) fn held(&self, owner: OwnerId, was: &[(u64, LockId)]) -> Vec<HeldLock> {
+        let state = self.lock();
+        let requests = state.sessions.get(&owner).map(|session| &session.requests);
+        let mut held: Vec<HeldLock> = state
+            .table
+            .owned(owner)
+            .map(|lock| HeldLock {
+                lock: lock.id.0,
+                request: requests.and_then(|requests| requests.get(&lock.id).copied()),
+                token: lock.token.map(|token| token.0),
+                was: was.iter().find(|(_, id)| *id == lock.id).map(|(was, _)| *was),
+                resources: lock.resources.iter().map(WireResource::from).collect(),
+            })
+            .collect();
+        held.sort_by_key(|lock| lock.lock);
+        held
+    }
+
+    /// The connection of a session is gone, unless another one has replaced it.
+    pub(crate) fn left(&self, shared: &Shared, owner: OwnerId, seat: u64) {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        state.leave(shared, owner, seat, now);
+        self.rearm(state);
+        shared.registry.drop_if_unused(shared, self);
+    }
+
+    /// The session is over.
+    pub(crate) fn end(&self, shared: &Shared, owner: OwnerId) {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        state.remove_session(shared, owner, now);
+        self.rearm(state);
+        shared.registry.drop_if_unused(shared, self);
+    }
+
+    /// Carries out what is due; says when to come again.
+    fn tick(&self, shared: &Shared) -> Option<Timestamp> {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        state.expire(shared, now);
+        let next = state.next_deadline();
+        state.armed = next;
+        drop(state);
+        shared.registry.drop_if_unused(shared, self);
+        next
+    }
+
+    /// Lets go of the state, and wakes the timekeeper if something is due earlier than it knows.
+    pub(crate) fn rearm(&self, mut state: MutexGuard<'_, State>) {
+        let next = state.next_deadline();
+        if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
+            state.armed = next;
+            drop(state);
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Marks an unused namespace as gone; says what number its successor may start from.
+    pub(crate) fn close_if_unused(&self) -> Option<u64> {
+        let mut state = self.lock();
+        if state.closed || !state.sessions.is_empty() || !state.table.is_empty() {
+            return None;
+        }
+        state.closed = true;
+        self.alarm.notify_one();
+        Some(state.table.next_number())
+    }
+
+    /// The end of a grace period.
+    pub(crate) fn thaw(&self, shared: &Shared) {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        let mut effects = std::mem::take(&mut state.effects);
+        state.table.thaw(now, &mut effects);
+        state.deliver(effects, now, &shared.metrics);
+        self.rearm(state);
+    }
+
+    /// The server is about to stop: who waits is sent away, who holds is told.
+    pub(crate) fn drain(&self, shared: &Shared) {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        state.send_waiters_away(now, &shared.metrics);
+        for session in state.sessions.values() {
+            session.tell(Notice::Draining);
+        }
+    }
+
+    pub(crate) fn tell_all_to_close(&self) {
+        for session in self.lock().sessions.values() {
+            session.tell(Notice::Closing);
+        }
+    }
+
+    /// What is in the table, how many different segments its paths have, and how many locks there have been.
+    pub(crate) fn counts(&self) -> (Counts, usize, u64) {
+        let state = self.lock();
+        let table = &state.table;
+        (table.counts(), table.distinct_segments(), table.locks_total())
+    }
+
+    /// (sessions, locks held, locks waiting)
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        let state = self.lock();
+        let waiting = state.table.waiting_len();
+        (state.sessions.len(), state.table.len() - waiting, waiting)
+    }
+
+    /// How many sessions have a connection.
+    pub(crate) fn connected_len(&self) -> usize {
+        self.lock().sessions.values().filter(|session| session.outbox.is_some()).count()
+    }
+
+    /// The number this namespace's lock ids started from.
+    pub(crate) fn first_number(&self) -> u64 {
+        self.lock().table.first_number()
+    }
+
+    /// One lock.
+    pub(crate) fn lock_info(&self, shared: &Shared, lock: u64) -> Option<LockInfo> {
+        let state = self.lock();
+        let view = state.table.view(LockId(lock))?;
+        Some(view::lock_info(&state, &view, shared.clock.now()))
+    }
+
+    /// A page of the locks for which `wanted` holds, and where the next page starts.
+    pub(crate) fn list(
+        &self,
+        shared: &Shared,
+        after: Option<u64>,
+        len_max: usize,
+        wanted: impl Fn(&State, &lockwood_locks::LockView) -> bool,
+    ) -> (Vec<LockInfo>, Option<u64>) {
+        let mut found = Vec::new();
+        let mut after = after.map(LockId);
+        for _ in 0..SCAN_LEN_MAX / CHUNK_LEN {
+            let state = self.lock();
+            let now = shared.clock.now();
+            let views: Vec<_> = state.table.views(after).take(CHUNK_LEN).collect();
+            let last = views.len() < CHUNK_LEN;
+            for view in views {
+                if found.len() == len_max {
+                    return (found, after.map(|after| after.0));
+                }
+                after = Some(view.id);
+                if wanted(&state, &view) {
+                    found.push(view::lock_info(&state, &view, now));
+                }
+            }
+            if last {
+                return (found, None);
+            }
+        }
+        (found, after.map(|after| after.0))
+    }
+
+    /// The nodes at and below `path`.
+    pub(crate) fn tree(&self, path: &Path) -> Tree {
+        let state = self.lock();
+        let nodes = state.table.nodes(path, TREE_CLAIMS_MAX);
+        Tree { nodes: nodes.iter().map(|node| view::node_info(&state, node)).collect() }
+    }
+
+    /// Who waits for whom.
+    pub(crate) fn wait_graph(&self) -> WaitGraph {
+        let state = self.lock();
+        let mut pairs = state.table.waits(GRAPH_EDGES_MAX + 1);
+        let truncated = pairs.len() > GRAPH_EDGES_MAX;
+        pairs.truncate(GRAPH_EDGES_MAX);
+        let session = |lock: LockId| {
+            state.table.owner_of(lock).map_or_else(String::new, |owner| state.session_id(owner).to_owned())
+        };
+        let edges = pairs.into_iter().map(|(waiter, blocker)| WaitEdge {
+            waiter: waiter.0,
+            waiter_session: session(waiter),
+            blocker: blocker.0,
+            blocker_session: session(blocker),
+        });
+        WaitGraph { edges: edges.collect(), truncated }
+    }
+
+    /// Ends a lock whoever owns it, and tells its owner.
+    pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<(), Trouble> {
+        let mut state = self.lock();
+        let now = shared.clock.now();
+        let mut effects = std::mem::take(&mut state.effects);
+        let ended = state.table.revoke(LockId(lock), now, &mut effects);
+        state.deliver(effects, now, &shared.metrics);
+        let ended = ended.map_err(|_| Trouble::unknown_lock(lock))?;
+        shared.metrics.revoked.add(1);
+        ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+        state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some());
+        self.rearm(state);
+        Ok(())
+    }
+}
+
+/// Lets time pass for a namespace until it is dropped.
+pub(crate) async fn keep_time(namespace: Weak<Namespace>, shared: Arc<Shared>) {
+    loop {
+        let Some(strong) = namespace.upgrade() else { return };
+        let next = strong.tick(&shared);
+        let alarm = Arc::clone(&strong.alarm);
+        if strong.lock().closed {
+            return;
+        }
+        drop(strong);
+        match next {
+            None => alarm.notified().await,
+            Some(at) => {
+                let wake = shared.clock.instant(at);
+                let _ = tokio::time::timeout_at(wake, alarm.notified()).await;
+            }
+        }
+    }
+}
+
+impl State {
+    fn admit(&mut self, owner: OwnerId, opening: Opening) -> Admission {
+        let (outbox, inbox) = mpsc::unbounded_channel();
+        self.by_id.insert(opening.id.clone(), owner);
+        let session =
+            Session { opening, outbox: Some(outbox), seat: 0, requests: HashMap::new(), away_until: None };
+        self.sessions.insert(owner, session);
+        Admission { owner, seat: 0, inbox }
+    }
+
+    fn readmit(&mut self, owner: OwnerId) -> Admission {
+        let (outbox, inbox) = mpsc::unbounded_channel();
+        let session = self.sessions.get_mut(&owner).expect("a known id has a session");
+        session.tell(Notice::Replaced);
+        session.outbox = Some(outbox);
+        session.seat += 1;
+        if let Some(until) = session.away_until.take() {
+            self.away.remove(&(until, owner));
+        }
+        let seat = session.seat;
+        self.table.owner_returned(owner);
+        Admission { owner, seat, inbox }
+    }
+
+    fn leave(&mut self, shared: &Shared, owner: OwnerId, seat: u64, now: Timestamp) {
+        let Some(session) = self.sessions.get_mut(&owner).filter(|session| session.seat == seat) else {
+            return;
+        };
+        session.outbox = None;
+        let until = now.after(session.opening.abandon_timeout_ms);
+        let via = session.opening.via;
+        let mut effects = std::mem::take(&mut self.effects);
+        self.table.owner_left(owner, via.waiters(), until, now, &mut effects);
+        self.deliver(effects, now, &shared.metrics);
+        let owns_locks = self.table.owned_len(owner) > 0;
+        if until <= now || !(owns_locks || via.reattaches()) {
+            return self.remove_session(shared, owner, now);
+        }
+        let (table, session) = (&self.table, self.sessions.get_mut(&owner).expect("it was just there"));
+        session.requests.retain(|lock, _| table.owner_of(*lock).is_some());
+        session.away_until = Some(until);
+        self.away.insert((until, owner));
+    }
+
+    fn remove_session(&mut self, shared: &Shared, owner: OwnerId, now: Timestamp) {
+        let Some(session) = self.sessions.remove(&owner) else { return };
+        self.by_id.remove(&session.opening.id);
+        if let Some(until) = session.away_until {
+            self.away.remove(&(until, owner));
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        for ended in self.table.release_all(owner, now, &mut effects) {
+            ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+        }
+        self.deliver(effects, now, &shared.metrics);
+        shared.grace.leave(session.opening.abandon_timeout_ms);
+    }
+
+    fn expire(&mut self, shared: &Shared, now: Timestamp) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.table.expire(now, &mut effects);
+        self.deliver(effects, now, &shared.metrics);
+        while let Some(&(until, owner)) = self.away.first() {
+            if until > now {
+                return;
+            }
+            self.remove_session(shared, owner, now);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let away = self.away.first().map(|(until, _)| *until);
+        [self.table.next_deadline(), away].into_iter().flatten().min()
+    }
+
+    /// Tells the sessions what happened to their locks. Takes the list and keeps it for the next time.
+    pub(crate) fn deliver(&mut self, mut effects: Vec<Effect>, now: Timestamp, metrics: &Metrics) {
+        for effect in effects.drain(..) {
+            self.deliver_one(effect, now, metrics);
+        }
+        self.effects = effects;
+    }
+
+    fn deliver_one(&mut self, effect: Effect, now: Timestamp, metrics: &Metrics) {
+        match effect {
+            Effect::Granted { owner, lock, token, waited_ms } => {
+                metrics.grants.add(1);
+                metrics.wait_time.observe(waited_ms);
+                self.tell(owner, lock, |request| Notice::Granted { request, lock, token: token.0 });
+            }
+            Effect::Converted { owner, lock, token } => {
+                self.tell(owner, lock, |request| Notice::Converted { request, lock, token: token.0 });
+            }
+            Effect::TimedOut { owner, lock, blockers } => {
+                metrics.timeouts.add(1);
+                let trouble = view::timed_out(self, &blockers, now);
+                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+                self.forget(owner, lock);
+            }
+            Effect::ConversionTimedOut { owner, lock, blockers } => {
+                metrics.timeouts.add(1);
+                let trouble = view::timed_out(self, &blockers, now);
+                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+            }
+            Effect::Deadlocked { owner, lock, cycle } => {
+                metrics.deadlocks.add(1);
+                let trouble = Box::new(view::deadlock(self, &cycle));
+                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+                self.forget(owner, lock);
+            }
+            Effect::ConversionDeadlocked { owner, lock, cycle } => {
+                metrics.deadlocks.add(1);
+                let trouble = Box::new(view::deadlock(self, &cycle));
+                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+            }
+            Effect::Abandoned { owner, lock, held_ms } => {
+                metrics.abandoned.add(1);
+                held_ms.into_iter().for_each(|held| metrics.hold_time.observe(held));
+                self.forget(owner, lock);
+            }
+        }
+    }
+
+    fn tell(&mut self, owner: OwnerId, lock: LockId, notice: impl FnOnce(u64) -> Notice) {
+        if let Some(session) = self.sessions.get(&owner) {
+            session.tell(notice(session.requests.get(&lock).copied().unwrap_or_default()));
+        }
+    }
+
+    /// The request that led to a lock is answered for good.
+    pub(crate) fn forget(&mut self, owner: OwnerId, lock: LockId) {
+        if let Some(session) = self.sessions.get_mut(&owner) {
+            session.requests.remove(&lock);
+        }
+    }
+
+    fn tell_revoked(&mut self, owner: OwnerId, lock: LockId, held: bool) {
+        let message = "an operator ended this lock; whatever it guarded may be changed by others now";
+        if held {
+            self.tell(owner, lock, |_| Notice::Lost { lock, code: Code::ReleasedByOperator, message });
+        } else {
+            let trouble = Trouble::new(Code::ReleasedByOperator, "an operator ended the wait for this lock");
+            let trouble = Box::new(trouble);
+            self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+        }
+        self.forget(owner, lock);
+    }
+
+    fn send_waiters_away(&mut self, now: Timestamp, metrics: &Metrics) {
+        let waiting: Vec<(LockId, OwnerId)> = self
+            .table
+            .views(None)
+            .filter(|view| view.token.is_none())
+            .map(|view| (view.id, view.owner))
+            .collect();
+        // The last first, so that nobody is granted something on the way.
+        for (lock, owner) in waiting.into_iter().rev() {
+            let trouble = Box::new(Trouble::draining());
+            self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+            self.forget(owner, lock);
+            let mut effects = std::mem::take(&mut self.effects);
+            let _ = self.table.revoke(lock, now, &mut effects);
+            self.deliver(effects, now, metrics);
+        }
+    }
+
+    pub(crate) fn session_id(&self, owner: OwnerId) -> &str {
+        self.sessions.get(&owner).map_or("", |session| &session.opening.id)
+    }
+}

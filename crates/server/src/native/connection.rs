@@ -1,0 +1,397 @@
+//! One connection of the session protocol: from the first message to the last. Decodes, calls, encodes;
+//! decides nothing about locks.
+
+use crate::{
+    seat::{Answer, Seat, check_resources},
+    secret::Secrets,
+    session::{Notice, Opening, Via},
+    shared::Shared,
+    socket::{Conversation, Fault, Flow, Socket},
+    trouble::Trouble,
+    view::Line,
+};
+use lockwood_locks::Change;
+use lockwood_model::{LockId, Resource, Wait};
+use lockwood_wire::{ClientMessage, Code, Reclaim, ServerMessage, WireResource};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
+
+/// How long a new connection may take to say who it is.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Close codes of this protocol, from the range kept for applications.
+const CLOSE_NO_HELLO: u16 = 4000;
+const CLOSE_REPLACED: u16 = 4001;
+const CLOSE_BYE: u16 = 1000;
+const CLOSE_GOING_AWAY: u16 = 1001;
+const CLOSE_BAD_FRAME: u16 = 1002;
+const CLOSE_NOT_UTF8: u16 = 1007;
+const CLOSE_TOO_LARGE: u16 = 1009;
+
+/// Carries on a connection until it ends.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    namespace: &str,
+    peer: SocketAddr,
+    tcp: TcpStream,
+    received: Vec<u8>,
+) {
+    let mut socket = Socket::new(tcp, received, &shared.config).await;
+    let mut replies = Vec::new();
+    match introduce(&shared, namespace, peer, &mut socket, &mut replies).await {
+        Some(seat) => {
+            if socket.send(&mut replies).await.is_ok() {
+                let mut talk = Talk { shared, seat: Some(seat) };
+                socket.converse(&mut talk).await;
+            }
+        }
+        None => {
+            let _ = socket.send(&mut replies).await;
+            socket.close(CLOSE_NO_HELLO, "no session was opened").await;
+        }
+    }
+}
+
+/// Waits for the first message and opens the session it asks for.
+async fn introduce(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    peer: SocketAddr,
+    socket: &mut Socket,
+    replies: &mut Vec<String>,
+) -> Option<Seat> {
+    let message = match socket.first(HELLO_PATIENCE).await {
+        Ok(message) => message,
+        Err(fault) => {
+            let trouble = match fault {
+                Some(fault) => fault_trouble(shared, &fault),
+                None => Trouble::new(Code::Silent, "no hello or attach arrived in time"),
+            };
+            replies.push(trouble.into_message(None, None).encode());
+            return None;
+        }
+    };
+    let (id, opened) = match ClientMessage::decode(&message) {
+        Ok(ClientMessage::Hello { id, name, abandon_timeout_ms }) => {
+            (Some(id), open(shared, namespace, peer, id, name, abandon_timeout_ms).await)
+        }
+        Ok(ClientMessage::Attach { id, session, secret, name, abandon_timeout_ms, locks }) => {
+            let claim = Claim { session, secret, name, abandon_timeout_ms, locks };
+            (Some(id), attach(shared, namespace, peer, id, claim).await)
+        }
+        Ok(other) => {
+            let message =
+                "the first message must be hello (a new session) or attach (one that lost its connection)";
+            (Some(id_of(&other)), Err(Trouble::new(Code::HelloFirst, message)))
+        }
+        Err(error) => (error.id, Err(Trouble::new(Code::BadMessage, error.message))),
+    };
+    match opened {
+        Ok((seat, welcome)) => {
+            replies.push(welcome.encode());
+            Some(seat)
+        }
+        Err(trouble) => {
+            replies.push(trouble.into_message(id, None).encode());
+            None
+        }
+    }
+}
+
+/// What an `attach` brings.
+struct Claim {
+    session: String,
+    secret: String,
+    name: Option<String>,
+    abandon_timeout_ms: Option<u64>,
+    locks: Vec<Reclaim>,
+}
+
+type Opened = Result<(Seat, ServerMessage), Trouble>;
+
+async fn open(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    peer: SocketAddr,
+    id: u64,
+    name: Option<String>,
+    abandon_timeout_ms: Option<u64>,
+) -> Opened {
+    if shared.is_draining() {
+        return Err(Trouble::draining());
+    }
+    let session = Secrets::new_session_id();
+    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms).await?;
+    Ok(welcome(shared, namespace, seat, id, session, &[]))
+}
+
+async fn attach(shared: &Arc<Shared>, namespace: &str, peer: SocketAddr, id: u64, claim: Claim) -> Opened {
+    if !shared.secrets.matches(namespace, &claim.session, &claim.secret) {
+        let message = "the secret does not belong to this session and namespace; welcome gave the right one";
+        return Err(Trouble::new(Code::WrongSecret, message));
+    }
+    let known = shared.registry.get(namespace).and_then(|space| {
+        let admission = space.attach(shared, &claim.session)?;
+        Some(Seat::new(shared, space, admission))
+    });
+    if let Some(seat) = known {
+        return Ok(welcome(shared, namespace, seat, id, claim.session, &[]));
+    }
+    if shared.grace_left_ms() == 0 {
+        let message = "this session is no longer known, and its locks are lost; open a new one with hello";
+        return Err(Trouble::new(Code::UnknownSession, message));
+    }
+    let locks = read_reclaims(shared, claim.locks)?;
+    let seat =
+        enter(shared, namespace, peer, claim.session.clone(), claim.name, claim.abandon_timeout_ms).await?;
+    let restored = seat.namespace().reclaim(shared, seat.owner(), locks);
+    shared.metrics.sessions_attached.add(1);
+    Ok(welcome(shared, namespace, seat, id, claim.session, &restored))
+}
+
+/// Opens a session once its abandon timeout is on record.
+async fn enter(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    peer: SocketAddr,
+    session: String,
+    name: Option<String>,
+    abandon_timeout_ms: Option<u64>,
+) -> Result<Seat, Trouble> {
+    let limits = &shared.config.limits;
+    if let Some(name) = name.as_ref().filter(|name| name.len() as u64 > limits.session_name_bytes_max) {
+        let what = format!("the session's name has {} bytes", name.len());
+        return Err(Trouble::over("session_name_bytes_max", limits.session_name_bytes_max, &what));
+    }
+    let abandon_timeout_ms = abandon_timeout_ms.unwrap_or(shared.config.abandon_timeout_ms);
+    if abandon_timeout_ms > limits.abandon_timeout_ms_max {
+        let what = format!("the abandon timeout is {abandon_timeout_ms} ms");
+        return Err(Trouble::over("abandon_timeout_ms_max", limits.abandon_timeout_ms_max, &what));
+    }
+    shared.grace.enter(abandon_timeout_ms).await.map_err(|error| {
+        tracing::error!(%error, "record an abandon timeout");
+        Trouble::storage_failed()
+    })?;
+    let opening = Opening { id: session, name, via: Via::Native, peer, abandon_timeout_ms };
+    Seat::open(shared, namespace, opening)
+}
+
+fn welcome(
+    shared: &Shared,
+    namespace: &str,
+    seat: Seat,
+    id: u64,
+    session: String,
+    restored: &[(u64, LockId)],
+) -> (Seat, ServerMessage) {
+    let welcome = ServerMessage::Welcome {
+        id,
+        secret: shared.secrets.of(namespace, &session),
+        session,
+        abandon_timeout_ms: seat.namespace().abandon_timeout_ms(seat.owner()),
+        grace_ms: shared.grace_left_ms(),
+        locks: seat.namespace().held(seat.owner(), restored),
+    };
+    (seat, welcome)
+}
+
+fn read_reclaims(shared: &Shared, locks: Vec<Reclaim>) -> Result<Vec<(Reclaim, Vec<Resource>)>, Trouble> {
+    let limit = shared.config.limits.locks_per_session_max;
+    if locks.len() as u64 > limit {
+        return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
+    }
+    let mut read = Vec::with_capacity(locks.len());
+    for lock in locks {
+        let resources = read_resources(lock.resources.clone())?;
+        check_resources(shared, &resources)?;
+        read.push((lock, resources));
+    }
+    Ok(read)
+}
+
+/// A session that is open on this connection.
+struct Talk {
+    shared: Arc<Shared>,
+    /// Nothing once the client has said `bye`.
+    seat: Option<Seat>,
+}
+
+impl Conversation for Talk {
+    fn heard(&mut self, message: &[u8], replies: &mut Vec<String>) -> Flow {
+        let (reply, flow) = match ClientMessage::decode(message) {
+            Ok(ClientMessage::Bye { id }) => {
+                self.seat.take().into_iter().for_each(Seat::end);
+                (ServerMessage::Bye { id }, Flow::Close(CLOSE_BYE, "bye"))
+            }
+            Ok(message) => {
+                let seat = self.seat.as_ref().expect("nothing is read after bye");
+                let id = id_of(&message);
+                let reply = answer(seat, message);
+                (reply.unwrap_or_else(|(trouble, lock)| trouble.into_message(Some(id), lock)), Flow::Continue)
+            }
+            Err(error) => {
+                (Trouble::new(Code::BadMessage, error.message).into_message(error.id, None), Flow::Continue)
+            }
+        };
+        replies.push(reply.encode());
+        flow
+    }
+
+    fn noticed(&mut self, notice: Notice, replies: &mut Vec<String>) -> Flow {
+        let (message, flow) = match notice {
+            Notice::Granted { request, lock, token } => {
+                (ServerMessage::Granted { id: request, lock: lock.0, token }, Flow::Continue)
+            }
+            Notice::Converted { request, lock, token } => {
+                (ServerMessage::Converted { id: request, lock: lock.0, token }, Flow::Continue)
+            }
+            Notice::Refused { request, lock, trouble } => {
+                (trouble.into_message(Some(request), Some(lock.0)), Flow::Continue)
+            }
+            Notice::Lost { lock, code, message } => {
+                (ServerMessage::Lost { lock: lock.0, code, message: message.to_owned() }, Flow::Continue)
+            }
+            Notice::Draining => (self.draining(), Flow::Continue),
+            Notice::Closing => {
+                let trouble =
+                    Trouble::new(Code::Draining, "the server stops now; connect again when it is back");
+                (trouble.into_message(None, None), Flow::Close(CLOSE_GOING_AWAY, "the server stops"))
+            }
+            Notice::Replaced => {
+                let trouble = Trouble::new(Code::Replaced, "another connection has taken over this session");
+                (trouble.into_message(None, None), Flow::Close(CLOSE_REPLACED, "replaced"))
+            }
+        };
+        replies.push(message.encode());
+        flow
+    }
+
+    fn faulted(&mut self, fault: &Fault, replies: &mut Vec<String>) -> Flow {
+        replies.push(fault_trouble(&self.shared, fault).into_message(None, None).encode());
+        match fault {
+            Fault::TooLarge { .. } => Flow::Close(CLOSE_TOO_LARGE, "message too large"),
+            Fault::NotUtf8 => Flow::Close(CLOSE_NOT_UTF8, "not UTF-8"),
+            Fault::BadFrame => Flow::Close(CLOSE_BAD_FRAME, "bad frame"),
+        }
+    }
+
+    fn inbox(&mut self) -> &mut UnboundedReceiver<Notice> {
+        &mut self.seat.as_mut().expect("nothing is awaited after bye").inbox
+    }
+}
+
+impl Talk {
+    fn draining(&self) -> ServerMessage {
+        let timeout_ms = self.shared.config.drain_timeout.as_millis() as u64;
+        let message = "the server is about to stop; release what you hold, new locks are refused".to_owned();
+        ServerMessage::Draining { timeout_ms, message }
+    }
+}
+
+type Reply = Result<ServerMessage, (Trouble, Option<u64>)>;
+
+/// Does what a message of an open session asks for.
+fn answer(seat: &Seat, message: ClientMessage) -> Reply {
+    match message {
+        ClientMessage::Lock { id, resources, wait } => {
+            lock(seat, id, resources, wait).map_err(|trouble| (trouble, None))
+        }
+        ClientMessage::Release { id, lock } => {
+            seat.release(LockId(lock)).map_err(about(lock))?;
+            Ok(ServerMessage::Released { id, lock })
+        }
+        ClientMessage::Cancel { id, lock } => {
+            let held = seat.cancel(LockId(lock)).map_err(about(lock))?;
+            Ok(ServerMessage::Cancelled { id, lock, held })
+        }
+        ClientMessage::Convert { id, lock, mode, resources, wait } => {
+            convert(seat, id, lock, (mode, resources), wait).map_err(about(lock))
+        }
+        ClientMessage::Place { id, lock } => {
+            let Line { place, blockers_len, blockers } = seat.line(LockId(lock)).map_err(about(lock))?;
+            Ok(ServerMessage::Place { id, lock, place, blockers_len, blockers })
+        }
+        ClientMessage::Hello { .. } | ClientMessage::Attach { .. } => {
+            let message = "this connection has its session already; open another connection for another one";
+            Err((Trouble::new(Code::AlreadyOpen, message), None))
+        }
+        ClientMessage::Bye { .. } => unreachable!("bye is answered where the connection ends"),
+    }
+}
+
+fn lock(seat: &Seat, id: u64, resources: Vec<WireResource>, wait: Wait) -> Result<ServerMessage, Trouble> {
+    let resources = read_resources(resources)?;
+    Ok(match seat.lock(resources, wait, id)? {
+        Answer::Done { lock, token } => ServerMessage::Granted { id, lock: lock.0, token },
+        Answer::Queued { lock, line } => queued(id, lock, line),
+    })
+}
+
+fn convert(
+    seat: &Seat,
+    id: u64,
+    lock: u64,
+    to: (Option<String>, Option<Vec<WireResource>>),
+    wait: Wait,
+) -> Result<ServerMessage, Trouble> {
+    let change = match to {
+        (Some(mode), None) => Change::All(read_mode(&mode)?),
+        (None, Some(resources)) => Change::Paths(
+            read_resources(resources)?.into_iter().map(|resource| (resource.path, resource.mode)).collect(),
+        ),
+        _ => {
+            let message =
+                "convert takes either mode (for the whole lock) or resources (for some of its paths)";
+            return Err(Trouble::new(Code::BadMessage, message));
+        }
+    };
+    Ok(match seat.convert(LockId(lock), &change, wait, id)? {
+        Answer::Done { lock, token } => ServerMessage::Converted { id, lock: lock.0, token },
+        Answer::Queued { lock, line } => queued(id, lock, line),
+    })
+}
+
+fn queued(id: u64, lock: LockId, line: Line) -> ServerMessage {
+    let Line { place, blockers_len, blockers } = line;
+    ServerMessage::Queued { id, lock: lock.0, place, blockers_len, blockers }
+}
+
+fn about(lock: u64) -> impl FnOnce(Trouble) -> (Trouble, Option<u64>) {
+    move |trouble| (trouble, Some(lock))
+}
+
+fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble> {
+    if resources.is_empty() {
+        return Err(Trouble::new(Code::NoResources, "a lock needs at least one resource: {path, mode}"));
+    }
+    let read = resources.into_iter().map(WireResource::into_model).collect::<Result<_, _>>();
+    read.map_err(|error| Trouble::new(error.code, error.message))
+}
+
+fn read_mode(mode: &str) -> Result<lockwood_model::Mode, Trouble> {
+    mode.parse().map_err(|error: lockwood_model::ModeError| Trouble::new(Code::BadMode, error.to_string()))
+}
+
+fn fault_trouble(shared: &Shared, fault: &Fault) -> Trouble {
+    match fault {
+        Fault::TooLarge { bytes, .. } => {
+            let limit = shared.config.limits.message_bytes_max;
+            Trouble::over("message_bytes_max", limit, &format!("the message has {bytes} bytes or more"))
+        }
+        Fault::NotUtf8 => Trouble::new(Code::BadMessage, "a text message must be UTF-8"),
+        Fault::BadFrame => Trouble::new(Code::BadMessage, "this is not a WebSocket frame a client may send"),
+    }
+}
+
+fn id_of(message: &ClientMessage) -> u64 {
+    match message {
+        ClientMessage::Hello { id, .. }
+        | ClientMessage::Attach { id, .. }
+        | ClientMessage::Lock { id, .. }
+        | ClientMessage::Release { id, .. }
+        | ClientMessage::Cancel { id, .. }
+        | ClientMessage::Convert { id, .. }
+        | ClientMessage::Place { id, .. }
+        | ClientMessage::Bye { id } => *id,
+    }
+}

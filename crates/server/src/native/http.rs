@@ -1,0 +1,344 @@
+//! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
+//! encodes.
+
+use super::{connection, guard, openapi};
+use crate::{
+    clock::rfc3339,
+    listener::Counted,
+    metrics,
+    namespace::{Namespace, State as NamespaceState},
+    shared::Shared,
+    trouble::Trouble,
+};
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path as UrlPath, Query, Request, State, rejection::QueryRejection},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use hyper::{StatusCode, header};
+use lockwood_locks::LockView;
+use lockwood_model::Path;
+use lockwood_storage::Action;
+use lockwood_wire::{
+    Code, LockInfo, LockList, NamespaceInfo, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness,
+    Tree, WaitGraph,
+};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// A page unless `limit` says otherwise.
+const PAGE_LEN: usize = 100;
+/// The reason an operator gives.
+const REASON_BYTES_MAX: usize = 1024;
+const OPERATOR_LOG_LEN: usize = 100;
+
+type App = State<Arc<Shared>>;
+
+pub(crate) fn router(shared: &Arc<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi_json))
+        .route("/v1/namespaces", get(namespaces))
+        .route("/v1/{namespace}/session", get(session))
+        .route("/v1/{namespace}/locks", get(locks))
+        .route("/v1/{namespace}/locks/{lock}", get(lock).delete(release))
+        .route("/v1/{namespace}/tree", get(tree))
+        .route("/v1/{namespace}/waits", get(waits))
+        .route("/v1/{namespace}/operator-log", get(operator_log))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), guarded))
+        .with_state(Arc::clone(shared))
+}
+
+async fn guarded(State(shared): App, request: Request, next: Next) -> Response {
+    match guard::check(&shared.config, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(trouble) => trouble.into_response(),
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        let problem: Problem = self.into_problem();
+        let status = StatusCode::from_u16(problem.status).expect("codes have real statuses");
+        let body = serde_json::to_vec(&problem).expect("a problem is valid JSON");
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    }
+}
+
+type Answer<T> = Result<Json<T>, Trouble>;
+
+/// The process is alive.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "The process is alive.")))]
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether locks can be had.
+#[utoipa::path(get, path = "/readyz", responses(
+    (status = 200, description = "Sessions can be opened or taken up again.", body = Readiness),
+    (status = 503, description = "The server is about to stop, or its disk failed.", body = Readiness)))]
+async fn readyz(State(shared): App) -> (StatusCode, Json<Readiness>) {
+    let grace = shared.grace_left_ms();
+    let (status, word) = match () {
+        () if shared.ledger.is_poisoned() => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed"),
+        () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        // Clients must be able to take up their sessions now, so this is not a reason to be sent elsewhere.
+        () if grace > 0 => (StatusCode::OK, "grace_period"),
+        () => (StatusCode::OK, "ready"),
+    };
+    (status, Json(Readiness { status: word.to_owned(), grace_ms: (grace > 0).then_some(grace) }))
+}
+
+/// Counts and times for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Prometheus text format.")))]
+async fn metrics(State(shared): App) -> Response {
+    let text = shared.metrics.render(&shared.gauges());
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+async fn openapi_json() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], openapi::document()).into_response()
+}
+
+/// The namespaces in use. One that nobody uses disappears.
+#[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespaceList)))]
+async fn namespaces(State(shared): App) -> Json<NamespaceList> {
+    let namespaces = shared.registry.all().into_iter().map(|namespace| {
+        let (sessions, locks_granted, locks_waiting) = namespace.sizes();
+        NamespaceInfo { namespace: namespace.name.to_string(), sessions, locks_granted, locks_waiting }
+    });
+    Json(NamespaceList { namespaces: namespaces.collect() })
+}
+
+/// Opens a WebSocket for a session; see the protocol document.
+#[utoipa::path(get, path = "/v1/{namespace}/session", params(("namespace" = String, Path)), responses(
+    (status = 101, description = "A session can be opened on this connection."),
+    (status = 400, body = Problem)))]
+async fn session(State(shared): App, UrlPath(namespace): UrlPath<String>, mut request: Request) -> Response {
+    if let Err(trouble) = check_namespace(&shared, &namespace) {
+        return trouble.into_response();
+    }
+    let peer = *request.extensions().get().expect("the listener says who called");
+    let counted: Option<Arc<Counted>> = request.extensions_mut().remove();
+    match crate::handshake::accept::<_, Body>(&mut request) {
+        Ok((response, upgrade)) => {
+            tokio::spawn(async move {
+                if let Some((tcp, received)) = upgrade.complete().await {
+                    connection::run(shared, &namespace, peer, tcp, received).await;
+                }
+                drop(counted);
+            });
+            response
+        }
+        Err(crate::handshake::NotHandshake::Method) => method_not_allowed().await.into_response(),
+        Err(crate::handshake::NotHandshake::Header(message)) => {
+            Trouble::new(Code::NotWebsocket, message).into_response()
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LocksQuery {
+    /// The session a lock belongs to, or the name that session gave itself.
+    owner: Option<String>,
+    /// Only locks with a resource at or below this path (`user/42`).
+    path: Option<String>,
+    /// granted, waiting or converting.
+    state: Option<lockwood_wire::LockState>,
+    /// At most so many locks.
+    limit: Option<usize>,
+    /// Only locks after this one: `next` of the page before.
+    after: Option<u64>,
+}
+
+/// The locks of a namespace, held and waiting, in the order they were asked for.
+#[utoipa::path(get, path = "/v1/{namespace}/locks", params(("namespace" = String, Path), LocksQuery), responses(
+    (status = 200, body = LockList), (status = 400, body = Problem)))]
+async fn locks(
+    State(shared): App,
+    UrlPath(namespace): UrlPath<String>,
+    query: Result<Query<LocksQuery>, QueryRejection>,
+) -> Answer<LockList> {
+    let query = read_query(query)?;
+    let len_max = page_len(&shared, query.limit)?;
+    let path = query.path.as_deref().map(read_path).transpose()?;
+    let Some(namespace) = shared.registry.get(&namespace) else {
+        return Ok(Json(LockList { locks: Vec::new(), next: None }));
+    };
+    let wanted = |state: &NamespaceState, view: &LockView| {
+        owned_by(state, view, query.owner.as_deref())
+            && path
+                .as_ref()
+                .is_none_or(|path| view.resources.iter().any(|held| path.is_prefix_of(&held.path)))
+            && query.state.is_none_or(|wanted| crate::view::lock_state(view) == wanted)
+    };
+    let (locks, next) = namespace.list(&shared, query.after, len_max, wanted);
+    Ok(Json(LockList { locks, next }))
+}
+
+fn owned_by(state: &NamespaceState, view: &LockView, owner: Option<&str>) -> bool {
+    let Some(owner) = owner else { return true };
+    let opening = state.sessions.get(&view.owner).map(|session| &session.opening);
+    opening.is_some_and(|opening| opening.id == owner || opening.name.as_deref() == Some(owner))
+}
+
+/// One lock.
+#[utoipa::path(get, path = "/v1/{namespace}/locks/{lock}",
+    params(("namespace" = String, Path), ("lock" = u64, Path)),
+    responses((status = 200, body = LockInfo), (status = 404, body = Problem)))]
+async fn lock(State(shared): App, UrlPath((namespace, lock)): UrlPath<(String, String)>) -> Answer<LockInfo> {
+    let (namespace, lock) = find(&shared, &namespace, &lock)?;
+    namespace.lock_info(&shared, lock).map(Json).ok_or_else(|| Trouble::unknown_lock(lock))
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ReleaseQuery {
+    /// Why, for the record.
+    reason: Option<String>,
+}
+
+/// Ends a lock by force. It is recorded, and its owner is told.
+#[utoipa::path(delete, path = "/v1/{namespace}/locks/{lock}",
+    params(("namespace" = String, Path), ("lock" = u64, Path), ReleaseQuery),
+    responses((status = 200, body = OperatorAction), (status = 404, body = Problem)))]
+async fn release(
+    State(shared): App,
+    UrlPath((name, lock)): UrlPath<(String, String)>,
+    query: Result<Query<ReleaseQuery>, QueryRejection>,
+) -> Answer<OperatorAction> {
+    let reason = read_query(query)?.reason;
+    if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(Trouble::new(Code::BadQuery, format!("a reason has at most {REASON_BYTES_MAX} bytes")));
+    }
+    let (namespace, number) = find(&shared, &name, &lock)?;
+    let info = namespace.lock_info(&shared, number).ok_or_else(|| Trouble::unknown_lock(number))?;
+    let at = rfc3339(shared.clock.now());
+    let action = OperatorAction { at, namespace: name, reason, lock: info };
+    // Recorded before it is done, so that nothing is ever done without a record.
+    record(&shared, &action).await?;
+    namespace.revoke(&shared, number)?;
+    tracing::warn!(namespace = %action.namespace, lock = number, owner = %action.lock.owner.session,
+        reason = action.reason.as_deref().unwrap_or(""), "an operator ended a lock");
+    Ok(Json(action))
+}
+
+async fn record(shared: &Shared, action: &OperatorAction) -> Result<(), Trouble> {
+    let record = serde_json::to_vec(action).expect("an action is valid JSON");
+    let entry = Action { namespace: action.namespace.clone(), record };
+    let ledger = Arc::clone(&shared.ledger);
+    match tokio::task::spawn_blocking(move || ledger.record(&entry)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "record an operator's action");
+            Err(Trouble::storage_failed())
+        }
+        Err(_) => Err(Trouble::storage_failed()),
+    }
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct TreeQuery {
+    /// Only the node at this path and those below it.
+    path: Option<String>,
+}
+
+/// The nodes with locks on them, and the intents on the nodes above.
+#[utoipa::path(get, path = "/v1/{namespace}/tree", params(("namespace" = String, Path), TreeQuery), responses(
+    (status = 200, body = Tree), (status = 400, body = Problem)))]
+async fn tree(
+    State(shared): App,
+    UrlPath(namespace): UrlPath<String>,
+    query: Result<Query<TreeQuery>, QueryRejection>,
+) -> Answer<Tree> {
+    let path = read_query(query)?.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
+    let namespace = shared.registry.get(&namespace);
+    Ok(Json(namespace.map_or(Tree { nodes: Vec::new() }, |namespace| namespace.tree(&path))))
+}
+
+/// Who waits for whom.
+#[utoipa::path(get, path = "/v1/{namespace}/waits", params(("namespace" = String, Path)), responses(
+    (status = 200, body = WaitGraph)))]
+async fn waits(State(shared): App, UrlPath(namespace): UrlPath<String>) -> Json<WaitGraph> {
+    let namespace = shared.registry.get(&namespace);
+    let none = WaitGraph { edges: Vec::new(), truncated: false };
+    Json(namespace.map_or(none, |namespace| namespace.wait_graph()))
+}
+
+/// What operators did, the latest first.
+#[utoipa::path(get, path = "/v1/{namespace}/operator-log", params(("namespace" = String, Path)), responses(
+    (status = 200, body = OperatorLog)))]
+async fn operator_log(State(shared): App, UrlPath(namespace): UrlPath<String>) -> Answer<OperatorLog> {
+    let ledger = Arc::clone(&shared.ledger);
+    let read = tokio::task::spawn_blocking(move || ledger.actions(&namespace, OPERATOR_LOG_LEN)).await;
+    let Ok(Ok(actions)) = read else { return Err(Trouble::storage_failed()) };
+    let actions = actions.iter().filter_map(|action| serde_json::from_slice(&action.record).ok()).collect();
+    Ok(Json(OperatorLog { actions }))
+}
+
+async fn not_found() -> Trouble {
+    Trouble::new(Code::NotFound, "there is nothing at this address; /openapi.json lists what there is")
+}
+
+async fn method_not_allowed() -> Trouble {
+    Trouble::new(Code::MethodNotAllowed, "this address does not take this method; see /openapi.json")
+}
+
+fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64), Trouble> {
+    let number = lock.parse().map_err(|_| {
+        Trouble::new(
+            Code::UnknownLock,
+            format!("{lock:?} is not the number of a lock; listings show the numbers"),
+        )
+    })?;
+    let namespace = shared.registry.get(name).ok_or_else(|| {
+        Trouble::new(Code::UnknownNamespace, format!("nobody uses the namespace {name:?} at the moment"))
+    })?;
+    Ok((namespace, number))
+}
+
+fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
+    let limit = shared.config.limits.namespace_bytes_max;
+    if name.len() as u64 > limit {
+        let what = format!("the name of the namespace has {} bytes", name.len());
+        return Err(Trouble::over("namespace_bytes_max", limit, &what));
+    }
+    Ok(())
+}
+
+fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
+    query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, error.body_text()))
+}
+
+fn read_path(text: &str) -> Result<Path, Trouble> {
+    text.parse().map_err(|error: lockwood_model::PathError| Trouble::new(Code::BadPath, error.to_string()))
+}
+
+fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
+    let most = shared.config.limits.page_len_max;
+    match limit {
+        None => Ok(PAGE_LEN.min(most as usize)),
+        Some(0) => Err(Trouble::new(Code::BadQuery, "limit counts from 1")),
+        Some(len) if len as u64 > most => Err(Trouble::over("page_len_max", most, "limit is too large")),
+        Some(len) => Ok(len),
+    }
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(title = "Lockwood", description = "Locks on a tree, for everyone to see."),
+    paths(healthz, readyz, metrics, namespaces, session, locks, lock, release, tree, waits, operator_log)
+)]
+pub(crate) struct Api;

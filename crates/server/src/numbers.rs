@@ -1,0 +1,76 @@
+//! Keeps lock ids and tokens from ever being given out twice, without a disk write per lock. Knows nothing
+//! of locks.
+//!
+//! The ledger holds a *ceiling*: no number at or above it has been given out. It is raised long before it
+//! is reached, so a lock never waits for the disk; after a restart numbers start at the ceiling.
+
+use lockwood_storage::Ledger;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use tokio::sync::Notify;
+
+/// How far the ceiling is raised at a time.
+const STEP: u64 = 1 << 20;
+/// The ceiling is raised when fewer numbers than this are left. More than [`WAITERS_CAP`], so that every
+/// waiter can still be granted if the disk fails in between.
+const MARGIN: u64 = 1 << 19;
+/// The most waiting locks any namespace can have.
+const WAITERS_CAP: u64 = 250_000;
+
+const _: () = assert!(WAITERS_CAP < MARGIN);
+
+pub(crate) struct Numbers {
+    ledger: Arc<Ledger>,
+    ceiling: AtomicU64,
+    /// Where the table of a new namespace starts.
+    first: AtomicU64,
+    low: Notify,
+}
+
+impl Numbers {
+    /// Continues after everything given out below `ceiling` by earlier runs.
+    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64) -> Result<Numbers, lockwood_storage::WriteError> {
+        ledger.raise_ceiling(ceiling + STEP)?;
+        Ok(Numbers {
+            ledger,
+            ceiling: AtomicU64::new(ceiling + STEP),
+            first: AtomicU64::new(ceiling),
+            low: Notify::new(),
+        })
+    }
+
+    /// The first number for a new namespace: larger than any its predecessor of the same name gave out.
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    /// A namespace is gone that gave out everything below `next`.
+    pub(crate) fn retire(&self, next: u64) {
+        self.first.fetch_max(next, Ordering::AcqRel);
+    }
+
+    /// Whether a table that has come to `next` may take another lock.
+    pub(crate) fn suffice(&self, next: u64) -> bool {
+        let ceiling = self.ceiling.load(Ordering::Acquire);
+        if next + MARGIN > ceiling {
+            self.low.notify_one();
+        }
+        next + WAITERS_CAP < ceiling
+    }
+
+    /// Raises the ceiling whenever it comes near. Ends when the disk fails.
+    pub(crate) async fn keep_ahead(self: Arc<Numbers>) {
+        loop {
+            self.low.notified().await;
+            let next = self.ceiling.load(Ordering::Acquire) + STEP;
+            let ledger = Arc::clone(&self.ledger);
+            match tokio::task::spawn_blocking(move || ledger.raise_ceiling(next)).await {
+                Ok(Ok(())) => self.ceiling.store(next, Ordering::Release),
+                Ok(Err(error)) => return tracing::error!(%error, "raise the ceiling of lock numbers"),
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The namespaces in use: made when first needed, dropped when unused. Knows nothing of what is in them.
+
+use crate::{
+    namespace::{Namespace, keep_time},
+    secret::random,
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_locks::LockTable;
+use parking_lot::RwLock;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Locked before any namespace, never after one.
+#[derive(Default)]
+pub(crate) struct Registry {
+    namespaces: RwLock<BTreeMap<Arc<str>, Arc<Namespace>>>,
+}
+
+impl Registry {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.namespaces.read().get(name).cloned()
+    }
+
+    /// The namespace of this name, made if need be.
+    pub(crate) fn ensure(&self, shared: &Arc<Shared>, name: &str) -> Result<Arc<Namespace>, Trouble> {
+        if let Some(namespace) = self.get(name) {
+            return Ok(namespace);
+        }
+        let mut namespaces = self.namespaces.write();
+        if let Some(namespace) = namespaces.get(name) {
+            return Ok(Arc::clone(namespace));
+        }
+        let limit = shared.config.limits.namespaces_max;
+        if namespaces.len() as u64 >= limit {
+            return Err(Trouble::too_many("namespaces_max", limit, "there are too many namespaces in use"));
+        }
+        let mut table = LockTable::new(shared.numbers.first(), u64::from_be_bytes(random()));
+        if shared.grace_left_ms() > 0 {
+            table.freeze();
+        }
+        let namespace = Arc::new(Namespace::new(name.into(), table));
+        namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
+        tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));
+        Ok(namespace)
+    }
+
+    /// Must not be called with the namespace locked.
+    pub(crate) fn drop_if_unused(&self, shared: &Shared, namespace: &Namespace) {
+        // Most of the time it is in use; then the registry need not stop for it.
+        let (sessions, held, waiting) = namespace.sizes();
+        if sessions + held + waiting > 0 {
+            return;
+        }
+        let mut namespaces = self.namespaces.write();
+        if let Some(next) = namespace.close_if_unused() {
+            shared.numbers.retire(next);
+            namespaces.remove(&namespace.name);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Namespace>> {
+        self.namespaces.read().values().cloned().collect()
+    }
+}

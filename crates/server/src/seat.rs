@@ -1,0 +1,279 @@
+//! A connection's place in a session: everything a client can do with locks. Knows nothing of protocols;
+//! leaving it is leaving the session.
+
+use crate::{
+    namespace::{Admission, Namespace, State},
+    session::{Notice, Opening},
+    shared::Shared,
+    trouble::Trouble,
+    view::{self, Line},
+};
+use lockwood_locks::{
+    CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Refusal, Request,
+};
+use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Wait};
+use lockwood_wire::Code;
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub(crate) struct Seat {
+    shared: Arc<Shared>,
+    namespace: Arc<Namespace>,
+    owner: OwnerId,
+    number: u64,
+    pub(crate) inbox: UnboundedReceiver<Notice>,
+}
+
+/// How a lock or a conversion was answered at once.
+#[derive(Debug)]
+pub(crate) enum Answer<Waiting = Line> {
+    Done { lock: LockId, token: u64 },
+    Queued { lock: LockId, line: Waiting },
+}
+
+impl Seat {
+    /// Opens a session in the namespace called `name`, which is made if need be.
+    ///
+    /// The caller has entered the session's abandon timeout into [`Shared::grace`].
+    pub(crate) fn open(shared: &Arc<Shared>, name: &str, mut opening: Opening) -> Result<Seat, Trouble> {
+        let timeout = opening.abandon_timeout_ms;
+        loop {
+            let again = Opening { name: opening.name.clone(), id: opening.id.clone(), ..opening };
+            let namespace =
+                shared.registry.ensure(shared, name).inspect_err(|_| shared.grace.leave(timeout))?;
+            match namespace.open(shared, opening) {
+                Ok(admission) => return Ok(Seat::new(shared, namespace, admission)),
+                // It was dropped as unused just now; the next one is new.
+                Err(_) => opening = again,
+            }
+        }
+    }
+
+    pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
+        let Admission { owner, seat, inbox } = admission;
+        Seat { shared: Arc::clone(shared), namespace, owner, number: seat, inbox }
+    }
+
+    pub(crate) fn owner(&self) -> OwnerId {
+        self.owner
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Takes locks, and says who is in the way if they have to wait.
+    pub(crate) fn lock(&self, resources: Vec<Resource>, wait: Wait, request: u64) -> Result<Answer, Trouble> {
+        self.lock_with(resources, wait, Some(request), view::line)
+    }
+
+    /// Takes locks for a client that does not want to know who is in the way.
+    pub(crate) fn lock_plainly(&self, resources: Vec<Resource>) -> Result<Answer<()>, Trouble> {
+        self.lock_with(resources, Wait::Forever, None, |_, _, _| ())
+    }
+
+    fn lock_with<T>(
+        &self,
+        resources: Vec<Resource>,
+        wait: Wait,
+        request: Option<u64>,
+        describe: impl FnOnce(&State, LockId, Timestamp) -> T,
+    ) -> Result<Answer<T>, Trouble> {
+        check_resources(&self.shared, &resources)?;
+        let mut state = self.namespace.lock();
+        self.check_room(&state)?;
+        let now = self.shared.clock.now();
+        let full = state.table.waiting_len() as u64 >= self.shared.config.limits.queue_len_max;
+        let wait = if full { Wait::Never } else { wait };
+        let metrics = &self.shared.metrics;
+        match state.table.lock(Request { owner: self.owner, resources, wait }, now) {
+            Outcome::Granted { lock, token } => {
+                metrics.grants.add(1);
+                metrics.wait_time.observe(0);
+                self.remember(&mut state, lock, request);
+                Ok(Answer::Done { lock, token: token.0 })
+            }
+            Outcome::Queued { lock } => {
+                metrics.waits.add(1);
+                self.remember(&mut state, lock, request);
+                let line = describe(&state, lock, now);
+                self.namespace.rearm(state);
+                Ok(Answer::Queued { lock, line })
+            }
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(self.queue_full()),
+            Outcome::Refused(refusal) => Err(self.refused(&state, &refusal, now)),
+        }
+    }
+
+    /// Ends a lock, held or waiting.
+    pub(crate) fn release(&self, lock: LockId) -> Result<(), Trouble> {
+        let mut state = self.namespace.lock();
+        let now = self.shared.clock.now();
+        let mut effects = std::mem::take(&mut state.effects);
+        let ended = state.table.release(self.owner, lock, now, &mut effects);
+        self.finish(&mut state, effects, now);
+        let ended = ended.map_err(|_| Trouble::unknown_lock(lock.0))?;
+        ended.held_ms.into_iter().for_each(|held| self.shared.metrics.hold_time.observe(held));
+        state.forget(self.owner, lock);
+        Ok(())
+    }
+
+    /// Ends a wait; says whether the lock is still held (it was its conversion that waited).
+    pub(crate) fn cancel(&self, lock: LockId) -> Result<bool, Trouble> {
+        let mut state = self.namespace.lock();
+        let now = self.shared.clock.now();
+        let mut effects = std::mem::take(&mut state.effects);
+        let outcome = state.table.cancel(self.owner, lock, now, &mut effects);
+        self.finish(&mut state, effects, now);
+        match outcome {
+            CancelOutcome::Cancelled => {
+                state.forget(self.owner, lock);
+                Ok(false)
+            }
+            CancelOutcome::ConversionCancelled => Ok(true),
+            CancelOutcome::AlreadyGranted => Err(Trouble::new(
+                Code::AlreadyGranted,
+                format!("lock {lock} does not wait, it is held; release it if it is not wanted"),
+            )),
+            CancelOutcome::UnknownLock => Err(Trouble::unknown_lock(lock.0)),
+        }
+    }
+
+    /// Gives a held lock other modes.
+    pub(crate) fn convert(
+        &self,
+        lock: LockId,
+        change: &Change,
+        wait: Wait,
+        request: u64,
+    ) -> Result<Answer, Trouble> {
+        let mut state = self.namespace.lock();
+        let now = self.shared.clock.now();
+        let mut effects = std::mem::take(&mut state.effects);
+        let outcome = state.table.convert(self.owner, lock, change, wait, now, &mut effects);
+        self.finish(&mut state, effects, now);
+        match outcome {
+            ConvertOutcome::Converted { token } => Ok(Answer::Done { lock, token: token.0 }),
+            ConvertOutcome::Queued => {
+                self.shared.metrics.waits.add(1);
+                self.remember(&mut state, lock, Some(request));
+                let line = view::line(&state, lock, now);
+                self.namespace.rearm(state);
+                Ok(Answer::Queued { lock, line })
+            }
+            ConvertOutcome::Refused(refusal) => Err(self.refused(&state, &refusal, now)),
+            ConvertOutcome::Invalid(error) => Err(invalid_conversion(lock, error)),
+        }
+    }
+
+    /// Where a lock stands.
+    pub(crate) fn line(&self, lock: LockId) -> Result<Line, Trouble> {
+        let state = self.namespace.lock();
+        if state.table.owner_of(lock) != Some(self.owner) {
+            return Err(Trouble::unknown_lock(lock.0));
+        }
+        Ok(view::line(&state, lock, self.shared.clock.now()))
+    }
+
+    /// Ends the session with all its locks.
+    pub(crate) fn end(self) {
+        self.namespace.end(&self.shared, self.owner);
+    }
+
+    fn check_room(&self, state: &State) -> Result<(), Trouble> {
+        if self.shared.is_draining() {
+            return Err(Trouble::draining());
+        }
+        if !self.shared.numbers.suffice(state.table.next_number()) {
+            return Err(Trouble::storage_failed());
+        }
+        let limit = self.shared.config.limits.locks_per_session_max;
+        if state.table.owned_len(self.owner) as u64 >= limit {
+            return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
+        }
+        Ok(())
+    }
+
+    fn remember(&self, state: &mut State, lock: LockId, request: Option<u64>) {
+        if let (Some(request), Some(session)) = (request, state.sessions.get_mut(&self.owner)) {
+            session.requests.insert(lock, request);
+        }
+    }
+
+    fn finish(&self, state: &mut State, effects: Vec<Effect>, now: Timestamp) {
+        state.deliver(effects, now, &self.shared.metrics);
+    }
+
+    fn queue_full(&self) -> Trouble {
+        let limit = self.shared.config.limits.queue_len_max;
+        Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
+    }
+
+    fn refused(&self, state: &State, refusal: &Refusal, now: Timestamp) -> Trouble {
+        match refusal {
+            Refusal::Busy { blockers } => {
+                self.shared.metrics.refusals.add(1);
+                view::busy(state, blockers, now)
+            }
+            Refusal::Deadlock(cycle) => {
+                self.shared.metrics.deadlocks.add(1);
+                view::deadlock(state, cycle)
+            }
+            Refusal::Frozen => Trouble::new(
+                Code::GracePeriod,
+                format!(
+                    "the server restarted without warning and grants nothing for another {} ms, because \
+                     locks of before may still be in use; wait, or try again then",
+                    self.shared.grace_left_ms()
+                ),
+            ),
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.namespace.left(&self.shared, self.owner, self.number);
+    }
+}
+
+/// Whether resources are within the limits.
+pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result<(), Trouble> {
+    let limits = &shared.config.limits;
+    if resources.len() as u64 > limits.resources_per_lock_max {
+        let what = format!("the lock has {} resources", resources.len());
+        return Err(Trouble::over("resources_per_lock_max", limits.resources_per_lock_max, &what));
+    }
+    for resource in resources {
+        let path = &resource.path;
+        if path.len() as u64 > limits.path_segments_max {
+            let what = format!("a path has {} segments", path.len());
+            return Err(Trouble::over("path_segments_max", limits.path_segments_max, &what));
+        }
+        if let Some(long) = path.segments().find(|segment| segment.len() as u64 > limits.segment_bytes_max) {
+            let what = format!("a path segment has {} bytes", long.len());
+            return Err(Trouble::over("segment_bytes_max", limits.segment_bytes_max, &what));
+        }
+    }
+    Ok(())
+}
+
+fn invalid_conversion(lock: LockId, error: ConvertError) -> Trouble {
+    match error {
+        ConvertError::UnknownLock => Trouble::unknown_lock(lock.0),
+        ConvertError::NotGranted => {
+            Trouble::new(Code::NotGranted, format!("lock {lock} still waits; convert it once it is granted"))
+        }
+        ConvertError::AlreadyConverting => Trouble::new(
+            Code::AlreadyConverting,
+            format!("a conversion of lock {lock} already waits; cancel that one first"),
+        ),
+        ConvertError::NoResourceAt(path) => Trouble::new(
+            Code::NoSuchResource,
+            format!("lock {lock} has no resource at {path}; only what is held can be converted"),
+        ),
+        ConvertError::ChildListMode => {
+            Trouble::new(Code::BadMode, "a lock can be converted to read, update or write")
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The life of a server: open, listen, wait out the grace period, drain, stop. Knows nothing of protocols.
+
+use crate::{
+    clock::Clock,
+    config::Config,
+    grace::Grace,
+    listener::listen,
+    locktopus::Locktopus,
+    metrics::Metrics,
+    native::Native,
+    numbers::Numbers,
+    registry::Registry,
+    secret::{Secrets, random},
+    shared::Shared,
+};
+use lockwood_storage::{Ledger, OpenError, Recovered, WriteError};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::mpsc, time::Instant};
+
+/// How often a stopping server looks whether it is done.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// How long connections may take to end once they are told to.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where a server listens and how it starts.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// The native interface.
+    pub native: SocketAddr,
+    /// The Locktopus facade.
+    pub locktopus: Option<SocketAddr>,
+    /// How long nothing is granted because the last run did not end cleanly.
+    pub grace_ms: u64,
+}
+
+/// How a server stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// No lock was held: the next start has no grace period.
+    Clean,
+    /// So many locks were still held: the next start waits for them.
+    LocksHeld(usize),
+}
+
+/// Why a server does not start, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address that others can reach.
+    #[error(
+        "{0} can be reached from other machines, and there is no authentication yet; listen on 127.0.0.1, or \
+         say --insecure if everybody who can reach {0} may take and break locks"
+    )]
+    NotLoopback(SocketAddr),
+    /// An address that cannot be had.
+    #[error("cannot listen on {address}: {source}; is another server running there?")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The data directory cannot be opened.
+    #[error("cannot open the data directory {}: {source}", directory.display())]
+    Data {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The data directory cannot be written.
+    #[error("cannot write to the data directory: {0}")]
+    Write(#[from] WriteError),
+}
+
+/// Runs a server until it is told to stop. The first message on `stop` makes it drain, the second makes it
+/// stop at once.
+pub async fn run(
+    config: Config,
+    ready: impl FnOnce(&Bound),
+    mut stop: mpsc::Receiver<()>,
+) -> Result<Stopped, ServeError> {
+    let native = bind(&config, config.listen).await?;
+    let locktopus = match &config.locktopus {
+        Some(facade) => Some(bind(&config, facade.listen).await?),
+        None => None,
+    };
+    let (shared, grace_ms) = open(config).await?;
+    let bound = Bound { native: address(&native), locktopus: locktopus.as_ref().map(address), grace_ms };
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
+    tasks.spawn(wait_out_grace(Arc::clone(&shared), grace_ms));
+    tasks.spawn(listen(native, Arc::clone(&shared), Native::new(&shared)));
+    if let Some(listener) = locktopus {
+        let facade = Locktopus::new(&shared);
+        tasks.spawn(facade.clone().log_stats());
+        tasks.spawn(listen(listener, Arc::clone(&shared), facade));
+    }
+    ready(&bound);
+    let _ = stop.recv().await;
+    let held = drain(&shared, &mut stop).await;
+    close(&shared, held).await?;
+    Ok(if held == 0 { Stopped::Clean } else { Stopped::LocksHeld(held) })
+}
+
+async fn bind(config: &Config, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    if !address.ip().is_loopback() && !config.insecure {
+        return Err(ServeError::NotLoopback(address));
+    }
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
+}
+
+fn address(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("a bound socket has an address")
+}
+
+async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
+    let directory = config.data.clone();
+    let (ledger, recovered) = blocking(move || {
+        Ledger::open(&directory, random()).map_err(|source| ServeError::Data { directory, source })
+    })
+    .await?;
+    let Recovered { ceiling, grace_ms, secret_key } = recovered;
+    let ledger = Arc::new(ledger);
+    let numbers = {
+        let ledger = Arc::clone(&ledger);
+        blocking(move || Numbers::start(ledger, ceiling)).await?
+    };
+    let clock = Clock::new();
+    let grace_until = if grace_ms > 0 { clock.now().after(grace_ms).0 } else { 0 };
+    let shared = Shared {
+        config,
+        clock,
+        numbers: Arc::new(numbers),
+        grace: Arc::new(Grace::new(Arc::clone(&ledger), grace_ms)),
+        secrets: Secrets::new(secret_key),
+        ledger,
+        registry: Registry::default(),
+        metrics: Metrics::default(),
+        connections: AtomicU64::new(0),
+        grace_until: AtomicU64::new(grace_until),
+        draining: AtomicBool::new(false),
+        owners: AtomicU64::new(1),
+    };
+    Ok((Arc::new(shared), grace_ms))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("opening files does not panic")
+}
+
+async fn wait_out_grace(shared: Arc<Shared>, grace_ms: u64) {
+    if grace_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(grace_ms)).await;
+        shared.end_grace();
+        tracing::info!("the grace period is over");
+    }
+    // Only now: until then what is recorded must cover the run before this one too.
+    Arc::clone(&shared.grace).keep_low().await;
+}
+
+/// Sends waiters away and waits for holders; says how many locks are left.
+async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
+    shared.draining.store(true, Ordering::Release);
+    for namespace in shared.registry.all() {
+        namespace.drain(shared);
+    }
+    let deadline = Instant::now() + shared.config.drain_timeout;
+    loop {
+        let held = shared.registry.all().iter().map(|namespace| namespace.lock().table.len()).sum();
+        if held == 0 || Instant::now() >= deadline {
+            return held;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(DRAIN_INTERVAL) => {}
+            _ = stop.recv() => return held,
+        }
+    }
+}
+
+/// Ends the connections and, if that is true, notes that nothing is held any more.
+async fn close(shared: &Shared, held: usize) -> Result<(), ServeError> {
+    for namespace in shared.registry.all() {
+        namespace.tell_all_to_close();
+    }
+    let deadline = Instant::now() + CLOSE_PATIENCE;
+    while shared.gauges().sessions_connected > 0 && Instant::now() < deadline {
+        tokio::time::sleep(DRAIN_INTERVAL).await;
+    }
+    if held == 0 && shared.grace_left_ms() == 0 {
+        let ledger = Arc::clone(&shared.ledger);
+        blocking(move || ledger.set_grace(0)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! What every connection of a server shares. Knows nothing of protocols.
+
+use crate::{
+    clock::Clock,
+    config::Config,
+    grace::Grace,
+    metrics::{Gauges, Metrics},
+    numbers::Numbers,
+    registry::Registry,
+    secret::Secrets,
+};
+use lockwood_model::{OwnerId, Timestamp};
+use lockwood_storage::Ledger;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+/// How many queues `/metrics` names.
+const QUEUES_LEN_MAX: usize = 100;
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) numbers: Arc<Numbers>,
+    pub(crate) grace: Arc<Grace>,
+    pub(crate) secrets: Secrets,
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Metrics,
+    pub(crate) connections: AtomicU64,
+    /// The end of the grace period after an unclean restart; 0 if there is none, or no longer.
+    pub(crate) grace_until: AtomicU64,
+    pub(crate) draining: AtomicBool,
+    pub(crate) owners: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn next_owner(&self) -> OwnerId {
+        OwnerId(self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn grace_left_ms(&self) -> u64 {
+        match self.grace_until.load(Ordering::Acquire) {
+            0 => 0,
+            // Until it is declared over it is not, even if its time has come.
+            until => Timestamp(until).since(self.clock.now()).max(1),
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Lets everything in that waited for the grace period to end.
+    pub(crate) fn end_grace(&self) {
+        self.grace_until.store(0, Ordering::Release);
+        for namespace in self.registry.all() {
+            namespace.thaw(self);
+        }
+    }
+
+    pub(crate) fn gauges(&self) -> Gauges {
+        let ready = self.grace_left_ms() == 0 && !self.is_draining() && !self.ledger.is_poisoned();
+        let connections = self.connections.load(Ordering::Relaxed);
+        let mut gauges = Gauges { connections, ready, ..Gauges::default() };
+        for namespace in self.registry.all() {
+            let (sessions, granted, waiting) = namespace.sizes();
+            gauges.sessions_connected += namespace.connected_len();
+            gauges.namespaces += 1;
+            gauges.sessions += sessions as u64;
+            gauges.locks_granted += granted as u64;
+            gauges.locks_waiting += waiting as u64;
+            gauges.queues.push((namespace.name.to_string(), waiting as u64));
+        }
+        gauges.queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        gauges.queues.truncate(QUEUES_LEN_MAX);
+        gauges
+    }
+}

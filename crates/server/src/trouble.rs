@@ -1,0 +1,61 @@
+//! Why something was not done, in a form every interface can put into its own words.
+
+use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage};
+
+/// A refusal with everything there is to say about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+    pub(crate) blockers: Vec<Blocker>,
+    pub(crate) cycle: Vec<CycleStep>,
+}
+
+impl Trouble {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Trouble {
+        Trouble { code, message: message.into(), blockers: Vec::new(), cycle: Vec::new() }
+    }
+
+    /// More than the limit called `name` allows.
+    pub(crate) fn over(name: &str, limit: u64, what: &str) -> Trouble {
+        Trouble::new(
+            Code::OverLimit,
+            format!("{what}; the limit {name} is {limit} (flag --{})", name.replace('_', "-")),
+        )
+    }
+
+    /// The server has as many of something as it takes.
+    pub(crate) fn too_many(name: &str, limit: u64, what: &str) -> Trouble {
+        let flag = name.replace('_', "-");
+        Trouble::new(Code::TooMany, format!("{what}; the limit {name} is {limit} (flag --{flag}); try later"))
+    }
+
+    pub(crate) fn unknown_lock(lock: u64) -> Trouble {
+        Trouble::new(
+            Code::UnknownLock,
+            format!(
+                "there is no lock {lock}, or it is not this session's; it may have been released or lost"
+            ),
+        )
+    }
+
+    pub(crate) fn draining() -> Trouble {
+        Trouble::new(Code::Draining, "the server is about to stop and takes no new locks; try again later")
+    }
+
+    pub(crate) fn storage_failed() -> Trouble {
+        Trouble::new(
+            Code::StorageFailed,
+            "the server's disk failed, so it promises nothing new; it must be restarted with a sound disk",
+        )
+    }
+
+    pub(crate) fn into_message(self, id: Option<u64>, lock: Option<u64>) -> ServerMessage {
+        let Trouble { code, message, blockers, cycle } = self;
+        ServerMessage::Error { id, code, message, lock, blockers, cycle }
+    }
+
+    pub(crate) fn into_problem(self) -> Problem {
+        Problem::new(self.code, self.message)
+    }
+}

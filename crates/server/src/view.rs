@@ -1,0 +1,194 @@
+//! How locks, nodes, blockers and cycles are shown to people and programs. Changes nothing.
+
+use crate::{clock::rfc3339, namespace::State, trouble::Trouble};
+use lockwood_locks::{Cycle, LockView, NodeView, Standing};
+use lockwood_model::{LockId, Mode, OwnerId, Timestamp};
+use lockwood_wire::{
+    Blocker, Code, CycleStep, Intents, LockInfo, LockState, NodeClaim, NodeInfo, Owner, WirePath,
+    WireResource,
+};
+
+/// How many resources of a blocker are shown.
+const BLOCKER_RESOURCES_MAX: usize = 4;
+
+/// Where a lock stands in line, with names.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) place: usize,
+    pub(crate) blockers_len: usize,
+    pub(crate) blockers: Vec<Blocker>,
+}
+
+pub(crate) fn line(state: &State, lock: LockId, now: Timestamp) -> Line {
+    let Standing { place, blockers, blockers_len } = state.table.standing(lock).unwrap_or_default();
+    Line { place, blockers_len, blockers: name_blockers(state, &blockers, now) }
+}
+
+pub(crate) fn name_blockers(state: &State, locks: &[LockId], now: Timestamp) -> Vec<Blocker> {
+    locks.iter().filter_map(|lock| state.table.view(*lock)).map(|view| blocker(state, &view, now)).collect()
+}
+
+fn blocker(state: &State, view: &LockView, now: Timestamp) -> Blocker {
+    let since = view.granted_at.unwrap_or(view.requested_at);
+    let owner = owner(state, view.owner);
+    Blocker {
+        lock: view.id.0,
+        state: lock_state(view),
+        session: owner.session,
+        name: owner.name,
+        since: rfc3339(since),
+        age_ms: now.since(since),
+        resources: view.resources.iter().take(BLOCKER_RESOURCES_MAX).map(WireResource::from).collect(),
+    }
+}
+
+pub(crate) fn lock_info(state: &State, view: &LockView, now: Timestamp) -> LockInfo {
+    let standing = state.table.standing(view.id);
+    let since = view.granted_at.unwrap_or(view.requested_at);
+    LockInfo {
+        lock: view.id.0,
+        state: lock_state(view),
+        token: view.token.map(|token| token.0),
+        owner: owner(state, view.owner),
+        resources: view.resources.iter().map(WireResource::from).collect(),
+        converting_to: view.converting_to.as_ref().map(|to| to.iter().map(WireResource::from).collect()),
+        requested_at: rfc3339(view.requested_at),
+        granted_at: view.granted_at.map(rfc3339),
+        age_ms: now.since(since),
+        wait_left_ms: view.wait_until.map(|until| until.since(now)),
+        abandoned_in_ms: view.away_until.map(|until| until.since(now)),
+        place: standing.as_ref().map(|standing| standing.place),
+        blockers_len: standing.as_ref().map(|standing| standing.blockers_len),
+        blockers: standing
+            .map_or_else(Vec::new, |standing| standing.blockers.iter().map(|id| id.0).collect()),
+    }
+}
+
+pub(crate) fn node_info(state: &State, node: &NodeView) -> NodeInfo {
+    let claims = node.claims.iter().map(|claim| {
+        let owner = owner(state, claim.owner);
+        NodeClaim {
+            lock: claim.lock.0,
+            session: owner.session,
+            name: owner.name,
+            mode: claim.mode.as_str().to_owned(),
+            depth: claim.depth.limit().map(u64::from).filter(|_| !claim.mode.on_child_list()),
+            sign: sign(claim.mode, claim.granted).to_owned(),
+            granted: claim.granted,
+        }
+    });
+    NodeInfo {
+        path: WirePath(node.path.clone()),
+        claims: claims.collect(),
+        intents: Intents { read: node.intent_read, change: node.intent_change },
+    }
+}
+
+/// The classic letters; a waiter shows the intent it has announced on its target.
+fn sign(mode: Mode, granted: bool) -> &'static str {
+    match (granted, mode) {
+        (false, mode) if mode.intends_change() => "IX",
+        (false, _) => "IS",
+        (true, Mode::Read) => "S",
+        (true, Mode::Update) => "U",
+        (true, Mode::Write) => "X",
+        (true, Mode::List) => "CS",
+        (true, Mode::Link) => "CX",
+    }
+}
+
+pub(crate) fn busy(state: &State, blockers: &[LockId], now: Timestamp) -> Trouble {
+    let blockers = name_blockers(state, blockers, now);
+    let message = format!("{}; wait longer, or ask {} to release it", in_the_way(&blockers), who(&blockers));
+    Trouble { blockers, ..Trouble::new(Code::Locked, message) }
+}
+
+pub(crate) fn timed_out(state: &State, blockers: &[LockId], now: Timestamp) -> Box<Trouble> {
+    let blockers = name_blockers(state, blockers, now);
+    let message = format!("the wait is over and {}; ask again, or wait longer", in_the_way(&blockers));
+    Box::new(Trouble { blockers, ..Trouble::new(Code::Timeout, message) })
+}
+
+pub(crate) fn deadlock(state: &State, cycle: &Cycle) -> Trouble {
+    let name = |owner: OwnerId| self::owner(state, owner);
+    let steps: Vec<CycleStep> = cycle
+        .0
+        .iter()
+        .map(|step| {
+            let (waiter, holder) = (name(step.waiter), name(step.holder));
+            CycleStep {
+                session: waiter.session,
+                name: waiter.name,
+                wants: (&step.wants).into(),
+                lock: step.lock.0,
+                has: (&step.has).into(),
+                holder: holder.session,
+                holder_name: holder.name,
+            }
+        })
+        .collect();
+    let ring: Vec<String> = cycle
+        .0
+        .iter()
+        .map(|step| {
+            format!(
+                "{} waits for {} on {}",
+                short(&name(step.waiter)),
+                short(&name(step.holder)),
+                step.wants.path
+            )
+        })
+        .collect();
+    let message = format!(
+        "waiting would never end: {}; release a lock first, take all locks in one request, or convert the \
+         lock held instead of asking for a second one",
+        ring.join(", ")
+    );
+    Trouble { cycle: steps, ..Trouble::new(Code::Deadlock, message) }
+}
+
+fn in_the_way(blockers: &[Blocker]) -> String {
+    let Some(first) = blockers.first() else { return "others are in the way".to_owned() };
+    let verb = if first.state == LockState::Waiting { "has waited" } else { "has held" };
+    let what = first.resources.first().map(|resource| resource.path.0.to_string()).unwrap_or_default();
+    let others = match blockers.len() {
+        1 => String::new(),
+        more => format!(" (and {} more)", more - 1),
+    };
+    format!("{} {verb} {what} (lock {}) since {}{others}", who(blockers), first.lock, first.since)
+}
+
+fn who(blockers: &[Blocker]) -> String {
+    let first = blockers.first();
+    first.map_or_else(|| "the holder".to_owned(), |first| label(first.name.as_deref(), &first.session))
+}
+
+fn short(owner: &Owner) -> String {
+    label(owner.name.as_deref(), &owner.session)
+}
+
+fn label(name: Option<&str>, session: &str) -> String {
+    name.map_or_else(
+        || format!("session {}", session.get(..8).unwrap_or(session)),
+        |name| format!("{name:?}"),
+    )
+}
+
+fn owner(state: &State, owner: OwnerId) -> Owner {
+    let session = state.sessions.get(&owner).map(crate::session::Session::owner);
+    session.unwrap_or_else(|| Owner {
+        session: String::new(),
+        name: None,
+        via: String::new(),
+        peer: None,
+        connected: false,
+    })
+}
+
+pub(crate) fn lock_state(view: &LockView) -> LockState {
+    match (view.token, &view.converting_to) {
+        (None, _) => LockState::Waiting,
+        (Some(_), Some(_)) => LockState::Converting,
+        (Some(_), None) => LockState::Granted,
+    }
+}
