@@ -1,0 +1,153 @@
+//! Starts the real binary on free ports and a data directory of its own, and ends it. Knows nothing of
+//! protocols.
+
+#![expect(dead_code, reason = "shared by several test binaries, none of which needs all of it")]
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_lockwood");
+
+/// A running server; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) native: SocketAddr,
+    pub(crate) locktopus: SocketAddr,
+    pub(crate) greeting: String,
+    data: Arc<TempDir>,
+    log: thread::JoinHandle<String>,
+}
+
+/// What is left of a server that ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) log: String,
+    data: Arc<TempDir>,
+}
+
+impl Server {
+    /// A server with extra flags, on fresh data.
+    pub(crate) fn start(flags: &[&str]) -> Server {
+        Server::start_on(Arc::new(TempDir::new().unwrap()), flags, &[])
+    }
+
+    /// The same with environment variables.
+    pub(crate) fn start_with_env(flags: &[&str], env: &[(&str, &str)]) -> Server {
+        Server::start_on(Arc::new(TempDir::new().unwrap()), flags, env)
+    }
+
+    fn start_on(data: Arc<TempDir>, flags: &[&str], env: &[(&str, &str)]) -> Server {
+        let mut child = command(data.path(), flags).envs(env.iter().copied()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let log = thread::spawn(move || {
+            let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+            lines.map(|line| line + "\n").collect::<String>()
+        });
+        let mut greeting = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        while !greeting.contains("curl ") {
+            if stdout.read_line(&mut greeting).unwrap() == 0 {
+                panic!("the server ended: {:?}\n{greeting}\n{}", child.wait(), log.join().unwrap());
+            }
+        }
+        let native = address(&greeting, "native     http://");
+        let locktopus = address(&greeting, "locktopus  ws://");
+        Server { child, native, locktopus, greeting, data, log }
+    }
+
+    /// The process id, to measure or to signal.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(mut self) -> Ended {
+        let status = wait_for(&mut self.child);
+        let Server { data, .. } = &self;
+        let data = Arc::clone(data);
+        // The handle cannot be moved out of something with a destructor; an ended thread takes its place.
+        let log = std::mem::replace(&mut self.log, thread::spawn(String::new)).join().unwrap();
+        Ended { status, log, data }
+    }
+
+    /// Asks it to stop and waits.
+    pub(crate) fn stop(self) -> Ended {
+        self.signal("-TERM");
+        self.wait()
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(self) -> Ended {
+        self.signal("-KILL");
+        self.wait()
+    }
+}
+
+impl Ended {
+    /// Starts another server on the same data.
+    pub(crate) fn restart(self, flags: &[&str]) -> Server {
+        Server::start_on(self.data, flags, &[])
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(data: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--locktopus", "127.0.0.1:0", "--data"]);
+    command.arg(data).args(flags);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn wait_for(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "the server does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn address(greeting: &str, before: &str) -> SocketAddr {
+    let start = greeting.find(before).unwrap_or_else(|| panic!("no {before:?} in {greeting}")) + before.len();
+    let rest = &greeting[start..];
+    let end = rest.find(|char: char| char != '.' && char != ':' && !char.is_ascii_digit()).unwrap();
+    rest[..end].parse().unwrap()
+}
+
+/// The root of the repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Tries until it is true; panics after ten seconds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,4 @@
+//! The Locktopus facade, end to end: the real binary, its own client from npm, and raw frames.
+
+#[path = "../harness/mod.rs"]
+mod harness;
