@@ -2,6 +2,9 @@
 
 mod figure;
 mod in_process;
+mod network;
+mod peer;
+mod wire;
 
 use figure::Figure;
 use std::process::ExitCode;
@@ -11,6 +14,8 @@ usage: lockwood-bench <what> [--json]
 
 what:
   in-process   the lock table by itself, without a server
+  network      the server over its protocols, beside redis-server
+  locks        both
 
 --json         print a list of objects instead of a table";
 
@@ -36,6 +41,12 @@ fn read(words: &[String]) -> Option<(Measure, bool)> {
     }
     match names[..] {
         ["in-process"] => Some((in_process::measure, !flags.is_empty())),
+        ["network"] => Some((network::measure, !flags.is_empty())),
+        ["locks"] => Some((locks, !flags.is_empty())),
         _ => None,
     }
+}
+
+fn locks() -> Vec<Figure> {
+    in_process::measure().into_iter().chain(network::measure()).collect()
 }

@@ -2,6 +2,7 @@
 
 mod clock;
 mod config;
+mod frame;
 mod grace;
 mod handshake;
 mod limits;

@@ -1,24 +1,23 @@
 //! A WebSocket connection: messages in, messages out, pings, and the end of it. Knows nothing of what the
 //! messages say.
 
-use crate::{config::Config, session::Notice};
-use bytes::Bytes;
-use futures_util::{FutureExt, SinkExt, StreamExt};
-use std::{future::Future, pin::pin, time::Duration};
-use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver, time::Instant};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        Error, Message,
-        error::{CapacityError, ProtocolError},
-        protocol::{CloseFrame, Role, WebSocketConfig},
-    },
+use crate::{
+    config::Config,
+    frame::{Decoder, Encoder, Event, Fault},
+    session::Notice,
+};
+use std::{io, pin::pin, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::mpsc::UnboundedReceiver,
+    time::Instant,
 };
 
-/// The receive buffer of every connection; small, because most connections are idle most of the time.
-const READ_BUFFER_BYTES: usize = 2048;
 /// Answers are collected up to this size before they are written although more requests are at hand.
-const WRITE_BUFFER_BYTES: usize = 16 * 1024;
+const WRITE_BYTES: usize = 32 * 1024;
+/// How long the other side may take to say goodbye.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What happens next on a connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,36 +29,30 @@ pub(crate) enum Flow {
 
 /// Both sides of a protocol over a WebSocket; calls never wait.
 pub(crate) trait Conversation {
-    /// A message arrived. Replies are pushed to `replies`.
-    fn heard(&mut self, message: &[u8], replies: &mut Vec<String>) -> Flow;
+    /// A message arrived.
+    fn heard(&mut self, message: &[u8], replies: &mut Encoder) -> Flow;
     /// Something happened to the session's locks.
-    fn noticed(&mut self, notice: Notice, replies: &mut Vec<String>) -> Flow;
+    fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow;
     /// The other side broke the rules of WebSocket, or sent too much.
-    fn faulted(&mut self, fault: &Fault, replies: &mut Vec<String>) -> Flow;
+    fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow;
     /// Where notices arrive.
     fn inbox(&mut self) -> &mut UnboundedReceiver<Notice>;
 }
 
-/// Why nothing more can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A message over the limit.
-    TooLarge { bytes: usize, bytes_max: usize },
-    /// A text frame that is not UTF-8.
-    NotUtf8,
-    /// Frames that are none.
-    BadFrame,
-}
+/// The connection is over; there is nobody to tell.
+#[derive(Debug)]
+pub(crate) struct Gone;
 
-enum Heard {
-    Message(Bytes),
-    Sign,
-    Fault(Fault),
-    Gone,
+impl From<io::Error> for Gone {
+    fn from(_: io::Error) -> Gone {
+        Gone
+    }
 }
 
 pub(crate) struct Socket {
-    stream: WebSocketStream<TcpStream>,
+    tcp: TcpStream,
+    decoder: Decoder,
+    pub(crate) replies: Encoder,
     heard_at: Instant,
     ping_interval: Duration,
     silence_max: Duration,
@@ -67,146 +60,141 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Takes over a connection after its handshake; `received` is what the other side has already sent.
-    pub(crate) async fn new(tcp: TcpStream, received: Vec<u8>, config: &Config) -> Socket {
-        let bytes_max = config.limits.message_bytes_max as usize;
-        let settings = WebSocketConfig::default()
-            .read_buffer_size(READ_BUFFER_BYTES)
-            .write_buffer_size(WRITE_BUFFER_BYTES)
-            .max_message_size(Some(bytes_max))
-            .max_frame_size(Some(bytes_max));
-        let stream = WebSocketStream::from_partially_read(tcp, received, Role::Server, Some(settings)).await;
+    pub(crate) fn new(tcp: TcpStream, received: &[u8], config: &Config) -> Socket {
         Socket {
-            stream,
+            tcp,
+            decoder: Decoder::new(received, config.limits.message_bytes_max as usize),
+            replies: Encoder::default(),
             heard_at: Instant::now(),
             ping_interval: config.ping_interval,
             silence_max: config.silence_max,
         }
     }
 
-    /// The next message, if one arrives within `patience`. For the start of a conversation.
-    pub(crate) async fn first(&mut self, patience: Duration) -> Result<Bytes, Option<Fault>> {
+    /// The first message, if one arrives within `patience`.
+    pub(crate) async fn first(&mut self, patience: Duration) -> Result<Vec<u8>, Option<Fault>> {
         let deadline = Instant::now() + patience;
         loop {
-            match tokio::time::timeout_at(deadline, self.hear()).await {
-                Ok(Heard::Message(message)) => return Ok(message),
-                Ok(Heard::Sign) => {}
-                Ok(Heard::Fault(fault)) => return Err(Some(fault)),
-                Ok(Heard::Gone) | Err(_) => return Err(None),
+            while let Some(event) = self.decoder.next().map_err(Some)? {
+                match event {
+                    Event::Message(message) => return Ok(message.to_vec()),
+                    Event::Ping(body) => self.replies.pong(body),
+                    Event::Pong => {}
+                    Event::Close(_) => return Err(None),
+                }
             }
+            let read = tokio::time::timeout_at(deadline, self.read());
+            read.await.ok().and_then(Result::ok).ok_or(None)?;
         }
     }
 
     /// Carries on a conversation until one side ends it.
     pub(crate) async fn converse(&mut self, conversation: &mut impl Conversation) {
-        let mut replies = Vec::new();
+        // A connection that is gone needs no further word.
+        let _ = self.try_converse(conversation).await;
+    }
+
+    async fn try_converse(&mut self, conversation: &mut impl Conversation) -> Result<(), Gone> {
         let mut timer = pin!(tokio::time::sleep_until(self.heard_at + self.ping_interval));
         loop {
+            self.answer(conversation).await?;
             let flow = tokio::select! {
                 biased;
-                heard = self.hear() => self.answer(heard, conversation, &mut replies).await,
-                Some(notice) = conversation.inbox().recv() => Some(conversation.noticed(notice, &mut replies)),
+                read = self.read() => {
+                    read?;
+                    Flow::Continue
+                }
+                Some(notice) = conversation.inbox().recv() => conversation.noticed(notice, &mut self.replies),
                 () = &mut timer => {
                     timer.as_mut().reset(Instant::now() + self.ping_interval);
-                    self.probe().await
+                    self.probe()?;
+                    Flow::Continue
                 }
             };
-            let Some(flow) = flow else { return };
-            if self.send(&mut replies).await.is_err() {
-                return;
-            }
             if let Flow::Close(code, reason) = flow {
-                return self.close(code, reason).await;
+                return self.close(Some(code), reason).await;
             }
         }
     }
 
-    /// Answers a message and all that are already here behind it, so that they share one write.
-    async fn answer(
-        &mut self,
-        first: Heard,
-        conversation: &mut impl Conversation,
-        replies: &mut Vec<String>,
-    ) -> Option<Flow> {
-        let mut heard = first;
-        self.heard_at = Instant::now();
+    /// Answers all messages that are here, with one write.
+    async fn answer(&mut self, conversation: &mut impl Conversation) -> Result<(), Gone> {
         loop {
-            let flow = match heard {
-                Heard::Message(message) => conversation.heard(&message, replies),
-                Heard::Sign => Flow::Continue,
-                Heard::Fault(fault) => conversation.faulted(&fault, replies),
-                Heard::Gone => return None,
+            let flow = match self.decoder.next() {
+                Ok(None) => break,
+                Ok(Some(Event::Message(message))) => conversation.heard(message, &mut self.replies),
+                Ok(Some(Event::Ping(body))) => {
+                    self.replies.pong(body);
+                    Flow::Continue
+                }
+                Ok(Some(Event::Pong)) => Flow::Continue,
+                Ok(Some(Event::Close(code))) => {
+                    self.close(code, "").await?;
+                    return Err(Gone);
+                }
+                Err(fault) => conversation.faulted(fault, &mut self.replies),
             };
-            if flow != Flow::Continue {
-                return Some(flow);
+            if let Flow::Close(code, reason) = flow {
+                self.close(Some(code), reason).await?;
+                return Err(Gone);
             }
-            for reply in replies.drain(..) {
-                self.feed(Message::text(reply)).await.ok()?;
+            if self.replies.bytes.len() > WRITE_BYTES {
+                self.flush().await?;
             }
-            match self.hear().now_or_never() {
-                Some(next) => heard = next,
-                None => return Some(Flow::Continue),
+        }
+        self.flush().await
+    }
+
+    async fn read(&mut self) -> Result<(), Gone> {
+        match self.tcp.read_buf(self.decoder.room()).await? {
+            0 => Err(Gone),
+            _ => {
+                self.heard_at = Instant::now();
+                Ok(())
             }
         }
     }
 
-    async fn hear(&mut self) -> Heard {
-        match self.stream.next().await {
-            Some(Ok(Message::Text(text))) => Heard::Message(text.into()),
-            Some(Ok(Message::Binary(bytes))) => Heard::Message(bytes),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Heard::Sign,
-            // The answering close frame is written by the next read, which then ends.
-            Some(Ok(Message::Close(_))) => Heard::Sign,
-            Some(Err(Error::Capacity(CapacityError::MessageTooLong { size, max_size }))) => {
-                Heard::Fault(Fault::TooLarge { bytes: size, bytes_max: max_size })
-            }
-            Some(Err(Error::Utf8(_))) => Heard::Fault(Fault::NotUtf8),
-            Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Heard::Gone,
-            Some(Err(Error::Protocol(_))) => Heard::Fault(Fault::BadFrame),
-            Some(Err(_)) | None => Heard::Gone,
-        }
-    }
-
-    /// Pings a silent peer; nothing if it has been silent for too long.
-    async fn probe(&mut self) -> Option<Flow> {
+    /// Pings a silent peer, and gives up one that has been silent for too long.
+    fn probe(&mut self) -> Result<(), Gone> {
         let silence = self.heard_at.elapsed();
         if silence >= self.silence_max {
-            return None;
+            return Err(Gone);
         }
         if silence >= self.ping_interval {
-            self.feed(Message::Ping(Bytes::new())).await.ok()?;
+            self.replies.ping();
         }
-        Some(Flow::Continue)
+        Ok(())
     }
 
-    pub(crate) async fn send(&mut self, replies: &mut Vec<String>) -> Result<(), Error> {
-        for reply in replies.drain(..) {
-            self.feed(Message::text(reply)).await?;
+    /// Writes what is to be said. Sets a timer only if that cannot be done at once, which is rare.
+    pub(crate) async fn flush(&mut self) -> Result<(), Gone> {
+        if self.replies.bytes.is_empty() {
+            return Ok(());
         }
-        let patience = self.silence_max;
-        within(patience, self.stream.flush()).await
-    }
-
-    async fn feed(&mut self, message: Message) -> Result<(), Error> {
-        let patience = self.silence_max;
-        within(patience, self.stream.feed(message)).await
+        let written = match self.tcp.try_write(&self.replies.bytes) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if written < self.replies.bytes.len() {
+            let rest = self.tcp.write_all(&self.replies.bytes[written..]);
+            tokio::time::timeout(self.silence_max, rest).await.map_err(|_| Gone)??;
+        }
+        self.replies.clear();
+        Ok(())
     }
 
     /// Says goodbye, and gives the other side a moment to say it too.
-    pub(crate) async fn close(&mut self, code: u16, reason: &'static str) {
-        const PATIENCE: Duration = Duration::from_secs(1);
-        let frame = CloseFrame { code: code.into(), reason: reason.into() };
-        if within(PATIENCE, self.stream.close(Some(frame))).await.is_ok() {
-            let rest = async { while let Some(Ok(_)) = self.stream.next().await {} };
-            let _ = tokio::time::timeout(PATIENCE, rest).await;
-        }
+    pub(crate) async fn close(&mut self, code: Option<u16>, reason: &str) -> Result<(), Gone> {
+        self.replies.close(code, reason);
+        self.flush().await?;
+        self.tcp.shutdown().await?;
+        let rest = async {
+            let mut scrap = [0; 1024];
+            while self.tcp.read(&mut scrap).await.is_ok_and(|count| count > 0) {}
+        };
+        let _ = tokio::time::timeout(CLOSE_PATIENCE, rest).await;
+        Ok(())
     }
-}
-
-/// Waits for a write; sets a timer only if it cannot be done at once, which is rare.
-async fn within(patience: Duration, write: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    let mut write = pin!(write);
-    if let Some(done) = write.as_mut().now_or_never() {
-        return done;
-    }
-    tokio::time::timeout(patience, write).await.unwrap_or(Err(Error::ConnectionClosed))
 }

@@ -4,6 +4,8 @@ mod code;
 mod http;
 mod resource;
 mod session;
+#[cfg(test)]
+mod session_fuzz;
 
 pub use code::Code;
 pub use http::{

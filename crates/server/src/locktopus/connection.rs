@@ -3,10 +3,11 @@
 
 use super::message::Message;
 use crate::{
+    frame::{Encoder, Fault},
     seat::{Answer, Seat},
     session::Notice,
     shared::Shared,
-    socket::{Conversation, Fault, Flow, Socket},
+    socket::{Conversation, Flow, Socket},
 };
 use lockwood_model::LockId;
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
@@ -17,11 +18,10 @@ const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
 
 /// Carries on a connection until it ends.
-pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: Vec<u8>) {
+pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: &[u8]) {
     let first_number = seat.namespace().first_number();
-    let mut socket = Socket::new(tcp, received, &shared.config).await;
     let mut talk = Talk { seat, first_number, turn: Turn::Ready, log_locks };
-    socket.converse(&mut talk).await;
+    Socket::new(tcp, received, &shared.config).converse(&mut talk).await;
 }
 
 /// Where the one lock of a connection stands.
@@ -51,21 +51,21 @@ struct Talk {
 }
 
 impl Conversation for Talk {
-    fn heard(&mut self, message: &[u8], replies: &mut Vec<String>) -> Flow {
+    fn heard(&mut self, message: &[u8], replies: &mut Encoder) -> Flow {
         match self.obey(message) {
             Ok(reply) => {
-                replies.push(reply);
+                replies.text(&reply);
                 Flow::Continue
             }
             Err(reason) => give_up(&reason, replies),
         }
     }
 
-    fn noticed(&mut self, notice: Notice, replies: &mut Vec<String>) -> Flow {
+    fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         match notice {
             Notice::Granted { lock, .. } if self.turn == Turn::Enqueued(lock) => {
                 self.turn = Turn::Acquired(lock);
-                replies.push(self.state("lock", lock));
+                replies.text(&self.state("lock", lock));
                 Flow::Continue
             }
             Notice::Lost { lock, message, .. } if self.turn == Turn::Acquired(lock) => {
@@ -80,13 +80,12 @@ impl Conversation for Talk {
         }
     }
 
-    fn faulted(&mut self, fault: &Fault, replies: &mut Vec<String>) -> Flow {
+    fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow {
         match fault {
-            Fault::TooLarge { bytes_max, .. } => {
+            Fault::TooLarge { bytes_max } => {
                 give_up(&format!("the message has more than {bytes_max} bytes (message_bytes_max)"), replies)
             }
-            Fault::NotUtf8 => give_up("a text message must be UTF-8", replies),
-            Fault::BadFrame => Flow::Close(CLOSE_BAD_FRAME, "bad frame"),
+            Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
         }
     }
 
@@ -139,7 +138,7 @@ impl Talk {
     }
 }
 
-fn give_up(reason: &str, replies: &mut Vec<String>) -> Flow {
-    replies.push(format!("communication error: {reason}"));
+fn give_up(reason: &str, replies: &mut Encoder) -> Flow {
+    replies.text(&format!("communication error: {reason}"));
     Flow::Close(CLOSE_ERROR, "")
 }

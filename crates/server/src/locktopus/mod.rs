@@ -3,6 +3,8 @@
 
 mod connection;
 mod message;
+#[cfg(test)]
+mod message_fuzz;
 
 use crate::{
     config::LocktopusConfig,
@@ -137,7 +139,7 @@ impl Locktopus {
             tracing::info!(%peer, namespace = %seat.namespace().name, "locktopus client connected");
         }
         if let Some((tcp, received)) = upgrade.complete().await {
-            connection::run(&self.shared, seat, self.config().log_locks, tcp, received).await;
+            connection::run(&self.shared, seat, self.config().log_locks, tcp, &received).await;
         }
         if log {
             tracing::info!(%peer, "locktopus client disconnected");

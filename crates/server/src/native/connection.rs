@@ -2,11 +2,12 @@
 //! decides nothing about locks.
 
 use crate::{
+    frame::{Encoder, Fault},
     seat::{Answer, Seat, check_resources},
     secret::Secrets,
     session::{Notice, Opening, Via},
     shared::Shared,
-    socket::{Conversation, Fault, Flow, Socket},
+    socket::{Conversation, Flow, Socket},
     trouble::Trouble,
     view::Line,
 };
@@ -25,7 +26,6 @@ const CLOSE_REPLACED: u16 = 4001;
 const CLOSE_BYE: u16 = 1000;
 const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
-const CLOSE_NOT_UTF8: u16 = 1007;
 const CLOSE_TOO_LARGE: u16 = 1009;
 
 /// Carries on a connection until it ends.
@@ -34,20 +34,13 @@ pub(crate) async fn run(
     namespace: &str,
     peer: SocketAddr,
     tcp: TcpStream,
-    received: Vec<u8>,
+    received: &[u8],
 ) {
-    let mut socket = Socket::new(tcp, received, &shared.config).await;
-    let mut replies = Vec::new();
-    match introduce(&shared, namespace, peer, &mut socket, &mut replies).await {
-        Some(seat) => {
-            if socket.send(&mut replies).await.is_ok() {
-                let mut talk = Talk { shared, seat: Some(seat) };
-                socket.converse(&mut talk).await;
-            }
-        }
+    let mut socket = Socket::new(tcp, received, &shared.config);
+    match introduce(&shared, namespace, peer, &mut socket).await {
+        Some(seat) => socket.converse(&mut Talk { shared, seat: Some(seat) }).await,
         None => {
-            let _ = socket.send(&mut replies).await;
-            socket.close(CLOSE_NO_HELLO, "no session was opened").await;
+            let _ = socket.close(Some(CLOSE_NO_HELLO), "no session was opened").await;
         }
     }
 }
@@ -58,16 +51,15 @@ async fn introduce(
     namespace: &str,
     peer: SocketAddr,
     socket: &mut Socket,
-    replies: &mut Vec<String>,
 ) -> Option<Seat> {
     let message = match socket.first(HELLO_PATIENCE).await {
         Ok(message) => message,
         Err(fault) => {
             let trouble = match fault {
-                Some(fault) => fault_trouble(shared, &fault),
+                Some(fault) => fault_trouble(fault),
                 None => Trouble::new(Code::Silent, "no hello or attach arrived in time"),
             };
-            replies.push(trouble.into_message(None, None).encode());
+            socket.replies.text(&trouble.into_message(None, None).encode());
             return None;
         }
     };
@@ -88,11 +80,11 @@ async fn introduce(
     };
     match opened {
         Ok((seat, welcome)) => {
-            replies.push(welcome.encode());
+            socket.replies.text(&welcome.encode());
             Some(seat)
         }
         Err(trouble) => {
-            replies.push(trouble.into_message(id, None).encode());
+            socket.replies.text(&trouble.into_message(id, None).encode());
             None
         }
     }
@@ -217,7 +209,7 @@ struct Talk {
 }
 
 impl Conversation for Talk {
-    fn heard(&mut self, message: &[u8], replies: &mut Vec<String>) -> Flow {
+    fn heard(&mut self, message: &[u8], replies: &mut Encoder) -> Flow {
         let (reply, flow) = match ClientMessage::decode(message) {
             Ok(ClientMessage::Bye { id }) => {
                 self.seat.take().into_iter().for_each(Seat::end);
@@ -233,11 +225,11 @@ impl Conversation for Talk {
                 (Trouble::new(Code::BadMessage, error.message).into_message(error.id, None), Flow::Continue)
             }
         };
-        replies.push(reply.encode());
+        replies.text(&reply.encode());
         flow
     }
 
-    fn noticed(&mut self, notice: Notice, replies: &mut Vec<String>) -> Flow {
+    fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         let (message, flow) = match notice {
             Notice::Granted { request, lock, token } => {
                 (ServerMessage::Granted { id: request, lock: lock.0, token }, Flow::Continue)
@@ -262,16 +254,15 @@ impl Conversation for Talk {
                 (trouble.into_message(None, None), Flow::Close(CLOSE_REPLACED, "replaced"))
             }
         };
-        replies.push(message.encode());
+        replies.text(&message.encode());
         flow
     }
 
-    fn faulted(&mut self, fault: &Fault, replies: &mut Vec<String>) -> Flow {
-        replies.push(fault_trouble(&self.shared, fault).into_message(None, None).encode());
+    fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow {
+        replies.text(&fault_trouble(fault).into_message(None, None).encode());
         match fault {
             Fault::TooLarge { .. } => Flow::Close(CLOSE_TOO_LARGE, "message too large"),
-            Fault::NotUtf8 => Flow::Close(CLOSE_NOT_UTF8, "not UTF-8"),
-            Fault::BadFrame => Flow::Close(CLOSE_BAD_FRAME, "bad frame"),
+            Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
         }
     }
 
@@ -372,14 +363,15 @@ fn read_mode(mode: &str) -> Result<lockwood_model::Mode, Trouble> {
     mode.parse().map_err(|error: lockwood_model::ModeError| Trouble::new(Code::BadMode, error.to_string()))
 }
 
-fn fault_trouble(shared: &Shared, fault: &Fault) -> Trouble {
+fn fault_trouble(fault: Fault) -> Trouble {
     match fault {
-        Fault::TooLarge { bytes, .. } => {
-            let limit = shared.config.limits.message_bytes_max;
-            Trouble::over("message_bytes_max", limit, &format!("the message has {bytes} bytes or more"))
+        Fault::TooLarge { bytes_max } => {
+            Trouble::over("message_bytes_max", bytes_max as u64, "the message is too large")
         }
-        Fault::NotUtf8 => Trouble::new(Code::BadMessage, "a text message must be UTF-8"),
-        Fault::BadFrame => Trouble::new(Code::BadMessage, "this is not a WebSocket frame a client may send"),
+        Fault::BadFrame(reason) => Trouble::new(
+            Code::BadMessage,
+            format!("this is not a WebSocket frame a client may send: {reason}"),
+        ),
     }
 }
 

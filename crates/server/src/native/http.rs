@@ -131,7 +131,7 @@ async fn session(State(shared): App, UrlPath(namespace): UrlPath<String>, mut re
         Ok((response, upgrade)) => {
             tokio::spawn(async move {
                 if let Some((tcp, received)) = upgrade.complete().await {
-                    connection::run(shared, &namespace, peer, tcp, received).await;
+                    connection::run(shared, &namespace, peer, tcp, &received).await;
                 }
                 drop(counted);
             });
