@@ -15,6 +15,7 @@ usage: lockwood-bench <what> [--json]
 what:
   in-process   the lock table by itself, without a server
   network      the server over its protocols, beside redis-server
+  pairs        only the part of that which compares pairs per second
   locks        both
 
 --json         print a list of objects instead of a table";
@@ -41,6 +42,7 @@ fn read(words: &[String]) -> Option<(Measure, bool)> {
     }
     match names[..] {
         ["in-process"] => Some((in_process::measure, !flags.is_empty())),
+        ["pairs"] => Some((network::measure_pairs, !flags.is_empty())),
         ["network"] => Some((network::measure, !flags.is_empty())),
         ["locks"] => Some((locks, !flags.is_empty())),
         _ => None,

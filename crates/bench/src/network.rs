@@ -10,6 +10,7 @@ use crate::{
     wire::{Connection, Protocol, Target},
 };
 use std::{
+    future::Future,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -34,21 +35,39 @@ struct Peers {
 /// All figures about the network.
 pub(crate) fn measure() -> Vec<Figure> {
     raise_file_limit();
-    let (lockwood, native, locktopus) = Peer::lockwood();
-    let (redis, redis_address) = Peer::redis();
-    let peers = Peers { lockwood, native, locktopus, redis, redis_address };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut figures = Vec::new();
-        if std::env::var("LOCKWOOD_BENCH_QUICK").is_err() { figures.extend(idle_connections(&peers).await); }
-        for load in [Load::Connections(1), Load::Connections(32), Load::Pipelined] {
-            figures.extend(side_by_side(&peers, load).await);
-        }
-        if std::env::var("LOCKWOOD_BENCH_QUICK").is_ok() { return figures; }
+    block_on(async {
+        let mut figures = idle_connections().await;
+        let peers = Peers::start();
+        figures.extend(pairs_beside_redis(&peers).await);
         figures.extend(among_held(&peers).await);
         figures.extend(reader_churn(&peers).await);
         figures
     })
+}
+
+/// Only pairs beside Redis, for a quick look.
+pub(crate) fn measure_pairs() -> Vec<Figure> {
+    block_on(async { pairs_beside_redis(&Peers::start()).await })
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+impl Peers {
+    fn start() -> Peers {
+        let (lockwood, native, locktopus) = Peer::lockwood();
+        let (redis, redis_address) = Peer::redis();
+        Peers { lockwood, native, locktopus, redis, redis_address }
+    }
+}
+
+async fn pairs_beside_redis(peers: &Peers) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for load in [Load::Connections(1), Load::Connections(32), Load::Pipelined] {
+        figures.extend(side_by_side(peers, load).await);
+    }
+    figures
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -130,10 +149,7 @@ async fn run_slice(protocol: Protocol, peer: &Peer, target: &Target, load: Load)
     let elapsed = start.elapsed();
     let cpu = peer.cpu() - cpu;
     let pairs: usize = done.iter().map(|(pairs, _)| pairs).sum();
-    Slice {
-        per_second: pairs as f64 / elapsed.as_secs_f64(),
-        cpu_us: cpu.as_secs_f64() * 1e6 / pairs as f64,
-    }
+    Slice { per_second: pairs as f64 / elapsed.as_secs_f64(), cpu_us: cpu.as_secs_f64() * 1e6 / pairs as f64 }
 }
 
 /// The same pair in a namespace with many locks held, and in an empty one.
@@ -191,23 +207,25 @@ async fn reader_churn(peers: &Peers) -> Vec<Figure> {
     ]
 }
 
-async fn idle_connections(peers: &Peers) -> Vec<Figure> {
+/// Memory of connections that do nothing, each kind in a server of its own.
+async fn idle_connections() -> Vec<Figure> {
     let mut figures = Vec::new();
     let target = Target { namespace: "idle".into(), mode: "write", shared: false };
-    let protocols = [("locktopus", Protocol::Locktopus(peers.locktopus)), ("native", Protocol::Native(peers.native))];
-    for (name, protocol) in protocols {
-        // A few first, so that what the server keeps once is not counted.
+    for name in ["locktopus", "native"] {
+        let (peer, native, locktopus) = Peer::lockwood();
+        let protocol =
+            if name == "native" { Protocol::Native(native) } else { Protocol::Locktopus(locktopus) };
+        // One first, so that what the server keeps once is not counted.
         let mut connections = vec![Connection::open(protocol, &target, 0).await];
-        let before = peers.lockwood.resident_bytes();
+        let before = peer.resident_bytes();
         for number in 0..IDLE {
             connections.push(Connection::open(protocol, &target, number).await);
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let grown = peers.lockwood.resident_bytes().saturating_sub(before);
-        let figure = Figure::new(format!("{name}, idle connection"), grown as f64 / IDLE as f64 / 1024.0, "KiB");
+        let grown = peer.resident_bytes().saturating_sub(before);
+        let figure =
+            Figure::new(format!("{name}, idle connection"), grown as f64 / IDLE as f64 / 1024.0, "KiB");
         figures.push(figure.note(format!("server memory, {IDLE} of them")));
-        drop(connections);
-        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     figures
 }

@@ -41,7 +41,16 @@ impl Peer {
         let data = tempfile::tempdir().expect("a directory for data");
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &free.port().to_string(), "--save", "", "--appendonly", "no"]);
+        command.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &free.port().to_string(),
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
         command.arg("--dir").arg(data.path()).stdout(Stdio::null());
         let child = command.spawn().expect("start redis-server: make deps installs it");
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -63,7 +72,8 @@ impl Peer {
     /// Resident memory.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).expect("the process lives");
-        let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
+        let pages: u64 =
+            text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
         pages * rustix::param::page_size() as u64
     }
 }
@@ -78,6 +88,7 @@ impl Drop for Peer {
 fn address(greeting: &str, before: &str) -> SocketAddr {
     let start = greeting.find(before).expect("the greeting names the address") + before.len();
     let rest = &greeting[start..];
-    let end = rest.find(|char: char| char != '.' && char != ':' && !char.is_ascii_digit()).unwrap_or(rest.len());
+    let end =
+        rest.find(|char: char| char != '.' && char != ':' && !char.is_ascii_digit()).unwrap_or(rest.len());
     rest[..end].parse().expect("an address")
 }

@@ -175,7 +175,8 @@ impl Connection {
     pub(crate) async fn hold_many(&mut self, count: usize) {
         for number in 0..count {
             let path = format!("held\",\"{}\",\"{number}", number % 100);
-            let lock = format!(r#"{{"type":"lock","id":7,"resources":[{{"path":["{path}"],"mode":"write"}}]}}"#);
+            let lock =
+                format!(r#"{{"type":"lock","id":7,"resources":[{{"path":["{path}"],"mode":"write"}}]}}"#);
             self.send(&frame(&lock)).await;
             self.replies(1).await;
             assert!(self.buffer.windows(9).any(|part| part == b"\"granted\""), "held");
@@ -185,7 +186,8 @@ impl Connection {
 
     fn last_lock(&self) -> String {
         let text = String::from_utf8_lossy(&self.buffer);
-        let start = text.rfind("\"lock\":").unwrap_or_else(|| panic!("no lock in {text}")) + "\"lock\":".len();
+        let start =
+            text.rfind("\"lock\":").unwrap_or_else(|| panic!("no lock in {text}")) + "\"lock\":".len();
         text[start..].chars().take_while(char::is_ascii_digit).collect()
     }
 

@@ -1,0 +1,40 @@
+# Two commands do everything: `make run` and `make test`. `make help` lists the rest.
+
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+export RUST_BACKTRACE ?= 0
+
+.PHONY: help run test test-long check fix deps-test deps-bench bench-locks
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+run: ## build and start a server with every interface on
+	$(CARGO) build --locked --release -p lockwood
+	./target/release/lockwood serve --locktopus
+
+test: deps-test check ## install what the tests need and run all of them
+	$(CARGO) test --locked --workspace
+
+test-long: deps-test ## the model tests and fuzzers for much longer; SEED=n starts elsewhere
+	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks
+	LOCKWOOD_FUZZ_COUNT=20000000 LOCKWOOD_FUZZ_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood-wire -p lockwood-server fuzz
+
+check: ## format, lints and purity; changes nothing
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	scripts/purity
+
+fix: ## put right what `check` complains about, where a machine can
+	$(CARGO) fmt --all
+	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+bench-locks: deps-bench ## measure locks in process and over the network, beside Redis
+	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
+	./target/release/lockwood-bench locks
+
+deps-test:
+	scripts/deps test
+
+deps-bench:
+	scripts/deps bench
