@@ -5,7 +5,7 @@ use anyhow::Context;
 use lockwood_server::{Bound, Config, LocktopusConfig, Stopped};
 use std::{
     io::Write,
-    net::{IpAddr, SocketAddr},
+    net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
@@ -91,8 +91,8 @@ struct LocktopusArgs {
     locktopus: Option<Option<SocketAddr>>,
 
     /// Host for --locktopus [default: 127.0.0.1]
-    #[arg(long, value_name = "HOST", env = "LOCKTOPUS_HOST", value_parser = optional::<IpAddr>)]
-    locktopus_host: Option<Optional<IpAddr>>,
+    #[arg(long, value_name = "HOST", env = "LOCKTOPUS_HOST")]
+    locktopus_host: Option<String>,
 
     /// Port for --locktopus [default: 9009]
     #[arg(long, value_name = "PORT", env = "LOCKTOPUS_PORT", value_parser = optional::<u16>)]
@@ -107,8 +107,9 @@ struct LocktopusArgs {
     locktopus_log_locks: Option<String>,
 
     /// Log counts every so many seconds; 0 is never
-    #[arg(long, value_name = "SECONDS", env = "LOCKTOPUS_STATS_INTERVAL", value_parser = optional::<u64>)]
-    locktopus_stats_interval: Option<Optional<u64>>,
+    #[arg(long, value_name = "SECONDS", env = "LOCKTOPUS_STATS_INTERVAL", value_parser = optional::<i64>,
+        allow_negative_numbers = true)]
+    locktopus_stats_interval: Option<Optional<i64>>,
 
     /// Milliseconds locks stay after a connection is lost, unless the client says [default: 60000]
     #[arg(long, value_name = "MS", env = "LOCKTOPUS_DEFAULT_ABANDON_TIMEOUT", value_parser = optional::<i64>,
@@ -142,7 +143,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(threads) = args.threads {
         runtime.worker_threads(threads.into());
     }
-    let config = args.into_config();
+    let config = args.into_config()?;
     runtime.enable_all().build().context("start threads")?.block_on(serve(config))
 }
 
@@ -218,9 +219,9 @@ fn raise_file_limit() {
 }
 
 impl Args {
-    fn into_config(self) -> Config {
-        let locktopus = self.locktopus.config();
-        Config {
+    fn into_config(self) -> anyhow::Result<Config> {
+        let locktopus = self.locktopus.config()?;
+        Ok(Config {
             listen: self.listen,
             data: self.data,
             insecure: self.insecure,
@@ -231,27 +232,30 @@ impl Args {
             drain_timeout: self.drain_timeout,
             locktopus,
             limits: self.limits.0,
-        }
+        })
     }
 }
 
 impl LocktopusArgs {
     /// The facade is on only if `--locktopus` says so.
-    fn config(&self) -> Option<LocktopusConfig> {
-        let listen = self.locktopus?.unwrap_or_else(|| {
-            let host = given(self.locktopus_host).unwrap_or(IpAddr::from([127, 0, 0, 1]));
-            SocketAddr::new(host, given(self.locktopus_port).unwrap_or(9009))
-        });
-        let defaults = LocktopusConfig::new(listen);
+    fn config(&self) -> anyhow::Result<Option<LocktopusConfig>> {
+        let Some(address) = self.locktopus else { return Ok(None) };
+        let defaults = LocktopusConfig::new(address.map_or_else(|| self.resolve(), Ok)?);
         let timeout = given(self.locktopus_default_abandon_timeout);
-        Some(LocktopusConfig {
-            listen,
+        let interval = given(self.locktopus_stats_interval).and_then(|seconds| u64::try_from(seconds).ok());
+        Ok(Some(LocktopusConfig {
             abandon_timeout_ms: timeout.map_or(defaults.abandon_timeout_ms, |timeout| timeout.max(0) as u64),
             log_clients: is_true(self.locktopus_log_clients.as_deref()),
             log_locks: is_true(self.locktopus_log_locks.as_deref()),
-            stats_interval: given(self.locktopus_stats_interval)
-                .filter(|seconds| *seconds > 0)
-                .map(Duration::from_secs),
-        })
+            stats_interval: interval.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+            ..defaults
+        }))
+    }
+
+    fn resolve(&self) -> anyhow::Result<SocketAddr> {
+        let host = self.locktopus_host.as_deref().filter(|host| !host.is_empty()).unwrap_or("127.0.0.1");
+        let port = given(self.locktopus_port).unwrap_or(9009);
+        let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("look up {host}"))?;
+        addresses.next().with_context(|| format!("{host} has no address"))
     }
 }

@@ -60,6 +60,15 @@ impl Config {
             limits: Limits::default(),
         }
     }
+
+    /// What a client gets without asking is no more than it may ask for.
+    pub(crate) fn limit_defaults(&mut self) {
+        let limit = self.limits.abandon_timeout_ms_max;
+        self.abandon_timeout_ms = self.abandon_timeout_ms.min(limit);
+        if let Some(locktopus) = &mut self.locktopus {
+            locktopus.abandon_timeout_ms = locktopus.abandon_timeout_ms.min(limit);
+        }
+    }
 }
 
 impl LocktopusConfig {

@@ -59,6 +59,9 @@ pub enum ServeError {
          say --insecure if everybody who can reach {0} may take and break locks"
     )]
     NotLoopback(SocketAddr),
+    /// A setting that contradicts another one.
+    #[error("{0}")]
+    Setting(String),
     /// An address that cannot be had.
     #[error("cannot listen on {address}: {source}; is another server running there?")]
     Listen {
@@ -83,10 +86,12 @@ pub enum ServeError {
 /// Runs a server until it is told to stop. The first message on `stop` makes it drain, the second makes it
 /// stop at once.
 pub async fn run(
-    config: Config,
+    mut config: Config,
     ready: impl FnOnce(&Bound),
     mut stop: mpsc::Receiver<()>,
 ) -> Result<Stopped, ServeError> {
+    check(&config)?;
+    config.limit_defaults();
     let native = bind(&config, config.listen).await?;
     let locktopus = match &config.locktopus {
         Some(facade) => Some(bind(&config, facade.listen).await?),
@@ -108,6 +113,15 @@ pub async fn run(
     let held = drain(&shared, &mut stop).await;
     close(&shared, held).await?;
     Ok(if held == 0 { Stopped::Clean } else { Stopped::LocksHeld(held) })
+}
+
+fn check(config: &Config) -> Result<(), ServeError> {
+    if config.ping_interval.is_zero() || config.silence_max <= config.ping_interval {
+        let message =
+            "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
+        return Err(ServeError::Setting(message));
+    }
+    Ok(())
 }
 
 async fn bind(config: &Config, address: SocketAddr) -> Result<TcpListener, ServeError> {

@@ -39,6 +39,13 @@ pub(crate) trait Conversation {
     fn inbox(&mut self) -> &mut UnboundedReceiver<Notice>;
 }
 
+/// How a conversation ended: with this in the close frame.
+#[derive(Debug)]
+pub(crate) struct Goodbye {
+    code: Option<u16>,
+    reason: &'static str,
+}
+
 /// The connection is over; there is nobody to tell.
 #[derive(Debug)]
 pub(crate) struct Gone;
@@ -88,16 +95,14 @@ impl Socket {
         }
     }
 
-    /// Carries on a conversation until one side ends it.
-    pub(crate) async fn converse(&mut self, conversation: &mut impl Conversation) {
-        // A connection that is gone needs no further word.
-        let _ = self.try_converse(conversation).await;
-    }
-
-    async fn try_converse(&mut self, conversation: &mut impl Conversation) -> Result<(), Gone> {
+    /// Carries on a conversation until one side ends it. If there is something left to say, [`Socket::close`]
+    /// says it; by then the conversation, and all it held, can be gone.
+    pub(crate) async fn converse(&mut self, conversation: &mut impl Conversation) -> Result<Goodbye, Gone> {
         let mut timer = pin!(tokio::time::sleep_until(self.heard_at + self.ping_interval));
         loop {
-            self.answer(conversation).await?;
+            if let Some(goodbye) = self.answer(conversation).await? {
+                return Ok(goodbye);
+            }
             let flow = tokio::select! {
                 biased;
                 read = self.read() => {
@@ -112,13 +117,13 @@ impl Socket {
                 }
             };
             if let Flow::Close(code, reason) = flow {
-                return self.close(Some(code), reason).await;
+                return Ok(Goodbye { code: Some(code), reason });
             }
         }
     }
 
     /// Answers all messages that are here, with one write.
-    async fn answer(&mut self, conversation: &mut impl Conversation) -> Result<(), Gone> {
+    async fn answer(&mut self, conversation: &mut impl Conversation) -> Result<Option<Goodbye>, Gone> {
         loop {
             let flow = match self.decoder.next() {
                 Ok(None) => break,
@@ -128,21 +133,18 @@ impl Socket {
                     Flow::Continue
                 }
                 Ok(Some(Event::Pong)) => Flow::Continue,
-                Ok(Some(Event::Close(code))) => {
-                    self.close(code, "").await?;
-                    return Err(Gone);
-                }
+                Ok(Some(Event::Close(code))) => return Ok(Some(Goodbye { code, reason: "" })),
                 Err(fault) => conversation.faulted(fault, &mut self.replies),
             };
             if let Flow::Close(code, reason) = flow {
-                self.close(Some(code), reason).await?;
-                return Err(Gone);
+                return Ok(Some(Goodbye { code: Some(code), reason }));
             }
             if self.replies.bytes.len() > WRITE_BYTES {
                 self.flush().await?;
             }
         }
-        self.flush().await
+        self.flush().await?;
+        Ok(None)
     }
 
     async fn read(&mut self) -> Result<(), Gone> {
@@ -168,7 +170,7 @@ impl Socket {
     }
 
     /// Writes what is to be said. Sets a timer only if that cannot be done at once, which is rare.
-    pub(crate) async fn flush(&mut self) -> Result<(), Gone> {
+    async fn flush(&mut self) -> Result<(), Gone> {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
@@ -185,16 +187,23 @@ impl Socket {
         Ok(())
     }
 
-    /// Says goodbye, and gives the other side a moment to say it too.
-    pub(crate) async fn close(&mut self, code: Option<u16>, reason: &str) -> Result<(), Gone> {
-        self.replies.close(code, reason);
+    /// Says goodbye, and gives the other side a moment to say it too. What it still sends is read and thrown
+    /// away: a connection that is closed with something unread is reset, and the last words are lost.
+    pub(crate) async fn close(&mut self, goodbye: Goodbye) -> Result<(), Gone> {
+        self.replies.close(goodbye.code, goodbye.reason);
         self.flush().await?;
         self.tcp.shutdown().await?;
         let rest = async {
-            let mut scrap = [0; 1024];
+            let mut scrap = [0; 4096];
             while self.tcp.read(&mut scrap).await.is_ok_and(|count| count > 0) {}
         };
         let _ = tokio::time::timeout(CLOSE_PATIENCE, rest).await;
         Ok(())
+    }
+}
+
+impl Goodbye {
+    pub(crate) fn new(code: u16, reason: &'static str) -> Goodbye {
+        Goodbye { code: Some(code), reason }
     }
 }

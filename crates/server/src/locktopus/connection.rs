@@ -20,8 +20,12 @@ const CLOSE_BAD_FRAME: u16 = 1002;
 /// Carries on a connection until it ends.
 pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: &[u8]) {
     let first_number = seat.namespace().first_number();
-    let mut talk = Talk { seat, first_number, turn: Turn::Ready, log_locks };
-    Socket::new(tcp, received, &shared.config).converse(&mut talk).await;
+    let mut socket = Socket::new(tcp, received, &shared.config);
+    // The seat is given up here, before the last words are said.
+    let ending = socket.converse(&mut Talk { seat, first_number, turn: Turn::Ready, log_locks }).await;
+    if let Ok(goodbye) = ending {
+        let _ = socket.close(goodbye).await;
+    }
 }
 
 /// Where the one lock of a connection stands.

@@ -28,17 +28,44 @@ impl Message {
     /// Reads a message; the error is the reason in words.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Message, String> {
         let read = |bytes: &[u8]| Message::deserialize(&mut serde_json::Deserializer::from_slice(bytes));
-        match std::str::from_utf8(bytes) {
-            Ok(_) => read(bytes),
-            Err(_) => read(String::from_utf8_lossy(bytes).as_bytes()),
-        }
-        .map_err(|error| format!("cannot read the message: {error}"))
+        let first = read(bytes);
+        // What is not text is rare enough to be looked for only when something is wrong.
+        let read = first.or_else(|_| read(&replace_non_text(bytes)));
+        read.map_err(|error| format!("cannot read the message: {error}"))
     }
 
     /// The resources of a `lock`.
     pub(crate) fn into_resources(self) -> Result<Vec<Resource>, String> {
         self.resources.into_iter().map(Written::into_resource).collect()
     }
+}
+
+/// The same message with U+FFFD for everything that is not text: bytes that are not UTF-8, and escapes of
+/// half a character (`\ud800` without the other half).
+fn replace_non_text(bytes: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut bytes = text.into_owned().into_bytes();
+    let mut at = 0;
+    while at + 1 < bytes.len() {
+        match (bytes[at], escaped(&bytes, at)) {
+            (_, Some(0xD800..=0xDBFF)) if matches!(escaped(&bytes, at + 6), Some(0xDC00..=0xDFFF)) => {
+                at += 12;
+            }
+            (_, Some(0xD800..=0xDFFF)) => {
+                bytes[at + 2..at + 6].copy_from_slice(b"fffd");
+                at += 6;
+            }
+            (b'\\', _) => at += 2,
+            _ => at += 1,
+        }
+    }
+    bytes
+}
+
+/// The number written as `\uXXXX` at `at`, if there is one.
+fn escaped(bytes: &[u8], at: usize) -> Option<u32> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 impl Written {
@@ -207,6 +234,16 @@ mod tests {
             Message::decode(b"{\"action\":\"lock\",\"resources\":[{\"type\":\"r\",\"path\":[\"\xff\"]}]}");
         let resources = message.unwrap().into_resources().unwrap();
         assert_eq!(resources[0].path, Path::from_segments(["\u{fffd}"]));
+    }
+
+    #[test]
+    fn half_characters_are_replaced() {
+        let lock =
+            |path: &str| format!(r#"{{"action":"lock","resources":[{{"type":"r","path":[{path}]}}]}}"#);
+        check(&lock(r#""\ud800""#), "lock", &[("\u{fffd}", Mode::Read)]);
+        check(&lock(r#""a\udc00b""#), "lock", &[("a\u{fffd}b", Mode::Read)]);
+        check(&lock(r#""\ud800\ud83e\udd91""#), "lock", &[("\u{fffd}🦑", Mode::Read)]);
+        check(&lock(r#""\\ud800""#), "lock", &[("\\ud800", Mode::Read)]);
     }
 
     #[test]

@@ -109,8 +109,7 @@ impl Locktopus {
     fn read_timeout(&self, value: &str) -> Result<u64, String> {
         let rule =
             "URL query parameter 'abandon-timeout-ms' must be a whole number of milliseconds, 0 or more";
-        let digits = value.strip_prefix('+').unwrap_or(value);
-        let timeout: i64 = digits.parse().map_err(|_| format!("{rule}\n"))?;
+        let timeout: i64 = value.parse().map_err(|_| format!("{rule}\n"))?;
         let timeout = u64::try_from(timeout).map_err(|_| format!("{rule}\n"))?;
         let limit = self.shared.config.limits.abandon_timeout_ms_max;
         if timeout > limit {

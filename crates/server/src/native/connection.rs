@@ -7,7 +7,7 @@ use crate::{
     secret::Secrets,
     session::{Notice, Opening, Via},
     shared::Shared,
-    socket::{Conversation, Flow, Socket},
+    socket::{Conversation, Flow, Goodbye, Socket},
     trouble::Trouble,
     view::Line,
 };
@@ -37,11 +37,13 @@ pub(crate) async fn run(
     received: &[u8],
 ) {
     let mut socket = Socket::new(tcp, received, &shared.config);
-    match introduce(&shared, namespace, peer, &mut socket).await {
+    let ending = match introduce(&shared, namespace, peer, &mut socket).await {
+        // The seat is given up here, before the last words are said.
         Some(seat) => socket.converse(&mut Talk { shared, seat: Some(seat) }).await,
-        None => {
-            let _ = socket.close(Some(CLOSE_NO_HELLO), "no session was opened").await;
-        }
+        None => Ok(Goodbye::new(CLOSE_NO_HELLO, "no session was opened")),
+    };
+    if let Ok(goodbye) = ending {
+        let _ = socket.close(goodbye).await;
     }
 }
 
