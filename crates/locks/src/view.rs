@@ -3,12 +3,12 @@
 use crate::{
     entry::{Class, EntryKey, LockKey, Order, Place},
     entry_set::Kind,
-    lock::{Pending, State},
+    lock::{Deadline, Pending, State},
     outcome::{Claimed, LockView, NodeView, Standing},
     table::{BLOCKERS_LEN_MAX, LockTable},
     tree::{Among, NodeKey},
 };
-use lockwood_model::{LockId, OwnerId, Path, Resource};
+use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
@@ -30,6 +30,15 @@ impl LockTable {
     pub fn owned(&self, owner: OwnerId) -> impl Iterator<Item = LockView> {
         let locks = self.owners.get(&owner).map(|owner| &owner.locks[..]).unwrap_or_default();
         locks.iter().map(|key| self.view_of(*key))
+    }
+
+    /// The locks whose waiting, or that of their conversion, ends by `now`.
+    pub fn due(&self, now: Timestamp) -> impl Iterator<Item = LockView> {
+        let due = self.deadlines.iter().take_while(move |(at, _)| *at <= now);
+        due.filter_map(|(_, deadline)| match deadline {
+            Deadline::Wait(lock) | Deadline::Conversion(lock) => self.view(*lock),
+            Deadline::Owner(_) => None,
+        })
     }
 
     /// Whose lock it is.

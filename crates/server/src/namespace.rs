@@ -8,7 +8,7 @@ use crate::{
     trouble::Trouble,
     view,
 };
-use lockwood_locks::{Counts, Effect, LockTable};
+use lockwood_locks::{Counts, Effect, LockTable, LockView};
 use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp, Token};
 use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph, WireResource};
 use parking_lot::{Mutex, MutexGuard};
@@ -45,6 +45,8 @@ pub(crate) struct State {
     /// No longer in the registry; whoever still has it must look there again.
     closed: bool,
     pub(crate) effects: Vec<Effect>,
+    /// While waits end: what they were for.
+    wanted: HashMap<LockId, Vec<Resource>>,
 }
 
 /// A connection's hold on a session: who it is, and where notices for it arrive.
@@ -67,6 +69,7 @@ impl Namespace {
             armed: None,
             closed: false,
             effects: Vec::new(),
+            wanted: HashMap::new(),
         };
         Namespace { name, state: Mutex::new(state), alarm: Arc::new(Notify::new()) }
     }
@@ -253,7 +256,7 @@ impl Namespace {
         shared: &Shared,
         after: Option<u64>,
         len_max: usize,
-        wanted: impl Fn(&State, &lockwood_locks::LockView) -> bool,
+        wanted: impl Fn(&State, &LockView) -> bool,
     ) -> (Vec<LockInfo>, Option<u64>) {
         let mut found = Vec::new();
         let mut after = after.map(LockId);
@@ -398,9 +401,12 @@ impl State {
     }
 
     fn expire(&mut self, shared: &Shared, now: Timestamp) {
+        let wanted = |view: LockView| (view.id, view.converting_to.unwrap_or(view.resources));
+        self.wanted = self.table.due(now).map(wanted).collect();
         let mut effects = std::mem::take(&mut self.effects);
         self.table.expire(now, &mut effects);
         self.deliver(effects, now, &shared.metrics);
+        self.wanted.clear();
         while let Some(&(until, owner)) = self.away.first() {
             if until > now {
                 return;
@@ -434,13 +440,13 @@ impl State {
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
-                let trouble = view::timed_out(self, &blockers, now);
+                let trouble = view::timed_out(self, &blockers, self.wanted.get(&lock), now);
                 self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
                 self.forget(owner, lock);
             }
             Effect::ConversionTimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
-                let trouble = view::timed_out(self, &blockers, now);
+                let trouble = view::timed_out(self, &blockers, self.wanted.get(&lock), now);
                 self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
             }
             Effect::Deadlocked { owner, lock, cycle } => {

@@ -86,6 +86,8 @@ impl Seat {
         let full = state.table.waiting_len() as u64 >= self.shared.config.limits.queue_len_max;
         let wait = if full { Wait::Never } else { wait };
         let metrics = &self.shared.metrics;
+        // Only a request that may be refused for what it wants is copied to say so.
+        let wanted = (wait == Wait::Never).then(|| resources.clone());
         match state.table.lock(Request { owner: self.owner, resources, wait }, now) {
             Outcome::Granted { lock, token } => {
                 metrics.grants.add(1);
@@ -101,7 +103,7 @@ impl Seat {
                 Ok(Answer::Queued { lock, line })
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(self.queue_full()),
-            Outcome::Refused(refusal) => Err(self.refused(&state, &refusal, now)),
+            Outcome::Refused(refusal) => Err(self.refused(&state, &refusal, wanted.as_ref(), now)),
         }
     }
 
@@ -161,7 +163,7 @@ impl Seat {
                 self.namespace.rearm(state);
                 Ok(Answer::Queued { lock, line })
             }
-            ConvertOutcome::Refused(refusal) => Err(self.refused(&state, &refusal, now)),
+            ConvertOutcome::Refused(refusal) => Err(self.refused(&state, &refusal, None, now)),
             ConvertOutcome::Invalid(error) => Err(invalid_conversion(lock, error)),
         }
     }
@@ -209,11 +211,17 @@ impl Seat {
         Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
     }
 
-    fn refused(&self, state: &State, refusal: &Refusal, now: Timestamp) -> Trouble {
+    fn refused(
+        &self,
+        state: &State,
+        refusal: &Refusal,
+        wanted: Option<&Vec<Resource>>,
+        now: Timestamp,
+    ) -> Trouble {
         match refusal {
             Refusal::Busy { blockers } => {
                 self.shared.metrics.refusals.add(1);
-                view::busy(state, blockers, now)
+                view::busy(state, blockers, wanted, now)
             }
             Refusal::Deadlock(cycle) => {
                 self.shared.metrics.deadlocks.add(1);

@@ -2,13 +2,13 @@
 
 use crate::{clock::rfc3339, namespace::State, trouble::Trouble};
 use lockwood_locks::{Cycle, LockView, NodeView, Standing};
-use lockwood_model::{LockId, Mode, OwnerId, Timestamp};
+use lockwood_model::{LockId, Mode, OwnerId, Resource, Timestamp};
 use lockwood_wire::{
     Blocker, Code, CycleStep, Intents, LockInfo, LockState, NodeClaim, NodeInfo, Owner, WirePath,
     WireResource,
 };
 
-/// How many resources of a blocker are shown.
+/// How many resources of a blocker are shown, of those that are in the way.
 const BLOCKER_RESOURCES_MAX: usize = 4;
 
 /// Where a lock stands in line, with names.
@@ -21,14 +21,25 @@ pub(crate) struct Line {
 
 pub(crate) fn line(state: &State, lock: LockId, now: Timestamp) -> Line {
     let Standing { place, blockers, blockers_len } = state.table.standing(lock).unwrap_or_default();
-    Line { place, blockers_len, blockers: name_blockers(state, &blockers, now) }
+    let wanted = state.table.view(lock).map(|view| view.converting_to.unwrap_or(view.resources));
+    Line { place, blockers_len, blockers: name_blockers(state, &blockers, wanted.as_ref(), now) }
 }
 
-pub(crate) fn name_blockers(state: &State, locks: &[LockId], now: Timestamp) -> Vec<Blocker> {
-    locks.iter().filter_map(|lock| state.table.view(*lock)).map(|view| blocker(state, &view, now)).collect()
+/// Shows locks that are in the way of `wanted`, and of each the resources that are.
+fn name_blockers(
+    state: &State,
+    locks: &[LockId],
+    wanted: Option<&Vec<Resource>>,
+    now: Timestamp,
+) -> Vec<Blocker> {
+    let views = locks.iter().filter_map(|lock| state.table.view(*lock));
+    views.map(|view| blocker(state, &view, wanted, now)).collect()
 }
 
-fn blocker(state: &State, view: &LockView, now: Timestamp) -> Blocker {
+fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: Timestamp) -> Blocker {
+    let all = view.resources.iter().chain(view.converting_to.iter().flatten());
+    let in_the_way =
+        |held: &&Resource| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted.conflicts(held)));
     let since = view.granted_at.unwrap_or(view.requested_at);
     let owner = owner(state, view.owner);
     Blocker {
@@ -38,7 +49,7 @@ fn blocker(state: &State, view: &LockView, now: Timestamp) -> Blocker {
         name: owner.name,
         since: rfc3339(since),
         age_ms: now.since(since),
-        resources: view.resources.iter().take(BLOCKER_RESOURCES_MAX).map(WireResource::from).collect(),
+        resources: all.filter(in_the_way).take(BLOCKER_RESOURCES_MAX).map(WireResource::from).collect(),
     }
 }
 
@@ -97,14 +108,24 @@ fn sign(mode: Mode, granted: bool) -> &'static str {
     }
 }
 
-pub(crate) fn busy(state: &State, blockers: &[LockId], now: Timestamp) -> Trouble {
-    let blockers = name_blockers(state, blockers, now);
+pub(crate) fn busy(
+    state: &State,
+    blockers: &[LockId],
+    wanted: Option<&Vec<Resource>>,
+    now: Timestamp,
+) -> Trouble {
+    let blockers = name_blockers(state, blockers, wanted, now);
     let message = format!("{}; wait longer, or ask {} to release it", in_the_way(&blockers), who(&blockers));
     Trouble { blockers, ..Trouble::new(Code::Locked, message) }
 }
 
-pub(crate) fn timed_out(state: &State, blockers: &[LockId], now: Timestamp) -> Box<Trouble> {
-    let blockers = name_blockers(state, blockers, now);
+pub(crate) fn timed_out(
+    state: &State,
+    blockers: &[LockId],
+    wanted: Option<&Vec<Resource>>,
+    now: Timestamp,
+) -> Box<Trouble> {
+    let blockers = name_blockers(state, blockers, wanted, now);
     let message = format!("the wait is over and {}; ask again, or wait longer", in_the_way(&blockers));
     Box::new(Trouble { blockers, ..Trouble::new(Code::Timeout, message) })
 }
