@@ -25,10 +25,10 @@ Examples:
   lockwood serve --locktopus             and the Locktopus protocol on 127.0.0.1:9009
   lockwood serve --data /var/lib/lockwood --log-format json
 
-Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up to
---drain-timeout for them), the second stops at once.
+Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
+to --drain-timeout for them), the second stops at once.
 
-Exit codes: 0 stopped with no lock held; 1 could not start or go on; 2 wrong usage; 3 stopped while locks
+Exit codes: 0 stopped with no lock held; 1 could not start or go on; 2 wrong usage; 3 stopped while locks \
 were held, so the next start waits for as long as they may be believed in.";
 
 /// Run the server
@@ -151,11 +151,11 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let data = config.data.clone();
     let (sender, stop) = mpsc::channel(2);
     tokio::spawn(pass_on_signals(sender));
-    let stopped = lockwood_server::run(
-        config,
-        |bound| print!("{}", greeting(bound, &data.display().to_string())),
-        stop,
-    );
+    let greet = |bound: &Bound| {
+        // Nobody has to listen.
+        let _ = std::io::stdout().write_all(greeting(bound, &data.display().to_string()).as_bytes());
+    };
+    let stopped = lockwood_server::run(config, greet, stop);
     match stopped.await? {
         Stopped::Clean => Ok(ExitCode::SUCCESS),
         Stopped::LocksHeld(count) => {
