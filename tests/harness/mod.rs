@@ -1,6 +1,7 @@
 //! Starts the real binary on free ports and a data directory of its own, and ends it. Knows nothing of
 //! protocols.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 #![expect(dead_code, reason = "shared by several test binaries, none of which needs all of it")]
 
 use std::{
@@ -46,7 +47,20 @@ impl Server {
     }
 
     fn start_on(data: Arc<TempDir>, flags: &[&str], env: &[(&str, &str)]) -> Server {
-        let mut child = command(data.path(), flags).envs(env.iter().copied()).spawn().unwrap();
+        let mut command = command(data.path(), flags);
+        command.envs(env.iter().copied());
+        Server::spawned(command, data)
+    }
+
+    /// A server on an address of the caller's choice, on fresh data.
+    pub(crate) fn start_at(listen: &str, flags: &[&str]) -> Server {
+        let data = Arc::new(TempDir::new().unwrap());
+        Server::spawned(command_at(data.path(), listen, flags), data)
+    }
+
+    /// Starts it and reads where it listens.
+    fn spawned(mut command: Command, data: Arc<TempDir>) -> Server {
+        let mut child = command.spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
         let log = thread::spawn(move || {
             let lines = BufReader::new(stderr).lines().map_while(Result::ok);
@@ -62,6 +76,11 @@ impl Server {
         let native = address(&greeting, "native     http://");
         let locktopus = address(&greeting, "locktopus  ws://");
         Server { child, native, locktopus, greeting, data, log }
+    }
+
+    /// Where its data is.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
     }
 
     /// The process id, to measure or to signal.
@@ -102,6 +121,11 @@ impl Ended {
     pub(crate) fn restart(self, flags: &[&str]) -> Server {
         Server::start_on(self.data, flags, &[])
     }
+
+    /// The same on an address of the caller's choice.
+    pub(crate) fn restart_at(self, listen: &str, flags: &[&str]) -> Server {
+        Server::spawned(command_at(self.data.path(), listen, flags), self.data)
+    }
 }
 
 impl Drop for Server {
@@ -112,8 +136,12 @@ impl Drop for Server {
 }
 
 fn command(data: &Path, flags: &[&str]) -> Command {
+    command_at(data, "127.0.0.1:0", flags)
+}
+
+fn command_at(data: &Path, listen: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
-    command.args(["serve", "--listen", "127.0.0.1:0", "--locktopus", "127.0.0.1:0", "--data"]);
+    command.args(["serve", "--listen", listen, "--locktopus", "127.0.0.1:0", "--data"]);
     command.arg(data).args(flags);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

@@ -1,12 +1,22 @@
-//! The native interface and the command line, end to end: the real binary, real sockets.
+//! The native interface, the client and the command line, end to end: the real binary, real sockets.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
-#[test]
-fn a_server_starts_says_where_it_is_and_stops() {
-    let server = harness::Server::start(&[]);
-    assert!(server.greeting.contains("lockwood lock --write"), "{}", server.greeting);
-    let ended = server.stop();
-    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
-}
+mod http;
+mod peer;
+
+mod client;
+mod command_line;
+mod connection_loss;
+mod crash;
+mod drain;
+mod forced_release;
+mod guard;
+mod limits;
+mod listing;
+mod metrics;
+mod session;
+mod start;

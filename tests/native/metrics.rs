@@ -1,0 +1,157 @@
+//! What Prometheus is told.
+
+use crate::{
+    harness::{Server, eventually},
+    http,
+    peer::{Peer, assert_error},
+};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The text format, read strictly: samples by name and labels.
+#[track_caller]
+fn parse(text: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    let mut declared: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut helped = BTreeSet::new();
+    assert!(text.ends_with('\n'), "{text}");
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            assert!(helped.insert(rest.split_once(' ').unwrap().0), "twice: {line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(declared.insert(name, kind).is_none(), "twice: {line}");
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let family = name.split('{').next().unwrap();
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| family.strip_suffix(end));
+            let base = base.filter(|base| declared.get(base) == Some(&"histogram")).unwrap_or(family);
+            assert!(declared.contains_key(base) && helped.contains(base), "undeclared: {line}");
+            assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "twice: {line}");
+        }
+    }
+    samples
+}
+
+/// One sample.
+#[track_caller]
+pub(crate) fn value(server: &Server, name: &str) -> f64 {
+    let samples = read(server);
+    *samples.get(name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[track_caller]
+fn read(server: &Server) -> BTreeMap<String, f64> {
+    let reply = http::get(server, "/metrics");
+    assert_eq!(reply.status, 200);
+    assert!(reply.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"), "{reply:?}");
+    parse(&reply.body)
+}
+
+#[test]
+fn metrics_are_prometheus_text_even_with_odd_names() {
+    let server = Server::start(&[]);
+    let mut ann = Peer::open_with(&server, "a%22b%5C%0A", json!({}));
+    ann.hold("write a");
+    let samples = read(&server);
+    assert_eq!(samples["lockwood_queue_length{namespace=\"a\\\"b\\\\\\n\"}"], 0.0);
+}
+
+#[test]
+fn histograms_add_up() {
+    let server = Server::start(&[]);
+    let mut ann = Peer::open(&server, "ann");
+    for _ in 0..3 {
+        let held = ann.hold("write a");
+        ann.release(&held);
+    }
+    let samples = read(&server);
+    for name in ["lockwood_wait_seconds", "lockwood_hold_seconds"] {
+        let bucket = format!("{name}_bucket{{le=\"");
+        let mut buckets: Vec<(f64, f64)> = samples
+            .iter()
+            .filter_map(|(key, count)| {
+                let end = key.strip_prefix(&bucket)?.strip_suffix("\"}")?;
+                Some((end.replace("+Inf", "inf").parse().unwrap(), *count))
+            })
+            .collect();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(buckets.len() > 5 && buckets.is_sorted_by_key(|(_, count)| *count), "{buckets:?}");
+        let last = buckets.last().unwrap();
+        assert_eq!((last.0, last.1), (f64::INFINITY, samples[&format!("{name}_count")]));
+        assert_eq!(last.1, 3.0);
+        assert!(samples[&format!("{name}_sum")] >= 0.0);
+    }
+}
+
+#[test]
+fn grants_waits_and_what_is_held_are_counted() {
+    let server = Server::start(&[]);
+    let (mut ann, mut bob) = (Peer::open(&server, "ann"), Peer::open(&server, "bob"));
+    let held = ann.hold("write a");
+    bob.queue("write a");
+    let samples = read(&server);
+    let expected = [
+        ("lockwood_grants_total", 1.0),
+        ("lockwood_waits_total", 1.0),
+        ("lockwood_locks_granted", 1.0),
+        ("lockwood_locks_waiting", 1.0),
+        ("lockwood_queue_length{namespace=\"default\"}", 1.0),
+        ("lockwood_sessions", 2.0),
+        ("lockwood_sessions_opened_total", 2.0),
+        ("lockwood_namespaces", 1.0),
+        ("lockwood_ready", 1.0),
+        ("lockwood_hold_seconds_count", 0.0),
+    ];
+    for (name, count) in expected {
+        assert_eq!(samples[name], count, "{name}");
+    }
+    ann.release(&held);
+    bob.granted();
+    let samples = read(&server);
+    let expected = [
+        ("lockwood_grants_total", 2.0),
+        ("lockwood_wait_seconds_count", 2.0),
+        ("lockwood_hold_seconds_count", 1.0),
+        ("lockwood_locks_granted", 1.0),
+        ("lockwood_locks_waiting", 0.0),
+        ("lockwood_queue_length{namespace=\"default\"}", 0.0),
+    ];
+    for (name, count) in expected {
+        assert_eq!(samples[name], count, "{name}");
+    }
+}
+
+#[test]
+fn refusals_timeouts_and_deadlocks_are_counted() {
+    let server = Server::start(&[]);
+    let (mut ann, mut bob) = (Peer::open(&server, "ann"), Peer::open(&server, "bob"));
+    ann.hold("write a");
+    bob.hold("write b");
+    assert_error(&bob.lock("write a", 0), "locked");
+    assert_eq!(bob.lock("write a", 10)["type"], "queued");
+    assert_error(&bob.next(), "timeout");
+    bob.queue("write a");
+    assert_error(&ann.lock("write b", "forever"), "deadlock");
+    let samples = read(&server);
+    for name in ["lockwood_refusals_total", "lockwood_timeouts_total", "lockwood_deadlocks_total"] {
+        assert_eq!(samples[name], 1.0, "{name}");
+    }
+}
+
+#[test]
+fn lost_and_found_sessions_are_counted() {
+    let server = Server::start(&[]);
+    let mut ann = Peer::open_for(&server, "ann", 50);
+    let bob = Peer::open(&server, "bob");
+    ann.hold("write a");
+    drop(ann);
+    eventually("it is abandoned", || value(&server, "lockwood_abandoned_total") == 1.0);
+    let (again, _) = bob.attach(&server, &json!([]));
+    assert_eq!(value(&server, "lockwood_sessions_attached_total"), 1.0);
+    assert_eq!(value(&server, "lockwood_sessions"), 1.0);
+    again.bye();
+    assert_eq!(value(&server, "lockwood_sessions"), 0.0);
+    assert_eq!(value(&server, "lockwood_namespaces"), 0.0);
+}
