@@ -153,6 +153,15 @@ limits! {
         limit.assert_refused(&peer.ask(hello), "over_limit");
         assert_eq!(peer.closed(), 4000);
     };
+    sessions_max = 2, |server, limit| {
+        let ann = Peer::open(server, "ann");
+        let _bob = Peer::open(server, "bob");
+        // One that is away still counts.
+        drop(ann);
+        let mut peer = Peer::connect(server, "default");
+        limit.assert_refused(&peer.ask(json!({ "type": "hello" })), "too_many");
+        assert_eq!(peer.closed(), 4000);
+    };
     connections_max = 2, |server, limit| {
         let ann = Peer::open(server, "ann");
         let _bob = Peer::open(server, "bob");

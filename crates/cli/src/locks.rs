@@ -85,6 +85,8 @@ struct Release {
 enum State {
     Granted,
     Waiting,
+    /// Held, and waiting for a stronger mode
+    Converting,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -178,6 +180,7 @@ async fn fetch_locks(args: &Args, admin: &Admin, namespace: &str) -> Result<Vec<
         state: args.state.map(|state| match state {
             State::Granted => LockState::Granted,
             State::Waiting => LockState::Waiting,
+            State::Converting => LockState::Converting,
         }),
         limit: None,
     };

@@ -11,9 +11,19 @@ pub(crate) struct Server {
         long = "server",
         value_name = "ADDR",
         env = "LOCKWOOD_SERVER",
-        default_value = "127.0.0.1:7117"
+        default_value = "127.0.0.1:7117",
+        value_parser = parse_address
     )]
     pub(crate) address: String,
+}
+
+/// Host and port; a URL of the server will do.
+fn parse_address(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(address.to_owned()),
+        _ => Err("write host and port, for example 127.0.0.1:7117".to_owned()),
+    }
 }
 
 /// Which namespace to work in.

@@ -35,7 +35,7 @@ impl Lock {
         self.status.borrow().lock
     }
 
-    /// Its fencing token. Another one after a conversion, and perhaps after a restart of the server.
+    /// Its fencing token. A larger one after a conversion to a stronger mode.
     pub fn token(&self) -> Token {
         self.status.borrow().token
     }

@@ -64,6 +64,8 @@ limits! {
     locks_per_session_max: 100_000, 1..=10_000_000;
     /// Locks that wait in one namespace.
     queue_len_max: 100_000, 1..=250_000;
+    /// Sessions at the same time, those whose connection is lost included.
+    sessions_max: 100_000, 1..=10_000_000;
     /// Namespaces in use at the same time.
     namespaces_max: 10_000, 1..=1_000_000;
     /// Bytes of the name of a namespace.

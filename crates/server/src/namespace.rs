@@ -8,7 +8,7 @@ use crate::{
     trouble::Trouble,
     view,
 };
-use lockwood_locks::{Counts, Effect, LockTable, LockView};
+use lockwood_locks::{CancelOutcome, Counts, Effect, LockTable, LockView};
 use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp, Token};
 use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph, WireResource};
 use parking_lot::{Mutex, MutexGuard};
@@ -397,7 +397,7 @@ impl State {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         }
         self.deliver(effects, now, &shared.metrics);
-        shared.grace.leave(session.opening.abandon_timeout_ms);
+        shared.session_ended(session.opening.abandon_timeout_ms);
     }
 
     fn expire(&mut self, shared: &Shared, now: Timestamp) {
@@ -494,19 +494,17 @@ impl State {
     }
 
     fn send_waiters_away(&mut self, now: Timestamp, metrics: &Metrics) {
-        let waiting: Vec<(LockId, OwnerId)> = self
-            .table
-            .views(None)
-            .filter(|view| view.token.is_none())
-            .map(|view| (view.id, view.owner))
-            .collect();
+        let waits = |view: &LockView| view.token.is_none() || view.converting_to.is_some();
+        let waiting: Vec<(LockId, OwnerId)> =
+            self.table.views(None).filter(waits).map(|view| (view.id, view.owner)).collect();
         // The last first, so that nobody is granted something on the way.
         for (lock, owner) in waiting.into_iter().rev() {
             let trouble = Box::new(Trouble::draining());
             self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
-            self.forget(owner, lock);
             let mut effects = std::mem::take(&mut self.effects);
-            let _ = self.table.revoke(lock, now, &mut effects);
+            if self.table.cancel(owner, lock, now, &mut effects) == CancelOutcome::Cancelled {
+                self.forget(owner, lock);
+            }
             self.deliver(effects, now, metrics);
         }
     }

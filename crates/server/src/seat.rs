@@ -37,10 +37,11 @@ impl Seat {
     /// The caller has entered the session's abandon timeout into [`Shared::grace`].
     pub(crate) fn open(shared: &Arc<Shared>, name: &str, mut opening: Opening) -> Result<Seat, Trouble> {
         let timeout = opening.abandon_timeout_ms;
+        shared.session_begins().inspect_err(|_| shared.grace.leave(timeout))?;
         loop {
             let again = Opening { name: opening.name.clone(), id: opening.id.clone(), ..opening };
             let namespace =
-                shared.registry.ensure(shared, name).inspect_err(|_| shared.grace.leave(timeout))?;
+                shared.registry.ensure(shared, name).inspect_err(|_| shared.session_ended(timeout))?;
             match namespace.open(shared, opening) {
                 Ok(admission) => return Ok(Seat::new(shared, namespace, admission)),
                 // It was dropped as unused just now; the next one is new.

@@ -159,6 +159,7 @@ async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
         registry: Registry::default(),
         metrics: Metrics::default(),
         connections: AtomicU64::new(0),
+        sessions: AtomicU64::new(0),
         grace_until: AtomicU64::new(grace_until),
         draining: AtomicBool::new(false),
         owners: AtomicU64::new(1),

@@ -8,6 +8,7 @@ use crate::{
     numbers::Numbers,
     registry::Registry,
     secret::Secrets,
+    trouble::Trouble,
 };
 use lockwood_model::{OwnerId, Timestamp};
 use lockwood_storage::Ledger;
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
     pub(crate) connections: AtomicU64,
+    pub(crate) sessions: AtomicU64,
     /// The end of the grace period after an unclean restart; 0 if there is none, or no longer.
     pub(crate) grace_until: AtomicU64,
     pub(crate) draining: AtomicBool,
@@ -38,6 +40,22 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn next_owner(&self) -> OwnerId {
         OwnerId(self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes room for a session, which [`Shared::session_ended`] gives back.
+    pub(crate) fn session_begins(&self) -> Result<(), Trouble> {
+        let limit = self.config.limits.sessions_max;
+        if self.sessions.fetch_add(1, Ordering::AcqRel) < limit {
+            return Ok(());
+        }
+        self.sessions.fetch_sub(1, Ordering::AcqRel);
+        Err(Trouble::too_many("sessions_max", limit, "there are too many sessions"))
+    }
+
+    /// A session, and all it held, is gone.
+    pub(crate) fn session_ended(&self, abandon_timeout_ms: u64) {
+        self.sessions.fetch_sub(1, Ordering::AcqRel);
+        self.grace.leave(abandon_timeout_ms);
     }
 
     pub(crate) fn grace_left_ms(&self) -> u64 {

@@ -90,6 +90,7 @@ impl Socket {
                     Event::Close(_) => return Err(None),
                 }
             }
+            self.flush().await.map_err(|Gone| None)?;
             let read = tokio::time::timeout_at(deadline, self.read());
             read.await.ok().and_then(Result::ok).ok_or(None)?;
         }
@@ -105,11 +106,12 @@ impl Socket {
             }
             let flow = tokio::select! {
                 biased;
+                // Notices first: a connection that has been replaced must hear of it however much it says.
+                Some(notice) = conversation.inbox().recv() => conversation.noticed(notice, &mut self.replies),
                 read = self.read() => {
                     read?;
                     Flow::Continue
                 }
-                Some(notice) = conversation.inbox().recv() => conversation.noticed(notice, &mut self.replies),
                 () = &mut timer => {
                     timer.as_mut().reset(Instant::now() + self.ping_interval);
                     self.probe()?;

@@ -38,6 +38,8 @@ codes! {
     BadDepth = "bad_depth", 400;
     /// A path is not written as paths are.
     BadPath = "bad_path", 400;
+    /// A name no namespace can have.
+    BadNamespace = "bad_namespace", 400;
     /// A lock without resources.
     NoResources = "no_resources", 400;
     /// The first message of a connection is neither `hello` nor `attach`.

@@ -13,12 +13,12 @@ use crate::{
 use axum::{
     Json, Router,
     body::Body,
-    extract::{Path as UrlPath, Query, Request, State, rejection::QueryRejection},
+    extract::{FromRequestParts, Path as UrlPath, Query, Request, State, rejection::QueryRejection},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
-use hyper::{StatusCode, header};
+use hyper::{StatusCode, header, http::request::Parts};
 use lockwood_locks::LockView;
 use lockwood_model::Path;
 use lockwood_storage::Action;
@@ -26,7 +26,7 @@ use lockwood_wire::{
     Code, LockInfo, LockList, NamespaceInfo, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness,
     Tree, WaitGraph,
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use std::sync::Arc;
 
 /// A page unless `limit` says otherwise.
@@ -73,6 +73,18 @@ impl IntoResponse for Trouble {
 }
 
 type Answer<T> = Result<Json<T>, Trouble>;
+
+/// The named parts of the address; if they cannot be read it is a problem like any other.
+struct InPath<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<T> {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<InPath<T>, Trouble> {
+        let read = UrlPath::from_request_parts(parts, state).await;
+        read.map(|UrlPath(read)| InPath(read)).map_err(|error| Trouble::new(Code::BadPath, error.body_text()))
+    }
+}
 
 /// The process is alive.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "The process is alive.")))]
@@ -121,7 +133,7 @@ async fn namespaces(State(shared): App) -> Json<NamespaceList> {
 #[utoipa::path(get, path = "/v1/{namespace}/session", params(("namespace" = String, Path)), responses(
     (status = 101, description = "A session can be opened on this connection."),
     (status = 400, body = Problem)))]
-async fn session(State(shared): App, UrlPath(namespace): UrlPath<String>, mut request: Request) -> Response {
+async fn session(State(shared): App, InPath(namespace): InPath<String>, mut request: Request) -> Response {
     if let Err(trouble) = check_namespace(&shared, &namespace) {
         return trouble.into_response();
     }
@@ -165,7 +177,7 @@ struct LocksQuery {
     (status = 200, body = LockList), (status = 400, body = Problem)))]
 async fn locks(
     State(shared): App,
-    UrlPath(namespace): UrlPath<String>,
+    InPath(namespace): InPath<String>,
     query: Result<Query<LocksQuery>, QueryRejection>,
 ) -> Answer<LockList> {
     let query = read_query(query)?;
@@ -195,7 +207,7 @@ fn owned_by(state: &NamespaceState, view: &LockView, owner: Option<&str>) -> boo
 #[utoipa::path(get, path = "/v1/{namespace}/locks/{lock}",
     params(("namespace" = String, Path), ("lock" = u64, Path)),
     responses((status = 200, body = LockInfo), (status = 404, body = Problem)))]
-async fn lock(State(shared): App, UrlPath((namespace, lock)): UrlPath<(String, String)>) -> Answer<LockInfo> {
+async fn lock(State(shared): App, InPath((namespace, lock)): InPath<(String, String)>) -> Answer<LockInfo> {
     let (namespace, lock) = find(&shared, &namespace, &lock)?;
     namespace.lock_info(&shared, lock).map(Json).ok_or_else(|| Trouble::unknown_lock(lock))
 }
@@ -214,7 +226,7 @@ struct ReleaseQuery {
     responses((status = 200, body = OperatorAction), (status = 404, body = Problem)))]
 async fn release(
     State(shared): App,
-    UrlPath((name, lock)): UrlPath<(String, String)>,
+    InPath((name, lock)): InPath<(String, String)>,
     query: Result<Query<ReleaseQuery>, QueryRejection>,
 ) -> Answer<OperatorAction> {
     let reason = read_query(query)?.reason;
@@ -260,7 +272,7 @@ struct TreeQuery {
     (status = 200, body = Tree), (status = 400, body = Problem)))]
 async fn tree(
     State(shared): App,
-    UrlPath(namespace): UrlPath<String>,
+    InPath(namespace): InPath<String>,
     query: Result<Query<TreeQuery>, QueryRejection>,
 ) -> Answer<Tree> {
     let path = read_query(query)?.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
@@ -271,7 +283,7 @@ async fn tree(
 /// Who waits for whom.
 #[utoipa::path(get, path = "/v1/{namespace}/waits", params(("namespace" = String, Path)), responses(
     (status = 200, body = WaitGraph)))]
-async fn waits(State(shared): App, UrlPath(namespace): UrlPath<String>) -> Json<WaitGraph> {
+async fn waits(State(shared): App, InPath(namespace): InPath<String>) -> Json<WaitGraph> {
     let namespace = shared.registry.get(&namespace);
     let none = WaitGraph { edges: Vec::new(), truncated: false };
     Json(namespace.map_or(none, |namespace| namespace.wait_graph()))
@@ -280,7 +292,7 @@ async fn waits(State(shared): App, UrlPath(namespace): UrlPath<String>) -> Json<
 /// What operators did, the latest first.
 #[utoipa::path(get, path = "/v1/{namespace}/operator-log", params(("namespace" = String, Path)), responses(
     (status = 200, body = OperatorLog)))]
-async fn operator_log(State(shared): App, UrlPath(namespace): UrlPath<String>) -> Answer<OperatorLog> {
+async fn operator_log(State(shared): App, InPath(namespace): InPath<String>) -> Answer<OperatorLog> {
     let ledger = Arc::clone(&shared.ledger);
     let read = tokio::task::spawn_blocking(move || ledger.actions(&namespace, OPERATOR_LOG_LEN)).await;
     let Ok(Ok(actions)) = read else { return Err(Trouble::storage_failed()) };
@@ -310,6 +322,9 @@ fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64)
 }
 
 fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
+    if name.is_empty() {
+        return Err(Trouble::new(Code::BadNamespace, "a namespace needs a name: /v1/NAMESPACE/..."));
+    }
     let limit = shared.config.limits.namespace_bytes_max;
     if name.len() as u64 > limit {
         let what = format!("the name of the namespace has {} bytes", name.len());
