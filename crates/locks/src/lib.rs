@@ -9,6 +9,7 @@ mod entry_set;
 mod fault;
 mod lock;
 mod outcome;
+mod queue;
 mod table;
 mod tree;
 mod view;
@@ -20,7 +21,11 @@ mod model_test;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
+mod scene;
+#[cfg(test)]
 mod table_test;
+#[cfg(test)]
+mod view_test;
 
 pub use outcome::{
     CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,

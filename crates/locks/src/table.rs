@@ -56,11 +56,11 @@ pub struct LockTable {
     /// Locks with a pending conversion.
     pub(crate) converting: BTreeSet<LockKey>,
     /// Entries that must look again, the earliest first.
-    woken: BinaryHeap<Reverse<(Order, EntryKey)>>,
+    pub(crate) woken: BinaryHeap<Reverse<(Order, EntryKey)>>,
     /// Counts the events that can put something in the way of an entry that was free before.
     pub(crate) upheavals: u64,
     pub(crate) frozen: bool,
-    waiting_len: usize,
+    pub(crate) waiting_len: usize,
     first_number: u64,
     next_lock: u64,
     next_token: u64,
@@ -375,12 +375,12 @@ impl LockTable {
     }
 
     /// Whom a request at the back waits for.
-    fn ahead(&self) -> Among {
+    pub(crate) fn ahead(&self) -> Among {
         if self.tree.faults.has(Fault::SkipQueue) { Among::Granted } else { Among::All }
     }
 
     /// The latest entry of another owner that is in the way of `place`.
-    fn rival(&self, place: Place, among: Among, before: Order) -> Option<EntryKey> {
+    pub(crate) fn rival(&self, place: Place, among: Among, before: Order) -> Option<EntryKey> {
         let selfish = self.tree.faults.has(Fault::ConflictWithSelf);
         let lax = self.tree.faults.has(Fault::PassConversion);
         self.tree.latest_rival(place, among, before, |key| {
@@ -505,7 +505,7 @@ impl LockTable {
     }
 
     /// Removes a lock and wakes those behind it; [`LockTable::settle`] must follow.
-    fn remove_lock(&mut self, key: LockKey) {
+    pub(crate) fn remove_lock(&mut self, key: LockKey) {
         self.remove_conversion(key);
         let lock = self.locks.remove(key.0 as usize);
         if let State::Waiting(pending) = &lock.state {
@@ -588,189 +588,6 @@ impl LockTable {
             let ended = self.ended(key, now);
             effects.push(Effect::Abandoned { owner, lock, held_ms: ended.held_ms });
         }
-    }
-}
-
-// Watching and waking.
-impl LockTable {
-    pub(crate) fn watch(&mut self, key: EntryKey, rival: EntryKey) {
-        let next = self.entry_mut(rival).watchers.first.replace(key);
-        if let Some(next) = next {
-            self.entry_mut(next).watchers.previous = Some(key);
-        }
-        let entry = self.entry_mut(key);
-        entry.claim = Claim::Behind(rival);
-        entry.watchers.previous = None;
-        entry.watchers.next = next;
-    }
-
-    /// Takes an entry with these links out of the list of those that watch `rival`.
-    fn unlink(&mut self, rival: EntryKey, links: &Watchers) {
-        match links.previous {
-            Some(previous) => self.entry_mut(previous).watchers.next = links.next,
-            None => self.entry_mut(rival).watchers.first = links.next,
-        }
-        if let Some(next) = links.next {
-            self.entry_mut(next).watchers.previous = links.previous;
-        }
-    }
-
-    /// Marks a whole list of watchers as having to look again.
-    pub(crate) fn wake(&mut self, first: Option<EntryKey>) {
-        let mut current = first;
-        while let Some(key) = current {
-            let entry = self.entry_mut(key);
-            current = entry.watchers.next.take();
-            entry.watchers.previous = None;
-            entry.claim = Claim::Woken;
-            let order = entry.order;
-            self.woken.push(Reverse((order, key)));
-            if self.tree.faults.has(Fault::WakeOnlyOne) {
-                return;
-            }
-        }
-    }
-
-    /// Requests that queued before others' locks were put back may wait for each other. The latest goes.
-    fn break_cycles(&mut self, effects: &mut Vec<Effect>) {
-        let pending: Vec<LockKey> =
-            self.by_id.values().copied().filter(|key| self.is_pending(*key)).collect();
-        for key in pending.into_iter().rev() {
-            let Some(cycle) = self.find_cycle_by(key) else { continue };
-            let (owner, lock) = (self.lock_of(key).owner, self.lock_of(key).id);
-            if self.lock_of(key).is_waiting() {
-                self.remove_lock(key);
-                effects.push(Effect::Deadlocked { owner, lock, cycle });
-            } else {
-                self.remove_conversion(key);
-                effects.push(Effect::ConversionDeadlocked { owner, lock, cycle });
-            }
-        }
-    }
-
-    fn is_pending(&self, key: LockKey) -> bool {
-        self.lock_of(key).is_waiting() || self.lock_of(key).conversion.is_some()
-    }
-
-    /// Lets the entries of a lock that were free look again; false if there are none that wait.
-    fn wake_free(&mut self, key: LockKey) -> bool {
-        let entries: SmallVec<[EntryKey; 8]> = self.lock_of(key).all_entries().collect();
-        let waiting = entries.iter().any(|entry| !self.entry(*entry).granted());
-        for entry in entries {
-            if self.entry(entry).claim == Claim::Free {
-                self.entry_mut(entry).claim = Claim::Woken;
-                let (order, converts) = (self.entry(entry).order, self.entry(entry).converts);
-                self.woken.push(Reverse((order, entry)));
-                self.lock_mut(key).pending_mut(converts).blocked += 1;
-            }
-        }
-        waiting
-    }
-
-    /// Lets every woken entry look again, the earliest first, and grants what is complete then.
-    pub(crate) fn settle(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        while let Some(Reverse((order, key))) = self.woken.pop() {
-            // The slot may have been emptied, and even filled again, since it was put on the list.
-            let Some(entry) = self.entries.get(key.0 as usize) else { continue };
-            if entry.order != order || entry.claim != Claim::Woken {
-                continue;
-            }
-            match self.find_blocker(key) {
-                Some(rival) => self.watch(key, rival),
-                None => self.set_free(key, now, effects),
-            }
-        }
-    }
-
-    /// What is in the way of a waiting entry: the latest of it.
-    pub(crate) fn find_blocker(&self, key: EntryKey) -> Option<EntryKey> {
-        let entry = self.entry(key);
-        match entry.in_front() {
-            true if self.tree.faults.has(Fault::ConvertAtOnce) => None,
-            true => self.rival(entry.place(), Among::Granted, Order::END),
-            false => self.rival(entry.place(), self.ahead(), entry.order),
-        }
-    }
-
-    fn set_free(&mut self, key: EntryKey, now: Timestamp, effects: &mut Vec<Effect>) {
-        let entry = self.entry_mut(key);
-        entry.claim = Claim::Free;
-        let (lock, converts) = (entry.lock, entry.converts);
-        self.lock_mut(lock).pending_mut(converts).blocked -= 1;
-        self.grant_if_free(lock, converts, now, effects);
-    }
-
-    /// Grants a waiting lock, or conversion, if nothing is in its way.
-    pub(crate) fn grant_if_free(
-        &mut self,
-        key: LockKey,
-        converts: bool,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.frozen {
-            return;
-        }
-        self.look_again(key, converts);
-        let in_part = self.tree.faults.has(Fault::GrantInPart);
-        if self.lock_mut(key).pending_mut(converts).blocked > 0 && !in_part {
-            return;
-        }
-        if converts {
-            return self.grant_conversion(key, effects);
-        }
-        let lock = self.lock_of(key);
-        let (owner, id, waited_ms) = (lock.owner, lock.id, now.since(lock.requested_at));
-        let token = self.grant_lock(key, now);
-        effects.push(Effect::Granted { owner, lock: id, token, waited_ms });
-    }
-
-    /// Free entries stay free as long as nothing overtakes them. If something may have, look again.
-    fn look_again(&mut self, key: LockKey, converts: bool) {
-        let now = self.upheavals;
-        let seen = std::mem::replace(&mut self.lock_mut(key).pending_mut(converts).looked_at, now);
-        if seen == now || self.tree.faults.has(Fault::TrustOldLook) {
-            return;
-        }
-        let entries: SmallVec<[EntryKey; 8]> = self.lock_of(key).all_entries().collect();
-        for entry in entries {
-            if self.entry(entry).converts == converts
-                && self.entry(entry).claim == Claim::Free
-                && let Some(rival) = self.find_blocker(entry)
-            {
-                self.watch(entry, rival);
-                self.lock_mut(key).pending_mut(converts).blocked += 1;
-            }
-        }
-    }
-
-    fn grant_lock(&mut self, key: LockKey, now: Timestamp) -> Token {
-        let token = self.take_token();
-        self.waiting_len -= 1;
-        let lock = &mut self.locks[key.0 as usize];
-        let before = std::mem::replace(&mut lock.state, State::Granted { token, at: now });
-        let (id, entries) = (lock.id, lock.entries.clone());
-        if let State::Waiting(Pending { deadline: Some(at), .. }) = before {
-            self.deadlines.remove(&(at, Deadline::Wait(id)));
-        }
-        for entry in entries {
-            self.set_granted(entry);
-        }
-        token
-    }
-
-    pub(crate) fn set_granted(&mut self, key: EntryKey) {
-        let entry = &mut self.entries[key.0 as usize];
-        if entry.granted() {
-            return;
-        }
-        assert!(
-            entry.claim == Claim::Free || cfg!(test),
-            "only what nothing stands in the way of is granted, unless a test planted a fault"
-        );
-        self.tree.remove(entry);
-        entry.claim = Claim::Granted;
-        self.tree.insert(key, entry);
     }
 }
 
