@@ -103,6 +103,24 @@ limits! {
         ann.hold("write c");
         bob.hold("write d");
     };
+    resources_per_session_max = 3, |server, limit| {
+        let (mut ann, mut bob) = (Peer::open(server, "ann"), Peer::open(server, "bob"));
+        let held = ann.hold("write a, write b");
+        limit.assert_refused(&ann.lock("write c, write d", 0), "over_limit");
+        ann.hold("write c");
+        ann.release(&held);
+        ann.hold("write d, write e");
+        bob.hold("write f, write g, write h");
+    };
+    resources_per_namespace_max = 3, |server, limit| {
+        let (mut ann, mut bob) = (Peer::open(server, "ann"), Peer::open(server, "bob"));
+        let held = ann.hold("write a, write b");
+        limit.assert_refused(&bob.lock("write c, write d", 0), "too_many");
+        bob.hold("write c");
+        ann.release(&held);
+        bob.hold("write d, write e");
+        Peer::open_with(server, "elsewhere", json!({})).hold("write a, write b, write c");
+    };
     queue_len_max = 2, |server, limit| {
         let mut ann = Peer::open(server, "ann");
         let held = ann.hold("write a");

@@ -103,6 +103,10 @@ impl LockTable {
                 assert!(conversion.pending.blocked > 0 || self.frozen, "a free conversion is done");
             }
         }
+        for owner in self.owners.values() {
+            let resources: usize = owner.locks.iter().map(|key| self.lock_of(*key).entries.len()).sum();
+            assert_eq!(owner.resources_len, resources, "the count of an owner's resources");
+        }
         assert_eq!(waiting, self.waiting_len(), "the count of waiting locks");
         assert_eq!(self.by_id.len(), self.len(), "every lock has an id");
     }

@@ -73,6 +73,8 @@ impl Lock {
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
     pub(crate) locks: SmallVec<[LockKey; 2]>,
+    /// How many resources those have together.
+    pub(crate) resources_len: usize,
     /// When its locks are given up, if it is away.
     pub(crate) away_until: Option<Timestamp>,
 }

@@ -320,6 +320,16 @@ impl LockTable {
         self.owners.get(&owner).map_or(0, |owner| owner.locks.len())
     }
 
+    /// How many resources an owner's locks have together.
+    pub fn owned_resources_len(&self, owner: OwnerId) -> usize {
+        self.owners.get(&owner).map_or(0, |owner| owner.resources_len)
+    }
+
+    /// How many resources all locks have together, and all conversions that wait.
+    pub fn resources_len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Counts what is there. Takes time in proportion to it.
     pub fn counts(&self) -> Counts {
         let resources_granted = self.entries.iter().filter(|(_, entry)| entry.granted()).count();
@@ -437,6 +447,8 @@ impl LockTable {
     /// Gives a new lock its entries. If none of them is behind another the caller must grant it.
     fn insert_entries(&mut self, lock: LockKey, places: &[Place], wanted: &[Wanted]) {
         let complete = self.is_complete(wanted);
+        let owner = self.lock_of(lock).owner;
+        self.owners.get_mut(&owner).expect("a lock has an owner").resources_len += places.len();
         for (place, wanted) in places.iter().zip(wanted) {
             let reentrant = *wanted == Wanted::Held && !self.tree.faults.has(Fault::ReentrantAtBack);
             let order = if reentrant { self.take_front() } else { self.take_back() };
@@ -514,15 +526,16 @@ impl LockTable {
                 self.deadlines.remove(&(at, Deadline::Wait(lock.id)));
             }
         }
+        self.forget_owned(lock.owner, lock.slot, lock.entries.len());
         for entry in lock.entries {
             self.remove_entry(entry);
         }
         self.by_id.remove(&lock.id);
-        self.forget_owned(lock.owner, lock.slot);
     }
 
-    fn forget_owned(&mut self, owner: OwnerId, slot: u32) {
+    fn forget_owned(&mut self, owner: OwnerId, slot: u32, resources_len: usize) {
         let state = self.owners.get_mut(&owner).expect("a lock has an owner");
+        state.resources_len -= resources_len;
         state.locks.swap_remove(slot as usize);
         if let Some(moved) = state.locks.get(slot as usize) {
             self.locks[moved.0 as usize].slot = slot;

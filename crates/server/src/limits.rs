@@ -61,7 +61,11 @@ limits! {
     /// Bytes of one message.
     message_bytes_max: 8_388_608, 1024..=1_073_741_824;
     /// Locks of one session, held and waiting.
-    locks_per_session_max: 100_000, 1..=10_000_000;
+    locks_per_session_max: 20_000, 1..=1_000_000;
+    /// Resources of all locks of one session.
+    resources_per_session_max: 100_000, 1..=10_000_000;
+    /// Resources of all locks of one namespace.
+    resources_per_namespace_max: 4_000_000, 1..=1_000_000_000;
     /// Locks that wait in one namespace.
     queue_len_max: 100_000, 1..=250_000;
     /// Sessions at the same time, those whose connection is lost included.

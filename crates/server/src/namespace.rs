@@ -108,7 +108,11 @@ impl Namespace {
         let mut restored = Vec::new();
         for (lock, resources) in locks {
             // A number this run could have given out is none that a client brings from an earlier run.
-            if !state.table.is_frozen() || lock.token >= state.table.first_number() {
+            let room = state.table.resources_len() + resources.len();
+            if !state.table.is_frozen()
+                || lock.token >= state.table.first_number()
+                || room as u64 > shared.config.limits.resources_per_namespace_max
+            {
                 continue;
             }
             if let Ok(id) = state.table.restore(owner, resources, Token(lock.token), now) {

@@ -82,7 +82,7 @@ impl Seat {
     ) -> Result<Answer<T>, Trouble> {
         check_resources(&self.shared, &resources)?;
         let mut state = self.namespace.lock();
-        self.check_room(&state)?;
+        self.check_room(&state, resources.len() as u64)?;
         let now = self.shared.clock.now();
         let full = state.table.waiting_len() as u64 >= self.shared.config.limits.queue_len_max;
         let wait = if full { Wait::Never } else { wait };
@@ -183,16 +183,27 @@ impl Seat {
         self.namespace.end(&self.shared, self.owner);
     }
 
-    fn check_room(&self, state: &State) -> Result<(), Trouble> {
+    fn check_room(&self, state: &State, resources_len: u64) -> Result<(), Trouble> {
         if self.shared.is_draining() {
             return Err(Trouble::draining());
         }
         if !self.shared.numbers.suffice(state.table.next_number()) {
             return Err(Trouble::storage_failed());
         }
-        let limit = self.shared.config.limits.locks_per_session_max;
+        let limits = &self.shared.config.limits;
+        let limit = limits.locks_per_session_max;
         if state.table.owned_len(self.owner) as u64 >= limit {
             return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
+        }
+        let limit = limits.resources_per_session_max;
+        if state.table.owned_resources_len(self.owner) as u64 + resources_len > limit {
+            let what = "the locks of the session have too many resources";
+            return Err(Trouble::over("resources_per_session_max", limit, what));
+        }
+        let limit = limits.resources_per_namespace_max;
+        if state.table.resources_len() as u64 + resources_len > limit {
+            let what = "the locks of the namespace have too many resources";
+            return Err(Trouble::too_many("resources_per_namespace_max", limit, what));
         }
         Ok(())
     }

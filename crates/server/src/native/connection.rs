@@ -194,6 +194,11 @@ fn read_reclaims(shared: &Shared, locks: Vec<Reclaim>) -> Result<Vec<(Reclaim, V
     if locks.len() as u64 > limit {
         return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
     }
+    let limit = shared.config.limits.resources_per_session_max;
+    if locks.iter().map(|lock| lock.resources.len() as u64).sum::<u64>() > limit {
+        let what = "the locks of the session have too many resources";
+        return Err(Trouble::over("resources_per_session_max", limit, what));
+    }
     let mut read = Vec::with_capacity(locks.len());
     for lock in locks {
         let resources = read_resources(lock.resources.clone())?;
