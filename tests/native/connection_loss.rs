@@ -2,7 +2,8 @@
 
 use crate::{
     harness::Server,
-    peer::{Peer, assert_error},
+    http::get_json,
+    peer::{Peer, assert_error, resources},
 };
 use serde_json::{Value, json};
 use std::{
@@ -248,4 +249,17 @@ fn a_connection_that_says_nothing_useful_disturbs_nobody() {
     let mut answer = Vec::new();
     let _ = noise.read_to_end(&mut answer);
     Peer::open(&server, "ann").hold("write a");
+}
+
+#[test]
+fn what_a_replaced_connection_had_already_said_does_not_count() {
+    let server = Server::start(&[]);
+    let _witness = Peer::open(&server, "witness");
+    let mut old = Peer::open(&server, "ann");
+    // So much is asked for, and nothing read, that the old connection is stuck in the middle of it.
+    old.flood(&json!({ "type": "lock", "id": 2, "resources": resources("read a") }).to_string());
+    let (new, _) = old.attach(&server, &json!([]));
+    new.bye();
+    while old.try_next().is_some() {}
+    assert_eq!(get_json(&server, "/v1/default/locks")["locks"], json!([]));
 }

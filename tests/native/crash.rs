@@ -127,6 +127,21 @@ fn a_second_claimant_of_the_same_resources_gets_nothing() {
 }
 
 #[test]
+fn a_second_attempt_to_attach_finds_what_the_first_brought_back() {
+    let (ended, ann, held) = crashed(LONG_MS);
+    let server = ended.restart(&[]);
+    let claims = json!([held.reclaim("write a")]);
+    let (mut first, welcome) = ann.attach(&server, &claims);
+    assert_eq!(welcome["locks"][0]["was"], held.lock);
+    let (_second, again) = ann.attach(&server, &claims);
+    assert_eq!(again["locks"], welcome["locks"]);
+    assert_error(&first.next_of("error"), "replaced");
+    let namespaces = http::get_json(&server, "/v1/namespaces");
+    assert_eq!(namespaces["namespaces"][0]["sessions"], 1, "{namespaces}");
+    assert_eq!(namespaces["namespaces"][0]["locks_granted"], 1, "{namespaces}");
+}
+
+#[test]
 fn a_token_that_was_never_given_out_brings_nothing_back() {
     let (ended, ann, held) = crashed(LONG_MS);
     let server = ended.restart(&[]);

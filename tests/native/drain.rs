@@ -101,6 +101,7 @@ fn a_holder_can_take_up_its_session_again_to_release_its_lock() {
     let mut again = Peer::connect(&server, "default");
     let welcome = again.greet(attach);
     assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
+    again.next_of("draining");
     again.release(&held);
     drop(again);
     assert_eq!(server.wait().status.code(), Some(0));
@@ -202,4 +203,17 @@ fn a_lock_in_a_burst_is_granted_or_refused_but_answered() {
     ann.send(json!({ "type": "release", "lock": held.lock }));
     drop(ann);
     assert_eq!(server.wait().status.code(), Some(0));
+}
+
+#[test]
+fn a_conversion_that_would_have_to_wait_is_refused() {
+    let server = Server::start(&["--drain-timeout", "1h"]);
+    let (mut ann, mut bob) = (Peer::open(&server, "ann"), Peer::open(&server, "bob"));
+    let (read, other) = (ann.hold("read a"), bob.hold("read a"));
+    server.signal("-TERM");
+    ann.next_of("draining");
+    assert_error(&ann.convert(&read, "write", "forever"), "draining");
+    bob.next_of("draining");
+    bob.release(&other);
+    assert_eq!(ann.convert(&read, "write", "forever")["type"], "converted");
 }

@@ -57,6 +57,9 @@ pub(crate) fn render(listing: &Listing) -> String {
         render_claims(&mut out, indent + 2, &node.claims, &infos);
         above.push(node.path);
     }
+    if listing.tree.truncated {
+        out.push_str("there is more than can be shown; name a path to see what is below it\n");
+    }
     out
 }
 
@@ -270,7 +273,7 @@ mod tests {
         Listing {
             namespace: "default".into(),
             path: None,
-            tree: Tree { nodes },
+            tree: Tree { nodes, truncated: false },
             locks: vec![abandoned, info(12, "ann@db1 7 vi", LockState::Granted), waiter],
             filtered: false,
         }
@@ -313,6 +316,7 @@ mod tests {
     fn a_part_of_the_tree_begins_with_its_whole_path() {
         let listing = Listing {
             tree: Tree {
+                truncated: false,
                 nodes: vec![node("user/42", (0, 0), vec![claim("X write 12"), claim("X write 7")])],
             },
             ..busy()
@@ -329,7 +333,7 @@ mod tests {
 
     #[test]
     fn nothing() {
-        let listing = Listing { tree: Tree { nodes: vec![] }, locks: vec![], ..busy() };
+        let listing = Listing { tree: Tree { nodes: vec![], truncated: false }, locks: vec![], ..busy() };
         assert_eq!(render(&listing), "no locks in namespace default\n");
         let listing = Listing { path: Some("a/b".parse().unwrap()), ..listing };
         assert_eq!(render(&listing), "no locks at a/b in namespace default\n");

@@ -167,7 +167,10 @@ async fn show_json(args: &Args, admin: &Admin, namespaces: &[String]) -> Result<
 }
 
 async fn fetch(args: &Args, admin: &Admin, namespace: &str) -> Result<Listing, Error> {
-    let tree = or_empty(admin.tree(namespace, args.path.as_ref()).await, || Tree { nodes: Vec::new() })?;
+    let tree = or_empty(admin.tree(namespace, args.path.as_ref()).await, || Tree {
+        nodes: Vec::new(),
+        truncated: false,
+    })?;
     let locks = fetch_locks(args, admin, namespace).await?;
     let filtered = args.owner.is_some() || args.state.is_some();
     Ok(Listing { namespace: namespace.to_owned(), path: args.path.clone(), tree, locks, filtered })

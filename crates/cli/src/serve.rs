@@ -4,7 +4,7 @@ use crate::{limits::LimitArgs, wait::parse_span};
 use anyhow::Context;
 use lockwood_server::{Bound, Config, LocktopusConfig, Stopped};
 use std::{
-    io::Write,
+    io::{IsTerminal, Write},
     net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
     process::ExitCode,
@@ -203,8 +203,11 @@ fn greeting(bound: &Bound, data: &str) -> String {
 
 fn start_log(format: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal());
     match format {
         "json" => log.json().init(),
         _ => log.init(),

@@ -7,9 +7,10 @@ use crate::{
     lock::{Conversion, Deadline, Pending, State},
     outcome::{Change, ConvertError, ConvertOutcome, Effect, Refusal},
     table::LockTable,
-    tree::Among,
+    tree::{Among, NodeKey},
 };
 use lockwood_model::{LockId, Mode, OwnerId, Timestamp, Token, Wait};
+use std::collections::BTreeMap;
 
 impl LockTable {
     /// Gives a granted lock other modes, now or when the other holders are gone.
@@ -71,14 +72,12 @@ impl LockTable {
         match change {
             Change::All(mode) => changes.extend(nodes.iter().map(|entry| (*entry, *mode))),
             Change::Paths(paths) => {
+                let mut at: BTreeMap<NodeKey, Vec<EntryKey>> = BTreeMap::new();
+                nodes.iter().for_each(|entry| at.entry(self.entry(*entry).node).or_default().push(*entry));
                 for (path, mode) in paths {
-                    let before = changes.len();
-                    let node = self.tree.find(path);
-                    let there = nodes.iter().filter(|entry| Some(self.entry(**entry).node) == node);
-                    changes.extend(there.map(|entry| (*entry, *mode)));
-                    if changes.len() == before {
-                        return Err(ConvertError::NoResourceAt(path.clone()));
-                    }
+                    let there = self.tree.find(path).and_then(|node| at.get(&node));
+                    let there = there.ok_or_else(|| ConvertError::NoResourceAt(path.clone()))?;
+                    changes.extend(there.iter().map(|entry| (*entry, *mode)));
                 }
                 // The last word on a path named twice is the one that counts.
                 changes.reverse();
@@ -149,11 +148,13 @@ impl LockTable {
     /// Swaps the old entries for the new ones. What that wakes looks again in `settle`.
     fn finish_conversion(&mut self, key: LockKey, effects: &mut Vec<Effect>) -> Token {
         let conversion = self.take_conversion(key).expect("there is a conversion to finish");
+        let replaced: BTreeMap<EntryKey, EntryKey> = conversion.stronger.iter().copied().collect();
+        for entry in &mut self.lock_mut(key).entries {
+            *entry = replaced.get(entry).copied().unwrap_or(*entry);
+        }
         for &(old, new) in &conversion.stronger {
             self.set_granted(new);
             self.entry_mut(new).converts = false;
-            let slot = self.lock_of(key).entries.iter().position(|entry| *entry == old);
-            self.lock_mut(key).entries[slot.expect("an entry is in its lock")] = new;
             self.remove_entry(old);
         }
         for &(entry, mode) in &conversion.weaker {

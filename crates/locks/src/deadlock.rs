@@ -29,15 +29,16 @@ struct Search {
     reached: HashMap<OwnerId, Edge, foldhash::quality::FixedState>,
     /// Owners reached and not yet looked at. First in, first out: the earlier a waiter, the more it leads to.
     frontier: VecDeque<OwnerId>,
-    /// The earliest entry looked at, of those alike and not the starting owner's: whoever waits for a later
-    /// one waits for it too, or has been reached because it owns it.
-    earliest: HashMap<(NodeKey, Class, Depth, bool), Order, foldhash::quality::FixedState>,
+    /// The earliest entry looked at, of those alike: whoever waits for a later one waits for it too, or owns
+    /// it and has been reached. The starting owner's entries are counted apart: it is reached only by a wait
+    /// for somebody else.
+    earliest: HashMap<(bool, NodeKey, Class, Depth, bool), Order, foldhash::quality::FixedState>,
 }
 
 impl Search {
     /// False if all who wait for this entry have been reached already.
-    fn is_news(&mut self, entry: &Entry) -> bool {
-        let alike = (entry.node, Class::of(entry.mode), entry.depth, entry.granted());
+    fn is_news(&mut self, entry: &Entry, of_start: bool) -> bool {
+        let alike = (of_start, entry.node, Class::of(entry.mode), entry.depth, entry.granted());
         let earliest = self.earliest.entry(alike).or_insert(Order::END);
         let news = entry.order < *earliest;
         *earliest = entry.order.min(*earliest);
@@ -92,7 +93,7 @@ impl LockTable {
         search: &mut Search,
     ) -> Option<Edge> {
         let entry = self.entry(holder);
-        if entry.owner != start && !search.is_news(entry) {
+        if !search.is_news(entry, entry.owner == start) {
             return None;
         }
         let mut closing = None;

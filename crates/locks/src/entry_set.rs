@@ -53,6 +53,13 @@ impl EntrySet {
         matches!(self, EntrySet::Few(None))
     }
 
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            EntrySet::Few(only) => usize::from(only.is_some()),
+            EntrySet::Many(map) => map.len(),
+        }
+    }
+
     pub(crate) fn insert(&mut self, kind: Kind, span: u8, order: Order, entry: EntryKey) {
         let packed = pack(kind, span, order.0);
         let before = match self {

@@ -315,6 +315,11 @@ impl LockTable {
         self.waiting_len
     }
 
+    /// How many locks stand in line, and how many conversions.
+    pub fn pending_len(&self) -> usize {
+        self.waiting_len + self.converting.len()
+    }
+
     /// How many locks an owner has, held and waiting.
     pub fn owned_len(&self, owner: OwnerId) -> usize {
         self.owners.get(&owner).map_or(0, |owner| owner.locks.len())
@@ -402,13 +407,19 @@ impl LockTable {
     /// True when a lock of the owner already has all of `place`.
     fn holds(&self, place: Place) -> bool {
         let Some(owner) = self.owners.get(&place.owner) else { return false };
-        let mut entries = owner.locks.iter().flat_map(|lock| &self.lock_of(*lock).entries);
-        entries.any(|key| {
-            let entry = self.entry(*key);
-            entry.granted()
+        let covers = |key: EntryKey| {
+            let entry = self.entry(key);
+            entry.owner == place.owner
+                && entry.granted()
                 && entry.mode.includes(place.mode)
                 && self.tree.covers((entry.node, entry.depth), (place.node, place.depth))
-        })
+        };
+        // Whichever is less: all that the owner has, or all that stands on the way up from here.
+        if owner.resources_len <= self.tree.len_above(place.node) {
+            owner.locks.iter().flat_map(|lock| &self.lock_of(*lock).entries).any(|key| covers(*key))
+        } else {
+            self.tree.above(place.node).any(|node| self.tree.here(node).iter().any(covers))
+        }
     }
 
     fn refuse(&self, places: &[Place]) -> Refusal {

@@ -260,6 +260,16 @@ impl Tree {
         (node != ROOT).then(|| self.node(node).parent)
     }
 
+    /// The node itself and every node above it.
+    pub(crate) fn above(&self, node: NodeKey) -> impl Iterator<Item = NodeKey> {
+        std::iter::successors(Some(node), |node| self.parent(*node))
+    }
+
+    /// How many entries stand on the node and on those above it.
+    pub(crate) fn len_above(&self, node: NodeKey) -> usize {
+        self.above(node).map(|node| self.here(node).len()).sum()
+    }
+
     pub(crate) fn level(&self, node: NodeKey) -> usize {
         usize::from(self.node(node).level)
     }

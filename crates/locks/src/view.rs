@@ -8,11 +8,24 @@ use crate::{
     table::{BLOCKERS_LEN_MAX, LockTable},
     tree::{Among, NodeKey},
 };
-use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp};
+use lockwood_model::{LockId, Mode, OwnerId, Path, Resource, Timestamp};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
 };
+
+/// How many conflicts are looked at to say where a lock stands. Beyond that the figures are lower bounds; a
+/// lock on very many resources in a very long queue must not keep everyone else waiting.
+const LOOKS_MAX: usize = 200_000;
+/// How many bytes of paths a view of nodes holds.
+const NODES_BYTES_MAX: usize = 4 << 20;
+
+/// Locks in the way of a lock, each once.
+#[derive(Default)]
+struct Blockers {
+    locks: BTreeSet<LockKey>,
+    looks: usize,
+}
 
 impl LockTable {
     /// One lock.
@@ -69,15 +82,21 @@ impl LockTable {
     }
 
     /// The nodes at and below `path` with claims on them, and all their ancestors, in the order of their
-    /// paths. Looks at no more than `claims_len_max` claims.
+    /// paths. Looks at no more than `claims_len_max` claims, and stops early where paths are very long.
     pub fn nodes(&self, path: &Path, claims_len_max: usize) -> Vec<NodeView> {
         let Some(top) = self.tree.find(path) else { return Vec::new() };
         let keys: Vec<EntryKey> =
             self.tree.here(top).iter().chain(self.tree.below(top).iter()).take(claims_len_max).collect();
         let mut views: BTreeMap<Path, NodeView> = BTreeMap::new();
+        let mut bytes = 0;
         for key in keys {
             let entry = self.entry(key);
             let path = self.tree.path(entry.node);
+            // All of its ancestors may need a view, each with its own path.
+            bytes += path.segments().map(str::len).sum::<usize>() * (path.len() + 1);
+            if bytes > NODES_BYTES_MAX {
+                break;
+            }
             let node = match entry.mode.on_child_list() {
                 true => self.tree.parent(entry.node).expect("a child list has a node"),
                 false => entry.node,
@@ -96,6 +115,11 @@ impl LockTable {
             view.claims.sort_by_key(|claim| (!claim.granted, claim.lock, claim.mode));
         }
         views.into_values().collect()
+    }
+
+    /// How many claims there are at and below `path`.
+    pub fn claims_len(&self, path: &Path) -> usize {
+        self.tree.find(path).map_or(0, |top| self.tree.here(top).len() + self.tree.below(top).len())
     }
 
     fn add_ancestors(&self, node: NodeKey, views: &mut BTreeMap<Path, NodeView>) {
@@ -146,18 +170,13 @@ impl LockTable {
     fn converting_to(&self, key: LockKey) -> Vec<Resource> {
         let lock = self.lock_of(key);
         let conversion = lock.conversion.as_ref().expect("it is converting");
-        let mut resources = Vec::new();
-        for entry in &lock.entries {
-            let mut resource = self.resource(*entry);
-            if let Some((_, new)) = conversion.stronger.iter().find(|(old, _)| old == entry) {
-                resource.mode = self.entry(*new).mode;
-            }
-            if let Some((_, mode)) = conversion.weaker.iter().find(|(old, _)| old == entry) {
-                resource.mode = *mode;
-            }
-            resources.push(resource);
-        }
-        resources
+        let stronger = conversion.stronger.iter().map(|(old, new)| (*old, self.entry(*new).mode));
+        let modes: BTreeMap<EntryKey, Mode> = stronger.chain(conversion.weaker.iter().copied()).collect();
+        let converted = |entry: &EntryKey| {
+            let resource = self.resource(*entry);
+            Resource { mode: modes.get(entry).copied().unwrap_or(resource.mode), ..resource }
+        };
+        lock.entries.iter().map(converted).collect()
     }
 
     /// All locks that a waiting lock, or its conversion, waits for.
@@ -166,15 +185,13 @@ impl LockTable {
         if !lock.is_waiting() && lock.conversion.is_none() {
             return None;
         }
-        let mut blockers = Vec::new();
+        let mut blockers = Blockers::default();
         for entry in lock.all_entries().map(|key| self.entry(key)).filter(|entry| !entry.granted()) {
             let (among, end) =
                 if entry.in_front() { (Among::Granted, Order::END) } else { (Among::All, entry.order) };
             self.collect_rivals(entry.place(), among, end, &mut blockers);
         }
-        blockers.sort_unstable();
-        blockers.dedup();
-        Some(blockers)
+        Some(blockers.locks.into_iter().collect())
     }
 
     /// Some of the locks that a waiting lock, or its conversion, waits for.
@@ -210,13 +227,14 @@ impl LockTable {
         self.name(&locks)
     }
 
-    fn collect_rivals(&self, place: Place, among: Among, end: Order, blockers: &mut Vec<LockKey>) {
+    fn collect_rivals(&self, place: Place, among: Among, end: Order, blockers: &mut Blockers) {
         self.tree.each_rival(place, among, Order::FIRST..end, |key| {
             let entry = self.entry(key);
             if entry.owner != place.owner {
-                blockers.push(entry.lock);
+                blockers.locks.insert(entry.lock);
             }
-            true
+            blockers.looks += 1;
+            blockers.looks < LOOKS_MAX
         });
     }
 

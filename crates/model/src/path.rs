@@ -127,8 +127,8 @@ fn write_segment(f: &mut fmt::Formatter<'_>, segment: &str) -> fmt::Result {
     for char in segment.chars() {
         match char {
             '/' | '%' => write!(f, "%{:02X}", char as u32)?,
-            // A listing must not be able to steer the terminal it is read in.
-            _ if char.is_control() => {
+            // A listing must not be able to steer the terminal it is read in, nor turn its text around.
+            _ if char.is_control() || is_invisible(char) => {
                 for byte in char.encode_utf8(&mut [0; 4]).bytes() {
                     write!(f, "%{byte:02X}")?;
                 }
@@ -137,6 +137,11 @@ fn write_segment(f: &mut fmt::Formatter<'_>, segment: &str) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// Characters that are not seen but change what is: widths of nothing, line ends, directions of writing.
+fn is_invisible(char: char) -> bool {
+    matches!(char, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
 }
 
 impl FromStr for Path {
@@ -220,8 +225,8 @@ mod tests {
 
     #[test]
     fn control_characters_never_reach_a_terminal() {
-        let path = Path::from_segments(["\x1b[2J", "\u{85}"]);
-        assert_eq!(path.to_string(), "%1B[2J/%C2%85");
+        let path = Path::from_segments(["\x1b[2J", "\u{85}\u{202E}"]);
+        assert_eq!(path.to_string(), "%1B[2J/%C2%85%E2%80%AE");
         assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
     }
 

@@ -34,25 +34,23 @@ impl Grace {
         Grace { ledger, book, writing: tokio::sync::Mutex::new(()) }
     }
 
-    /// A session with this abandon timeout is about to open; it may once this returns.
-    pub(crate) async fn enter(&self, timeout_ms: u64) -> Result<(), WriteError> {
-        {
-            let mut book = self.book.lock();
-            *book.in_use.entry(timeout_ms).or_default() += 1;
-            if timeout_ms <= book.recorded {
-                return Ok(());
-            }
+    /// A session with this abandon timeout is about to open.
+    pub(crate) fn enter(&self, timeout_ms: u64) {
+        *self.book.lock().in_use.entry(timeout_ms).or_default() += 1;
+    }
+
+    /// Once this returns, a session that has entered with this abandon timeout may open.
+    pub(crate) async fn record(&self, timeout_ms: u64) -> Result<(), WriteError> {
+        if timeout_ms <= self.book.lock().recorded {
+            return Ok(());
         }
         let _turn = self.writing.lock().await;
         if timeout_ms <= self.book.lock().recorded {
             return Ok(());
         }
-        let written = self.write(timeout_ms).await;
-        match written {
-            Ok(()) => self.book.lock().recorded = timeout_ms,
-            Err(_) => self.leave(timeout_ms),
-        }
-        written
+        self.write(timeout_ms).await?;
+        self.book.lock().recorded = timeout_ms;
+        Ok(())
     }
 
     /// A session with this abandon timeout is gone, and so are its locks.

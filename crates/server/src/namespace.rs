@@ -22,6 +22,10 @@ use tokio::sync::{Notify, mpsc};
 const CHUNK_LEN: usize = 16;
 /// How many locks one page looks at, so that a filter that fits nothing ends too.
 const SCAN_LEN_MAX: usize = 10_000;
+/// A page ends once it shows more resources than this.
+const PAGE_RESOURCES_MAX: usize = 10_000;
+/// How long a session without locks can be taken up again.
+const LOCKLESS_AWAY_MS: u64 = 60_000;
 /// How many claims a tree shows, and how many waits a graph.
 const TREE_CLAIMS_MAX: usize = 10_000;
 const GRAPH_EDGES_MAX: usize = 10_000;
@@ -49,15 +53,18 @@ pub(crate) struct State {
     wanted: HashMap<LockId, Vec<Resource>>,
 }
 
-/// A connection's hold on a session: who it is, and where notices for it arrive.
+/// A connection's hold on a session: who it is, what it has, and where notices for it arrive.
 pub(crate) struct Admission {
     pub(crate) owner: OwnerId,
     pub(crate) seat: u64,
     pub(crate) inbox: mpsc::UnboundedReceiver<Notice>,
+    /// As of the moment from which on notices arrive.
+    pub(crate) held: Vec<HeldLock>,
+    pub(crate) abandon_timeout_ms: u64,
 }
 
-/// A namespace that was dropped between looking it up and using it.
-pub(crate) struct Closed;
+/// A lock to be put back, with its resources as the model has them.
+pub(crate) type Reclaimed = (Reclaim, Vec<Resource>);
 
 impl Namespace {
     pub(crate) fn new(name: Arc<str>, table: LockTable) -> Namespace {
@@ -78,72 +85,45 @@ impl Namespace {
         self.state.lock()
     }
 
-    /// Opens a session.
-    pub(crate) fn open(&self, shared: &Shared, opening: Opening) -> Result<Admission, Closed> {
+    /// Opens a session and puts back the locks it held before a restart of the server. If the session is
+    /// there already, by an earlier attempt, it is taken up instead. Gives the opening back if this namespace
+    /// has been dropped.
+    pub(crate) fn open(
+        &self,
+        shared: &Shared,
+        opening: Opening,
+        locks: &[Reclaimed],
+    ) -> Result<Admission, Opening> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Closed);
+            return Err(opening);
         }
-        shared.metrics.sessions_opened.add(1);
-        Ok(state.admit(shared.next_owner(), opening))
+        let (owner, inbox) = match state.by_id.get(&opening.id) {
+            Some(owner) => {
+                let owner = *owner;
+                (owner, state.readmit(owner))
+            }
+            None => {
+                shared.metrics.sessions_opened.add(1);
+                let owner = shared.next_owner();
+                (owner, state.admit(owner, opening))
+            }
+        };
+        let restored = state.reclaim(shared, owner, locks);
+        Ok(state.admission(owner, inbox, &restored))
     }
 
-    /// Takes up a session again that is still known.
-    pub(crate) fn attach(&self, shared: &Shared, session: &str) -> Option<Admission> {
+    /// Takes up a session again that is known, perhaps by an attempt whose answer got lost.
+    pub(crate) fn attach(&self, shared: &Shared, session: &str, locks: &[Reclaimed]) -> Option<Admission> {
         let mut state = self.lock();
         let owner = *state.by_id.get(session)?;
         shared.metrics.sessions_attached.add(1);
-        Some(state.readmit(owner))
-    }
-
-    /// Puts back the locks a session held before a restart of the server; says which of them.
-    pub(crate) fn reclaim(
-        &self,
-        shared: &Shared,
-        owner: OwnerId,
-        locks: Vec<(Reclaim, Vec<Resource>)>,
-    ) -> Vec<(u64, LockId)> {
-        let mut state = self.lock();
-        let now = shared.clock.now();
-        let mut restored = Vec::new();
-        for (lock, resources) in locks {
-            // A number this run could have given out is none that a client brings from an earlier run.
-            let room = state.table.resources_len() + resources.len();
-            if !state.table.is_frozen()
-                || lock.token >= state.table.first_number()
-                || room as u64 > shared.config.limits.resources_per_namespace_max
-            {
-                continue;
-            }
-            if let Ok(id) = state.table.restore(owner, resources, Token(lock.token), now) {
-                restored.push((lock.lock, id));
-            }
+        let inbox = state.readmit(owner);
+        if shared.is_draining() {
+            state.sessions[&owner].tell(Notice::Draining);
         }
-        restored
-    }
-
-    /// How long a session's locks stay after its connection is lost.
-    pub(crate) fn abandon_timeout_ms(&self, owner: OwnerId) -> u64 {
-        self.lock().sessions.get(&owner).map_or(0, |session| session.opening.abandon_timeout_ms)
-    }
-
-    /// The locks of a session, as `welcome` lists them.
-    pub(crate) fn held(&self, owner: OwnerId, was: &[(u64, LockId)]) -> Vec<HeldLock> {
-        let state = self.lock();
-        let requests = state.sessions.get(&owner).map(|session| &session.requests);
-        let mut held: Vec<HeldLock> = state
-            .table
-            .owned(owner)
-            .map(|lock| HeldLock {
-                lock: lock.id.0,
-                request: requests.and_then(|requests| requests.get(&lock.id).copied()),
-                token: lock.token.map(|token| token.0),
-                was: was.iter().find(|(_, id)| *id == lock.id).map(|(was, _)| *was),
-                resources: lock.resources.iter().map(WireResource::from).collect(),
-            })
-            .collect();
-        held.sort_by_key(|lock| lock.lock);
-        held
+        let restored = state.reclaim(shared, owner, locks);
+        Some(state.admission(owner, inbox, &restored))
     }
 
     /// The connection of a session is gone, unless another one has replaced it.
@@ -155,11 +135,13 @@ impl Namespace {
         shared.registry.drop_if_unused(shared, self);
     }
 
-    /// The session is over.
-    pub(crate) fn end(&self, shared: &Shared, owner: OwnerId) {
+    /// The session is over, unless another connection speaks for it.
+    pub(crate) fn end(&self, shared: &Shared, owner: OwnerId, seat: u64) {
         let mut state = self.lock();
         let now = shared.clock.now();
-        state.remove_session(shared, owner, now);
+        if state.is_seated(owner, seat) {
+            state.remove_session(shared, owner, now);
+        }
         self.rearm(state);
         shared.registry.drop_if_unused(shared, self);
     }
@@ -263,6 +245,7 @@ impl Namespace {
         wanted: impl Fn(&State, &LockView) -> bool,
     ) -> (Vec<LockInfo>, Option<u64>) {
         let mut found = Vec::new();
+        let mut resources_len = 0;
         let mut after = after.map(LockId);
         for _ in 0..SCAN_LEN_MAX / CHUNK_LEN {
             let state = self.lock();
@@ -270,11 +253,12 @@ impl Namespace {
             let views: Vec<_> = state.table.views(after).take(CHUNK_LEN).collect();
             let last = views.len() < CHUNK_LEN;
             for view in views {
-                if found.len() == len_max {
+                if found.len() == len_max || resources_len > PAGE_RESOURCES_MAX {
                     return (found, after.map(|after| after.0));
                 }
                 after = Some(view.id);
                 if wanted(&state, &view) {
+                    resources_len += view.resources.len();
                     found.push(view::lock_info(&state, &view, now));
                 }
             }
@@ -289,7 +273,9 @@ impl Namespace {
     pub(crate) fn tree(&self, path: &Path) -> Tree {
         let state = self.lock();
         let nodes = state.table.nodes(path, TREE_CLAIMS_MAX);
-        Tree { nodes: nodes.iter().map(|node| view::node_info(&state, node)).collect() }
+        let shown: usize = nodes.iter().map(|node| node.claims.len()).sum();
+        let truncated = shown < state.table.claims_len(path);
+        Tree { nodes: nodes.iter().map(|node| view::node_info(&state, node)).collect(), truncated }
     }
 
     /// Who waits for whom.
@@ -347,16 +333,16 @@ pub(crate) async fn keep_time(namespace: Weak<Namespace>, shared: Arc<Shared>) {
 }
 
 impl State {
-    fn admit(&mut self, owner: OwnerId, opening: Opening) -> Admission {
+    fn admit(&mut self, owner: OwnerId, opening: Opening) -> mpsc::UnboundedReceiver<Notice> {
         let (outbox, inbox) = mpsc::unbounded_channel();
         self.by_id.insert(opening.id.clone(), owner);
         let session =
             Session { opening, outbox: Some(outbox), seat: 0, requests: HashMap::new(), away_until: None };
         self.sessions.insert(owner, session);
-        Admission { owner, seat: 0, inbox }
+        inbox
     }
 
-    fn readmit(&mut self, owner: OwnerId) -> Admission {
+    fn readmit(&mut self, owner: OwnerId) -> mpsc::UnboundedReceiver<Notice> {
         let (outbox, inbox) = mpsc::unbounded_channel();
         let session = self.sessions.get_mut(&owner).expect("a known id has a session");
         session.tell(Notice::Replaced);
@@ -365,9 +351,68 @@ impl State {
         if let Some(until) = session.away_until.take() {
             self.away.remove(&(until, owner));
         }
-        let seat = session.seat;
         self.table.owner_returned(owner);
-        Admission { owner, seat, inbox }
+        inbox
+    }
+
+    fn admission(
+        &self,
+        owner: OwnerId,
+        inbox: mpsc::UnboundedReceiver<Notice>,
+        was: &HashMap<LockId, u64>,
+    ) -> Admission {
+        let session = &self.sessions[&owner];
+        let abandon_timeout_ms = session.opening.stay.abandon_timeout_ms;
+        Admission { owner, seat: session.seat, inbox, held: self.held(owner, was), abandon_timeout_ms }
+    }
+
+    /// True if the connection with this number speaks for the session.
+    pub(crate) fn is_seated(&self, owner: OwnerId, seat: u64) -> bool {
+        self.sessions.get(&owner).is_some_and(|session| session.seat == seat)
+    }
+
+    /// Puts back the locks a session held before a restart of the server; says which numbers they had.
+    fn reclaim(&mut self, shared: &Shared, owner: OwnerId, locks: &[Reclaimed]) -> HashMap<LockId, u64> {
+        let now = shared.clock.now();
+        let here: HashMap<u64, LockId> =
+            self.table.owned(owner).filter_map(|lock| Some((lock.token?.0, lock.id))).collect();
+        let mut restored = HashMap::new();
+        for (lock, resources) in locks {
+            if let Some(id) = here.get(&lock.token) {
+                if id.0 != lock.lock {
+                    restored.insert(*id, lock.lock);
+                }
+                continue;
+            }
+            let room = self.table.resources_len() + resources.len();
+            // A number this run could have given out is none that a client brings from an earlier run.
+            let credible = self.table.is_frozen() && lock.token < self.table.first_number();
+            if !credible || room as u64 > shared.config.limits.resources_per_namespace_max {
+                continue;
+            }
+            if let Ok(id) = self.table.restore(owner, resources.clone(), Token(lock.token), now) {
+                restored.insert(id, lock.lock);
+            }
+        }
+        restored
+    }
+
+    /// The locks of a session, as `welcome` lists them.
+    fn held(&self, owner: OwnerId, was: &HashMap<LockId, u64>) -> Vec<HeldLock> {
+        let requests = &self.sessions[&owner].requests;
+        let mut held: Vec<HeldLock> = self
+            .table
+            .owned(owner)
+            .map(|lock| HeldLock {
+                lock: lock.id.0,
+                request: requests.get(&lock.id).copied(),
+                token: lock.token.map(|token| token.0),
+                was: was.get(&lock.id).copied(),
+                resources: lock.resources.iter().map(WireResource::from).collect(),
+            })
+            .collect();
+        held.sort_by_key(|lock| lock.lock);
+        held
     }
 
     fn leave(&mut self, shared: &Shared, owner: OwnerId, seat: u64, now: Timestamp) {
@@ -375,7 +420,8 @@ impl State {
             return;
         };
         session.outbox = None;
-        let until = now.after(session.opening.abandon_timeout_ms);
+        let timeout_ms = session.opening.stay.abandon_timeout_ms;
+        let until = now.after(timeout_ms);
         let via = session.opening.via;
         let mut effects = std::mem::take(&mut self.effects);
         self.table.owner_left(owner, via.waiters(), until, now, &mut effects);
@@ -384,6 +430,8 @@ impl State {
         if until <= now || !(owns_locks || via.reattaches()) {
             return self.remove_session(shared, owner, now);
         }
+        // Without locks there is little to come back to, and sessions must not pile up.
+        let until = if owns_locks { until } else { now.after(timeout_ms.min(LOCKLESS_AWAY_MS)) };
         let (table, session) = (&self.table, self.sessions.get_mut(&owner).expect("it was just there"));
         session.requests.retain(|lock, _| table.owner_of(*lock).is_some());
         session.away_until = Some(until);
@@ -392,7 +440,9 @@ impl State {
 
     fn remove_session(&mut self, shared: &Shared, owner: OwnerId, now: Timestamp) {
         let Some(session) = self.sessions.remove(&owner) else { return };
-        self.by_id.remove(&session.opening.id);
+        if self.by_id.get(&session.opening.id) == Some(&owner) {
+            self.by_id.remove(&session.opening.id);
+        }
         if let Some(until) = session.away_until {
             self.away.remove(&(until, owner));
         }
@@ -401,7 +451,6 @@ impl State {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         }
         self.deliver(effects, now, &shared.metrics);
-        shared.session_ended(session.opening.abandon_timeout_ms);
     }
 
     fn expire(&mut self, shared: &Shared, now: Timestamp) {

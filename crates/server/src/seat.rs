@@ -2,7 +2,7 @@
 //! leaving it is leaving the session.
 
 use crate::{
-    namespace::{Admission, Namespace, State},
+    namespace::{Admission, Namespace, Reclaimed, State},
     session::{Notice, Opening},
     shared::Shared,
     trouble::Trouble,
@@ -12,7 +12,8 @@ use lockwood_locks::{
     CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Refusal, Request,
 };
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Wait};
-use lockwood_wire::Code;
+use lockwood_wire::{Code, HeldLock};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -22,6 +23,9 @@ pub(crate) struct Seat {
     owner: OwnerId,
     number: u64,
     pub(crate) inbox: UnboundedReceiver<Notice>,
+    /// What the session had when the seat was taken.
+    pub(crate) held: Vec<HeldLock>,
+    pub(crate) abandon_timeout_ms: u64,
 }
 
 /// How a lock or a conversion was answered at once.
@@ -32,35 +36,35 @@ pub(crate) enum Answer<Waiting = Line> {
 }
 
 impl Seat {
-    /// Opens a session in the namespace called `name`, which is made if need be.
-    ///
-    /// The caller has entered the session's abandon timeout into [`Shared::grace`].
-    pub(crate) fn open(shared: &Arc<Shared>, name: &str, mut opening: Opening) -> Result<Seat, Trouble> {
-        let timeout = opening.abandon_timeout_ms;
-        shared.session_begins().inspect_err(|_| shared.grace.leave(timeout))?;
+    /// Opens a session in the namespace called `name`, which is made if need be, and puts back its locks.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        name: &str,
+        mut opening: Opening,
+        locks: &[Reclaimed],
+    ) -> Result<Seat, Trouble> {
         loop {
-            let again = Opening { name: opening.name.clone(), id: opening.id.clone(), ..opening };
-            let namespace =
-                shared.registry.ensure(shared, name).inspect_err(|_| shared.session_ended(timeout))?;
-            match namespace.open(shared, opening) {
+            let namespace = shared.registry.ensure(shared, name)?;
+            match namespace.open(shared, opening, locks) {
                 Ok(admission) => return Ok(Seat::new(shared, namespace, admission)),
                 // It was dropped as unused just now; the next one is new.
-                Err(_) => opening = again,
+                Err(again) => opening = again,
             }
         }
     }
 
     pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
-        let Admission { owner, seat, inbox } = admission;
-        Seat { shared: Arc::clone(shared), namespace, owner, number: seat, inbox }
-    }
-
-    pub(crate) fn owner(&self) -> OwnerId {
-        self.owner
+        let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
+        Seat { shared: Arc::clone(shared), namespace, owner, number: seat, inbox, held, abandon_timeout_ms }
     }
 
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// Whether resources are within the limits.
+    pub(crate) fn check(&self, resources: &[Resource]) -> Result<(), Trouble> {
+        check_resources(&self.shared, resources)
     }
 
     /// Takes locks, and says who is in the way if they have to wait.
@@ -81,10 +85,10 @@ impl Seat {
         describe: impl FnOnce(&State, LockId, Timestamp) -> T,
     ) -> Result<Answer<T>, Trouble> {
         check_resources(&self.shared, &resources)?;
-        let mut state = self.namespace.lock();
+        let mut state = self.speak()?;
         self.check_room(&state, resources.len() as u64)?;
         let now = self.shared.clock.now();
-        let full = state.table.waiting_len() as u64 >= self.shared.config.limits.queue_len_max;
+        let full = self.is_full(&state);
         let wait = if full { Wait::Never } else { wait };
         let metrics = &self.shared.metrics;
         // Only a request that may be refused for what it wants is copied to say so.
@@ -110,7 +114,7 @@ impl Seat {
 
     /// Ends a lock, held or waiting.
     pub(crate) fn release(&self, lock: LockId) -> Result<(), Trouble> {
-        let mut state = self.namespace.lock();
+        let mut state = self.speak()?;
         let now = self.shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.release(self.owner, lock, now, &mut effects);
@@ -123,7 +127,7 @@ impl Seat {
 
     /// Ends a wait; says whether the lock is still held (it was its conversion that waited).
     pub(crate) fn cancel(&self, lock: LockId) -> Result<bool, Trouble> {
-        let mut state = self.namespace.lock();
+        let mut state = self.speak()?;
         let now = self.shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.cancel(self.owner, lock, now, &mut effects);
@@ -150,7 +154,12 @@ impl Seat {
         wait: Wait,
         request: u64,
     ) -> Result<Answer, Trouble> {
-        let mut state = self.namespace.lock();
+        let mut state = self.speak()?;
+        if !self.shared.numbers.suffice(state.table.next_number()) {
+            return Err(Trouble::storage_failed());
+        }
+        let (draining, full) = (self.shared.is_draining(), self.is_full(&state));
+        let wait = if draining || full { Wait::Never } else { wait };
         let now = self.shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.convert(self.owner, lock, change, wait, now, &mut effects);
@@ -164,6 +173,8 @@ impl Seat {
                 self.namespace.rearm(state);
                 Ok(Answer::Queued { lock, line })
             }
+            ConvertOutcome::Refused(Refusal::Busy { .. }) if draining => Err(Trouble::draining()),
+            ConvertOutcome::Refused(Refusal::Busy { .. }) if full => Err(self.queue_full()),
             ConvertOutcome::Refused(refusal) => Err(self.refused(&state, &refusal, None, now)),
             ConvertOutcome::Invalid(error) => Err(invalid_conversion(lock, error)),
         }
@@ -171,7 +182,7 @@ impl Seat {
 
     /// Where a lock stands.
     pub(crate) fn line(&self, lock: LockId) -> Result<Line, Trouble> {
-        let state = self.namespace.lock();
+        let state = self.speak()?;
         if state.table.owner_of(lock) != Some(self.owner) {
             return Err(Trouble::unknown_lock(lock.0));
         }
@@ -180,7 +191,21 @@ impl Seat {
 
     /// Ends the session with all its locks.
     pub(crate) fn end(self) {
-        self.namespace.end(&self.shared, self.owner);
+        self.namespace.end(&self.shared, self.owner, self.number);
+    }
+
+    /// The namespace, if this is still the connection that speaks for the session.
+    fn speak(&self) -> Result<MutexGuard<'_, State>, Trouble> {
+        let state = self.namespace.lock();
+        match state.is_seated(self.owner, self.number) {
+            true => Ok(state),
+            false => Err(Trouble::new(Code::Replaced, "another connection has taken over this session")),
+        }
+    }
+
+    /// Waiting locks and waiting conversions alike will need numbers that have been set aside.
+    fn is_full(&self, state: &State) -> bool {
+        state.table.pending_len() as u64 >= self.shared.config.limits.queue_len_max
     }
 
     fn check_room(&self, state: &State, resources_len: u64) -> Result<(), Trouble> {

@@ -7,7 +7,7 @@ use lockwood_wire::{Code, Owner};
 use std::{collections::HashMap, net::SocketAddr};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::trouble::Trouble;
+use crate::{shared::Stay, trouble::Trouble};
 
 /// Through which interface a session came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,16 @@ impl Via {
 }
 
 /// What a session is opened with.
-#[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) id: String,
     pub(crate) name: Option<String>,
     pub(crate) via: Via,
     pub(crate) peer: SocketAddr,
-    pub(crate) abandon_timeout_ms: u64,
+    /// Also says how long its locks stay after the connection is lost.
+    pub(crate) stay: Stay,
 }
 
 /// One owner of locks, connected or away.
-#[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) opening: Opening,
     /// Where notices go; nothing while the session is away.

@@ -42,20 +42,21 @@ impl Shared {
         OwnerId(self.owners.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes room for a session, which [`Shared::session_ended`] gives back.
-    pub(crate) fn session_begins(&self) -> Result<(), Trouble> {
+    /// Makes room for a session, once its abandon timeout is on record.
+    pub(crate) async fn admit(self: &Arc<Shared>, abandon_timeout_ms: u64) -> Result<Stay, Trouble> {
         let limit = self.config.limits.sessions_max;
-        if self.sessions.fetch_add(1, Ordering::AcqRel) < limit {
-            return Ok(());
+        // Counted first, so that whoever gives up waiting for the disk is counted out again.
+        let before = self.sessions.fetch_add(1, Ordering::AcqRel);
+        self.grace.enter(abandon_timeout_ms);
+        let stay = Stay { shared: Arc::clone(self), abandon_timeout_ms };
+        if before >= limit {
+            return Err(Trouble::too_many("sessions_max", limit, "there are too many sessions"));
         }
-        self.sessions.fetch_sub(1, Ordering::AcqRel);
-        Err(Trouble::too_many("sessions_max", limit, "there are too many sessions"))
-    }
-
-    /// A session, and all it held, is gone.
-    pub(crate) fn session_ended(&self, abandon_timeout_ms: u64) {
-        self.sessions.fetch_sub(1, Ordering::AcqRel);
-        self.grace.leave(abandon_timeout_ms);
+        self.grace.record(abandon_timeout_ms).await.map_err(|error| {
+            tracing::error!(%error, "record an abandon timeout");
+            Trouble::storage_failed()
+        })?;
+        Ok(stay)
     }
 
     pub(crate) fn grace_left_ms(&self) -> u64 {
@@ -94,5 +95,18 @@ impl Shared {
         gauges.queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         gauges.queues.truncate(QUEUES_LEN_MAX);
         gauges
+    }
+}
+
+/// A session's right to be here: counted, and its abandon timeout on record, for as long as this lives.
+pub(crate) struct Stay {
+    shared: Arc<Shared>,
+    pub(crate) abandon_timeout_ms: u64,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.shared.sessions.fetch_sub(1, Ordering::AcqRel);
+        self.shared.grace.leave(self.abandon_timeout_ms);
     }
 }

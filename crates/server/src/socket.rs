@@ -91,6 +91,9 @@ impl Socket {
                 }
             }
             self.flush().await.map_err(|Gone| None)?;
+            if Instant::now() >= deadline {
+                return Err(None);
+            }
             let read = tokio::time::timeout_at(deadline, self.read());
             read.await.ok().and_then(Result::ok).ok_or(None)?;
         }

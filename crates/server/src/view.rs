@@ -11,6 +11,8 @@ use lockwood_wire::{
 /// How many resources of a blocker are shown, of those that are in the way.
 const BLOCKER_RESOURCES_MAX: usize = 4;
 
+const COMPARISONS_MAX: usize = 10_000;
+
 /// Where a lock stands in line, with names.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -38,6 +40,8 @@ fn name_blockers(
 
 fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: Timestamp) -> Blocker {
     let all = view.resources.iter().chain(view.converting_to.iter().flatten());
+    // Beyond this it is not worth everyone's time to find out which of very many resources it is.
+    let wanted = wanted.filter(|wanted| wanted.len() * view.resources.len() <= COMPARISONS_MAX);
     let in_the_way =
         |held: &&Resource| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted.conflicts(held)));
     let since = view.granted_at.unwrap_or(view.requested_at);

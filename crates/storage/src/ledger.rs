@@ -6,7 +6,10 @@
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// How many operator actions are kept; the oldest make room for new ones.
@@ -20,6 +23,8 @@ pub struct Ledger {
     numbers: Keyspace,
     actions: Keyspace,
     poisoned: AtomicBool,
+    /// Held while an action is given its number and written.
+    recording: Mutex<()>,
 }
 
 /// What the ledger held when it was opened.
@@ -83,7 +88,13 @@ impl Ledger {
             })?;
         let numbers = database.keyspace("numbers", KeyspaceCreateOptions::default)?;
         let actions = database.keyspace("actions", KeyspaceCreateOptions::default)?;
-        let ledger = Ledger { database, numbers, actions, poisoned: AtomicBool::new(false) };
+        let ledger = Ledger {
+            database,
+            numbers,
+            actions,
+            poisoned: AtomicBool::new(false),
+            recording: Mutex::new(()),
+        };
         let recovered = ledger.recover(fresh_key)?;
         Ok((ledger, recovered))
     }
@@ -124,6 +135,7 @@ impl Ledger {
 
     /// Keeps a record of what an operator did.
     pub fn record(&self, action: &Action) -> Result<(), WriteError> {
+        let _turn = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.last_action()?.map_or(0, |number| number + 1);
         self.write(|| {
             if let Some(oldest) = next.checked_sub(ACTIONS_LEN_MAX) {
@@ -228,6 +240,20 @@ mod tests {
         ledger.numbers.insert("ceiling", "abc").unwrap();
         drop(ledger);
         assert!(matches!(Ledger::open(directory.path(), [1; 32]), Err(OpenError::Damaged("ceiling"))));
+    }
+
+    #[test]
+    fn actions_of_many_at_once_are_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ledger, _) = Ledger::open(directory.path(), [1; 32]).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let ledger = &ledger;
+                let record = move |n| ledger.record(&action("a", &format!("{thread}/{n}"))).unwrap();
+                scope.spawn(move || (0..5).for_each(record));
+            }
+        });
+        assert_eq!(ledger.actions("a", 100).unwrap().len(), 40);
     }
 
     #[test]

@@ -152,6 +152,9 @@ pub struct WaitEdge {
 pub struct Tree {
     /// In the order of their paths, ancestors first.
     pub nodes: Vec<NodeInfo>,
+    /// True if there are more claims than are shown; ask for a path further down.
+    #[serde(default)]
+    pub truncated: bool,
 }
 
 /// A node and the claims on it.
@@ -233,7 +236,7 @@ pub struct OperatorAction {
     /// Why, in the operator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was ended.
+    /// What was ended, with its first few resources.
     pub lock: LockInfo,
 }
 

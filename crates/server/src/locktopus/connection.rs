@@ -119,7 +119,7 @@ impl Talk {
         };
         self.turn = turn;
         if self.log_locks {
-            tracing::info!(namespace = %self.seat.namespace().name, lock = lock.0, state = turn.as_str(), "locktopus lock");
+            tracing::info!(namespace = ?self.seat.namespace().name, lock = lock.0, state = turn.as_str(), "locktopus lock");
         }
         Ok(self.state("lock", lock))
     }
@@ -130,7 +130,7 @@ impl Talk {
         let _ = self.seat.release(lock);
         self.turn = Turn::Ready;
         if self.log_locks {
-            tracing::info!(namespace = %self.seat.namespace().name, lock = lock.0, "locktopus release");
+            tracing::info!(namespace = ?self.seat.namespace().name, lock = lock.0, "locktopus release");
         }
         self.state("release", lock)
     }

@@ -124,18 +124,15 @@ impl Locktopus {
         abandon_timeout_ms: u64,
         peer: SocketAddr,
     ) -> Result<Seat, Trouble> {
-        self.shared.grace.enter(abandon_timeout_ms).await.map_err(|error| {
-            tracing::error!(%error, "record an abandon timeout");
-            Trouble::storage_failed()
-        })?;
+        let stay = self.shared.admit(abandon_timeout_ms).await?;
         let (id, via) = (Secrets::new_session_id(), Via::Locktopus);
-        Seat::open(&self.shared, namespace, Opening { id, name: None, via, peer, abandon_timeout_ms })
+        Seat::open(&self.shared, namespace, Opening { id, name: None, via, peer, stay }, &[])
     }
 
     async fn carry_on(self, seat: Seat, upgrade: Upgrade, peer: SocketAddr, counted: Option<Arc<Counted>>) {
         let log = self.config().log_clients;
         if log {
-            tracing::info!(%peer, namespace = %seat.namespace().name, "locktopus client connected");
+            tracing::info!(%peer, namespace = ?seat.namespace().name, "locktopus client connected");
         }
         if let Some((tcp, received)) = upgrade.complete().await {
             connection::run(&self.shared, seat, self.config().log_locks, tcp, &received).await;
@@ -195,7 +192,7 @@ impl Locktopus {
         loop {
             tokio::time::sleep(interval).await;
             for namespace in self.shared.registry.all() {
-                tracing::info!(namespace = %namespace.name, stats = stats(&namespace), "locktopus stats");
+                tracing::info!(namespace = ?namespace.name, stats = stats(&namespace), "locktopus stats");
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::{
     frame::{Encoder, Fault},
+    namespace::Reclaimed,
     seat::{Answer, Seat, check_resources},
     secret::Secrets,
     session::{Notice, Opening, Via},
@@ -115,32 +116,37 @@ async fn open(
         return Err(Trouble::draining());
     }
     let session = Secrets::new_session_id();
-    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms).await?;
-    Ok(welcome(shared, namespace, seat, id, session, &[]))
+    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms, &[]).await?;
+    Ok(welcome(shared, namespace, seat, id, session))
 }
 
-async fn attach(shared: &Arc<Shared>, namespace: &str, peer: SocketAddr, id: u64, claim: Claim) -> Opened {
+async fn attach(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    peer: SocketAddr,
+    id: u64,
+    mut claim: Claim,
+) -> Opened {
     if !shared.secrets.matches(namespace, &claim.session, &claim.secret) {
         let message = "the secret does not belong to this session and namespace; welcome gave the right one";
         return Err(Trouble::new(Code::WrongSecret, message));
     }
+    let locks = read_reclaims(shared, std::mem::take(&mut claim.locks))?;
     let known = shared.registry.get(namespace).and_then(|space| {
-        let admission = space.attach(shared, &claim.session)?;
+        let admission = space.attach(shared, &claim.session, &locks)?;
         Some(Seat::new(shared, space, admission))
     });
     if let Some(seat) = known {
-        return Ok(welcome(shared, namespace, seat, id, claim.session, &[]));
+        return Ok(welcome(shared, namespace, seat, id, claim.session));
     }
     if shared.grace_left_ms() == 0 {
         let message = "this session is no longer known, and its locks are lost; open a new one with hello";
         return Err(Trouble::new(Code::UnknownSession, message));
     }
-    let locks = read_reclaims(shared, claim.locks)?;
-    let seat =
-        enter(shared, namespace, peer, claim.session.clone(), claim.name, claim.abandon_timeout_ms).await?;
-    let restored = seat.namespace().reclaim(shared, seat.owner(), locks);
+    let Claim { session, name, abandon_timeout_ms, .. } = claim;
+    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms, &locks).await?;
     shared.metrics.sessions_attached.add(1);
-    Ok(welcome(shared, namespace, seat, id, claim.session, &restored))
+    Ok(welcome(shared, namespace, seat, id, session))
 }
 
 /// Opens a session once its abandon timeout is on record.
@@ -151,6 +157,7 @@ async fn enter(
     session: String,
     name: Option<String>,
     abandon_timeout_ms: Option<u64>,
+    locks: &[Reclaimed],
 ) -> Result<Seat, Trouble> {
     let limits = &shared.config.limits;
     if let Some(name) = name.as_ref().filter(|name| name.len() as u64 > limits.session_name_bytes_max) {
@@ -162,34 +169,29 @@ async fn enter(
         let what = format!("the abandon timeout is {abandon_timeout_ms} ms");
         return Err(Trouble::over("abandon_timeout_ms_max", limits.abandon_timeout_ms_max, &what));
     }
-    shared.grace.enter(abandon_timeout_ms).await.map_err(|error| {
-        tracing::error!(%error, "record an abandon timeout");
-        Trouble::storage_failed()
-    })?;
-    let opening = Opening { id: session, name, via: Via::Native, peer, abandon_timeout_ms };
-    Seat::open(shared, namespace, opening)
+    let stay = shared.admit(abandon_timeout_ms).await?;
+    Seat::open(shared, namespace, Opening { id: session, name, via: Via::Native, peer, stay }, locks)
 }
 
 fn welcome(
     shared: &Shared,
     namespace: &str,
-    seat: Seat,
+    mut seat: Seat,
     id: u64,
     session: String,
-    restored: &[(u64, LockId)],
 ) -> (Seat, ServerMessage) {
     let welcome = ServerMessage::Welcome {
         id,
         secret: shared.secrets.of(namespace, &session),
         session,
-        abandon_timeout_ms: seat.namespace().abandon_timeout_ms(seat.owner()),
+        abandon_timeout_ms: seat.abandon_timeout_ms,
         grace_ms: shared.grace_left_ms(),
-        locks: seat.namespace().held(seat.owner(), restored),
+        locks: std::mem::take(&mut seat.held),
     };
     (seat, welcome)
 }
 
-fn read_reclaims(shared: &Shared, locks: Vec<Reclaim>) -> Result<Vec<(Reclaim, Vec<Resource>)>, Trouble> {
+fn read_reclaims(shared: &Shared, locks: Vec<Reclaim>) -> Result<Vec<Reclaimed>, Trouble> {
     let limit = shared.config.limits.locks_per_session_max;
     if locks.len() as u64 > limit {
         return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
@@ -334,9 +336,11 @@ fn convert(
 ) -> Result<ServerMessage, Trouble> {
     let change = match to {
         (Some(mode), None) => Change::All(read_mode(&mode)?),
-        (None, Some(resources)) => Change::Paths(
-            read_resources(resources)?.into_iter().map(|resource| (resource.path, resource.mode)).collect(),
-        ),
+        (None, Some(resources)) => {
+            let resources = read_resources(resources)?;
+            seat.check(&resources)?;
+            Change::Paths(resources.into_iter().map(|resource| (resource.path, resource.mode)).collect())
+        }
         _ => {
             let message =
                 "convert takes either mode (for the whole lock) or resources (for some of its paths)";

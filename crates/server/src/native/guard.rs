@@ -8,6 +8,9 @@ use std::net::IpAddr;
 
 /// Refuses a request that names a host this server is not, or that comes from a page of another site.
 pub(crate) fn check(config: &Config, headers: &HeaderMap) -> Result<(), Trouble> {
+    if headers.get_all(HOST).iter().count() > 1 || headers.get_all(ORIGIN).iter().count() > 1 {
+        return Err(Trouble::new(Code::ForeignHost, "a request has one Host header and at most one Origin"));
+    }
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if !is_own_host(config, host) {
         let message = format!(

@@ -34,6 +34,8 @@ const PAGE_LEN: usize = 100;
 /// The reason an operator gives.
 const REASON_BYTES_MAX: usize = 1024;
 const OPERATOR_LOG_LEN: usize = 100;
+/// How many resources of a lock a record keeps.
+const RECORDED_RESOURCES_MAX: usize = 16;
 
 type App = State<Arc<Shared>>;
 
@@ -235,13 +237,15 @@ async fn release(
     }
     let (namespace, number) = find(&shared, &name, &lock)?;
     let info = namespace.lock_info(&shared, number).ok_or_else(|| Trouble::unknown_lock(number))?;
+    let mut info = info;
+    info.resources.truncate(RECORDED_RESOURCES_MAX);
     let at = rfc3339(shared.clock.now());
     let action = OperatorAction { at, namespace: name, reason, lock: info };
     // Recorded before it is done, so that nothing is ever done without a record.
     record(&shared, &action).await?;
     namespace.revoke(&shared, number)?;
-    tracing::warn!(namespace = %action.namespace, lock = number, owner = %action.lock.owner.session,
-        reason = action.reason.as_deref().unwrap_or(""), "an operator ended a lock");
+    tracing::warn!(namespace = ?action.namespace, lock = number, owner = %action.lock.owner.session,
+        reason = ?action.reason, "an operator ended a lock");
     Ok(Json(action))
 }
 
@@ -277,7 +281,9 @@ async fn tree(
 ) -> Answer<Tree> {
     let path = read_query(query)?.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
     let namespace = shared.registry.get(&namespace);
-    Ok(Json(namespace.map_or(Tree { nodes: Vec::new() }, |namespace| namespace.tree(&path))))
+    Ok(Json(
+        namespace.map_or(Tree { nodes: Vec::new(), truncated: false }, |namespace| namespace.tree(&path)),
+    ))
 }
 
 /// Who waits for whom.
