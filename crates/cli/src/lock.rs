@@ -36,7 +36,7 @@ Paths: user/42/name; / is the whole namespace; %2F stands for a slash inside a s
 
 The program finds LOCKWOOD_TOKEN, LOCKWOOD_LOCK and LOCKWOOD_NAMESPACE in its environment.
 If the lock is lost while the program runs, the program gets SIGTERM, and SIGKILL after --kill-after.
-SIGTERM is passed on to the program.
+SIGTERM is passed on to the program. Signals go to the program itself, not to programs it has started.
 
 Exit codes:
   the program's own, or 128 + n if signal n ended it
@@ -104,7 +104,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // From here on signals wait to be looked at: none can end this process and leave the program behind.
+    // From here on SIGTERM and SIGINT wait to be looked at, so that they cannot leave the program behind.
     let mut signals = Signals::new()?;
     let opened = tokio::select! {
         opened = Session::open(args.options()) => opened,

@@ -23,6 +23,9 @@ struct Edge {
     holder: EntryKey,
 }
 
+/// More entries than this on and below a node are a crowd.
+const CROWD_LEN: usize = 8;
+
 #[derive(Default)]
 struct Search {
     /// How the search came to an owner: by this wait of the owner's.
@@ -93,7 +96,9 @@ impl LockTable {
         search: &mut Search,
     ) -> Option<Edge> {
         let entry = self.entry(holder);
-        if !search.is_news(entry, entry.owner == start) {
+        // Where few stand it costs less to ask them than to remember having asked.
+        let crowded = self.tree.here(entry.node).len() + self.tree.below(entry.node).len() > CROWD_LEN;
+        if crowded && !search.is_news(entry, entry.owner == start) {
             return None;
         }
         let mut closing = None;

@@ -33,6 +33,11 @@ impl LockTable {
         self.by_id.get(&lock).map(|key| self.view_of(*key))
     }
 
+    /// One lock with no more than so many of its resources.
+    pub fn brief(&self, lock: LockId, resources_max: usize) -> Option<LockView> {
+        self.by_id.get(&lock).map(|key| self.view_with(*key, resources_max))
+    }
+
     /// All locks after `after`, in the order they were asked for.
     pub fn views(&self, after: Option<LockId>) -> impl Iterator<Item = LockView> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -146,6 +151,10 @@ impl LockTable {
     }
 
     fn view_of(&self, key: LockKey) -> LockView {
+        self.view_with(key, usize::MAX)
+    }
+
+    fn view_with(&self, key: LockKey, resources_max: usize) -> LockView {
         let lock = self.lock_of(key);
         let (token, granted_at, mut wait_until) = match &lock.state {
             State::Waiting(Pending { deadline, .. }) => (None, None, *deadline),
@@ -158,8 +167,8 @@ impl LockTable {
             id: lock.id,
             owner: lock.owner,
             token,
-            resources: lock.entries.iter().map(|entry| self.resource(*entry)).collect(),
-            converting_to: lock.conversion.is_some().then(|| self.converting_to(key)),
+            resources: lock.entries.iter().take(resources_max).map(|entry| self.resource(*entry)).collect(),
+            converting_to: lock.conversion.is_some().then(|| self.converting_to(key, resources_max)),
             requested_at: lock.requested_at,
             granted_at,
             wait_until,
@@ -167,7 +176,7 @@ impl LockTable {
         }
     }
 
-    fn converting_to(&self, key: LockKey) -> Vec<Resource> {
+    fn converting_to(&self, key: LockKey, resources_max: usize) -> Vec<Resource> {
         let lock = self.lock_of(key);
         let conversion = lock.conversion.as_ref().expect("it is converting");
         let stronger = conversion.stronger.iter().map(|(old, new)| (*old, self.entry(*new).mode));
@@ -176,7 +185,7 @@ impl LockTable {
             let resource = self.resource(*entry);
             Resource { mode: modes.get(entry).copied().unwrap_or(resource.mode), ..resource }
         };
-        lock.entries.iter().map(converted).collect()
+        lock.entries.iter().take(resources_max).map(converted).collect()
     }
 
     /// All locks that a waiting lock, or its conversion, waits for.

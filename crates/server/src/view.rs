@@ -11,7 +11,8 @@ use lockwood_wire::{
 /// How many resources of a blocker are shown, of those that are in the way.
 const BLOCKER_RESOURCES_MAX: usize = 4;
 
-const COMPARISONS_MAX: usize = 10_000;
+/// How many resources of each side are looked at to find those: very many must not cost everyone's time.
+const COMPARED_MAX: usize = 64;
 
 /// Where a lock stands in line, with names.
 #[derive(Debug)]
@@ -23,7 +24,8 @@ pub(crate) struct Line {
 
 pub(crate) fn line(state: &State, lock: LockId, now: Timestamp) -> Line {
     let Standing { place, blockers, blockers_len } = state.table.standing(lock).unwrap_or_default();
-    let wanted = state.table.view(lock).map(|view| view.converting_to.unwrap_or(view.resources));
+    let wanted =
+        state.table.brief(lock, COMPARED_MAX).map(|view| view.converting_to.unwrap_or(view.resources));
     Line { place, blockers_len, blockers: name_blockers(state, &blockers, wanted.as_ref(), now) }
 }
 
@@ -34,16 +36,17 @@ fn name_blockers(
     wanted: Option<&Vec<Resource>>,
     now: Timestamp,
 ) -> Vec<Blocker> {
-    let views = locks.iter().filter_map(|lock| state.table.view(*lock));
+    let views = locks.iter().filter_map(|lock| state.table.brief(*lock, COMPARED_MAX));
     views.map(|view| blocker(state, &view, wanted, now)).collect()
 }
 
 fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: Timestamp) -> Blocker {
-    let all = view.resources.iter().chain(view.converting_to.iter().flatten());
-    // Beyond this it is not worth everyone's time to find out which of very many resources it is.
-    let wanted = wanted.filter(|wanted| wanted.len() * view.resources.len() <= COMPARISONS_MAX);
-    let in_the_way =
-        |held: &&Resource| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted.conflicts(held)));
+    let all = || view.resources.iter().chain(view.converting_to.iter().flatten());
+    let clashes = |held: &&Resource| {
+        wanted.is_none_or(|wanted| wanted.iter().take(COMPARED_MAX).any(|wanted| wanted.conflicts(held)))
+    };
+    let found: Vec<&Resource> = all().filter(clashes).take(BLOCKER_RESOURCES_MAX).collect();
+    let shown = if found.is_empty() { all().take(BLOCKER_RESOURCES_MAX).collect() } else { found };
     let since = view.granted_at.unwrap_or(view.requested_at);
     let owner = owner(state, view.owner);
     Blocker {
@@ -53,7 +56,7 @@ fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: 
         name: owner.name,
         since: rfc3339(since),
         age_ms: now.since(since),
-        resources: all.filter(in_the_way).take(BLOCKER_RESOURCES_MAX).map(WireResource::from).collect(),
+        resources: shown.into_iter().map(WireResource::from).collect(),
     }
 }
 
