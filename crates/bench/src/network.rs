@@ -98,7 +98,7 @@ async fn side_by_side(peers: &Peers, load: Load) -> Vec<Figure> {
         ("native", Protocol::Native(peers.native), &peers.lockwood),
         ("redis", Protocol::Redis(peers.redis_address), &peers.redis),
     ];
-    let target = Target { namespace: "bench".into(), mode: "write", shared: false };
+    let target = Target { namespace: "bench".into(), mode: "write", shared: false, apart: true };
     let mut results: Vec<Vec<Slice>> = vec![Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds() {
         for ((_, protocol, peer), results) in protocols.iter().zip(&mut results) {
@@ -154,8 +154,8 @@ async fn run_slice(protocol: Protocol, peer: &Peer, target: &Target, load: Load)
 
 /// The same pair in a namespace with many locks held, and in an empty one.
 async fn among_held(peers: &Peers) -> Vec<Figure> {
-    let full = Target { namespace: "full".into(), mode: "write", shared: false };
-    let empty = Target { namespace: "empty".into(), mode: "write", shared: false };
+    let full = Target { namespace: "full".into(), mode: "write", shared: false, apart: false };
+    let empty = Target { namespace: "empty".into(), mode: "write", shared: false, apart: false };
     let mut holder = Connection::open(Protocol::Native(peers.native), &full, 0).await;
     holder.hold_many(HELD).await;
     let protocol = Protocol::Locktopus(peers.locktopus);
@@ -181,7 +181,7 @@ async fn among_held(peers: &Peers) -> Vec<Figure> {
 
 /// Many pairs of one read beside the same read held for long.
 async fn reader_churn(peers: &Peers) -> Vec<Figure> {
-    let target = Target { namespace: "churn".into(), mode: "read", shared: true };
+    let target = Target { namespace: "churn".into(), mode: "read", shared: true, apart: false };
     let protocol = Protocol::Locktopus(peers.locktopus);
     let (mut first, mut last, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -210,7 +210,7 @@ async fn reader_churn(peers: &Peers) -> Vec<Figure> {
 /// Memory of connections that do nothing, each kind in a server of its own.
 async fn idle_connections() -> Vec<Figure> {
     let mut figures = Vec::new();
-    let target = Target { namespace: "idle".into(), mode: "write", shared: false };
+    let target = Target { namespace: "idle".into(), mode: "write", shared: false, apart: false };
     for name in ["locktopus", "native"] {
         let (peer, native, locktopus) = Peer::lockwood();
         let protocol =

@@ -25,6 +25,10 @@ pub(crate) struct Target {
     pub(crate) mode: &'static str,
     /// One path for all, or many of the connection's own.
     pub(crate) shared: bool,
+    /// A namespace for each connection. Then lock numbers can be foretold, and this side need not spend
+    /// time between an answer and the next request: on an idle virtual machine every microsecond spent
+    /// there costs several more until the other side is awake again.
+    pub(crate) apart: bool,
 }
 
 pub(crate) struct Connection {
@@ -34,6 +38,8 @@ pub(crate) struct Connection {
     locks: Vec<Vec<u8>>,
     releases: Vec<Vec<u8>>,
     turn: usize,
+    /// The number of the next lock, once it can be foretold.
+    next_lock: Option<u64>,
 }
 
 impl Connection {
@@ -44,8 +50,14 @@ impl Connection {
         let stream = TcpStream::connect(address).await.expect("the server listens");
         stream.set_nodelay(true).expect("a socket option");
         let (locks, releases) = (Vec::new(), Vec::new());
-        let mut connection = Connection { stream, buffer: Vec::new(), protocol, locks, releases, turn: 0 };
-        connection.greet(target).await;
+        let buffer = Vec::new();
+        let mut connection =
+            Connection { stream, buffer, protocol, locks, releases, turn: 0, next_lock: None };
+        let namespace = match target.apart {
+            true => format!("{}-{number}", target.namespace),
+            false => target.namespace.clone(),
+        };
+        connection.greet(&namespace).await;
         for key in 0..KEYS {
             let key = if target.shared { "one/and/only".to_owned() } else { format!("bench/{number}/{key}") };
             connection.prepare(target, &key);
@@ -53,11 +65,11 @@ impl Connection {
         connection
     }
 
-    async fn greet(&mut self, target: &Target) {
+    async fn greet(&mut self, namespace: &str) {
         match self.protocol {
-            Protocol::Locktopus(_) => self.upgrade(&format!("/v1?namespace={}", target.namespace)).await,
+            Protocol::Locktopus(_) => self.upgrade(&format!("/v1?namespace={namespace}")).await,
             Protocol::Native(_) => {
-                self.upgrade(&format!("/v1/{}/session", target.namespace)).await;
+                self.upgrade(&format!("/v1/{namespace}/session")).await;
                 self.send(&frame(r#"{"type":"hello","id":0,"name":"bench"}"#)).await;
                 self.replies(1).await;
             }
@@ -108,23 +120,28 @@ impl Connection {
 
     /// Takes a lock and gives it back.
     pub(crate) async fn pair(&mut self) {
-        self.lock().await;
-        self.turn = (self.turn + 1) % KEYS;
+        let lock = std::mem::take(&mut self.locks[self.turn]);
+        self.send(&lock).await;
+        self.locks[self.turn] = lock;
+        // Made while the server is at work.
+        let foretold = self.next_lock.map(release_of);
+        self.replies(1).await;
         match self.protocol {
             Protocol::Native(_) => {
-                let lock = self.last_lock();
-                self.buffer.clear();
-                let release = frame(&format!(r#"{{"type":"release","id":7,"lock":{lock}}}"#));
+                let release = foretold.unwrap_or_else(|| release_of(self.last_lock()));
                 self.send(&release).await;
+                self.next_lock = Some(self.last_lock() + 1);
             }
             _ => {
                 let release = std::mem::take(&mut self.releases[self.turn]);
-                self.buffer.clear();
                 self.send(&release).await;
                 self.releases[self.turn] = release;
             }
         }
+        self.turn = (self.turn + 1) % KEYS;
+        self.buffer.clear();
         self.replies(1).await;
+        debug_assert!(!self.buffer.windows(7).any(|part| part == b"unknown"), "the lock was foretold");
         self.buffer.clear();
     }
 
@@ -161,10 +178,9 @@ impl Connection {
         }
         self.send(&batch).await;
         self.replies(pairs).await;
-        let last: u64 = self.last_lock().parse().expect("a lock number");
+        let last = self.last_lock();
         self.buffer.clear();
-        let releases = (last + 1 - pairs as u64..=last)
-            .flat_map(|lock| frame(&format!(r#"{{"type":"release","id":7,"lock":{lock}}}"#)));
+        let releases = (last + 1 - pairs as u64..=last).flat_map(release_of);
         let batch: Vec<u8> = releases.collect();
         self.send(&batch).await;
         self.replies(pairs).await;
@@ -184,11 +200,13 @@ impl Connection {
         }
     }
 
-    fn last_lock(&self) -> String {
-        let text = String::from_utf8_lossy(&self.buffer);
-        let start =
-            text.rfind("\"lock\":").unwrap_or_else(|| panic!("no lock in {text}")) + "\"lock\":".len();
-        text[start..].chars().take_while(char::is_ascii_digit).collect()
+    /// The number of the lock named last in what has been read.
+    fn last_lock(&self) -> u64 {
+        let name = b"\"lock\":";
+        let at = self.buffer.windows(name.len()).rposition(|part| part == name);
+        let digits = &self.buffer[at.expect("a lock is named") + name.len()..];
+        let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+        digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
     }
 
     async fn send(&mut self, bytes: &[u8]) {
@@ -234,6 +252,11 @@ impl Connection {
 
 /// The digest under which Redis keeps the compare-and-delete script of `greet`.
 const SCRIPT_SHA1: &str = "b998f9dfb154cdbea8cda65ad5177aadf0e945a2";
+
+/// The native message that gives a lock back.
+fn release_of(lock: u64) -> Vec<u8> {
+    frame(&format!(r#"{{"type":"release","id":7,"lock":{lock}}}"#))
+}
 
 /// A masked text frame. The mask is all zeros, which saves this side the work and the server none.
 fn frame(text: &str) -> Vec<u8> {

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
     drain_timeout: Duration,
 
-    /// Threads that serve connections [default: one per core]
+    /// Threads that serve connections [default: half as many as cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
@@ -140,11 +140,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_log(&args.log_format);
     raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = args.threads {
-        runtime.worker_threads(threads.into());
-    }
+    runtime.worker_threads(args.threads.map_or_else(default_threads, usize::from));
     let config = args.into_config()?;
     runtime.enable_all().build().context("start threads")?.block_on(serve(config))
+}
+
+/// A lock takes far less time than the network work around it, most of which the kernel does on other cores.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {

@@ -8,6 +8,7 @@ use crate::{
     trouble::Trouble,
     view,
 };
+use foldhash::fast::FixedState;
 use lockwood_locks::{CancelOutcome, Counts, Effect, LockTable, LockView};
 use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp, Token};
 use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph, WireResource};
@@ -40,7 +41,8 @@ pub(crate) struct Namespace {
 /// Everything about a namespace that changes. Written and read under the mutex only; nothing in here waits.
 pub(crate) struct State {
     pub(crate) table: LockTable,
-    pub(crate) sessions: HashMap<OwnerId, Session>,
+    /// Owners are numbered by the server, so the hash need not resist anybody.
+    pub(crate) sessions: HashMap<OwnerId, Session, FixedState>,
     by_id: HashMap<String, OwnerId>,
     /// Sessions that are away, by the moment they are given up.
     away: BTreeSet<(Timestamp, OwnerId)>,
@@ -70,7 +72,7 @@ impl Namespace {
     pub(crate) fn new(name: Arc<str>, table: LockTable) -> Namespace {
         let state = State {
             table,
-            sessions: HashMap::new(),
+            sessions: HashMap::default(),
             by_id: HashMap::new(),
             away: BTreeSet::new(),
             armed: None,
@@ -336,8 +338,13 @@ impl State {
     fn admit(&mut self, owner: OwnerId, opening: Opening) -> mpsc::UnboundedReceiver<Notice> {
         let (outbox, inbox) = mpsc::unbounded_channel();
         self.by_id.insert(opening.id.clone(), owner);
-        let session =
-            Session { opening, outbox: Some(outbox), seat: 0, requests: HashMap::new(), away_until: None };
+        let session = Session {
+            opening,
+            outbox: Some(outbox),
+            seat: 0,
+            requests: HashMap::default(),
+            away_until: None,
+        };
         self.sessions.insert(owner, session);
         inbox
     }

@@ -1,6 +1,7 @@
 //! A session as the server keeps it, and what it is told without having asked. Knows nothing of sockets or
 //! protocols.
 
+use foldhash::fast::FixedState;
 use lockwood_locks::Waiters;
 use lockwood_model::{LockId, Timestamp};
 use lockwood_wire::{Code, Owner};
@@ -57,7 +58,7 @@ pub(crate) struct Session {
     /// Counts the connections the session has had; only the latest may speak for it.
     pub(crate) seat: u64,
     /// The client's numbers for its requests, by the locks they led to.
-    pub(crate) requests: HashMap<LockId, u64>,
+    pub(crate) requests: HashMap<LockId, u64, FixedState>,
     pub(crate) away_until: Option<Timestamp>,
 }
 

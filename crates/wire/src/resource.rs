@@ -79,10 +79,19 @@ pub struct WireResource {
     /// The topmost node; the empty path is the whole namespace.
     pub path: WirePath,
     /// read, update, write, list or link.
+    #[serde(deserialize_with = "read_mode")]
     pub mode: Cow<'static, str>,
     /// How many levels; absent means the whole subtree, 1 the node alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u64>,
+}
+
+/// The name of a mode, without a copy if there is such a mode.
+fn read_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    let Segment(text) = Segment::deserialize(deserializer)?;
+    Ok(text
+        .parse::<Mode>()
+        .map_or_else(|_| Cow::Owned(text.into_owned()), |mode| Cow::Borrowed(mode.as_str())))
 }
 
 /// A resource that cannot be.
