@@ -6,7 +6,7 @@
 
 use crate::{
     figure::Figure,
-    peer::Peer,
+    peer::{self, Peer},
     wire::{Connection, Protocol, Target},
 };
 use std::{
@@ -35,6 +35,7 @@ struct Peers {
 /// All figures about the network.
 pub(crate) fn measure() -> Vec<Figure> {
     raise_file_limit();
+    peer::leave_first_core();
     block_on(async {
         let mut figures = idle_connections().await;
         let peers = Peers::start();
@@ -47,6 +48,7 @@ pub(crate) fn measure() -> Vec<Figure> {
 
 /// Only pairs beside Redis, for a quick look.
 pub(crate) fn measure_pairs() -> Vec<Figure> {
+    peer::leave_first_core();
     block_on(async { pairs_beside_redis(&Peers::start()).await })
 }
 

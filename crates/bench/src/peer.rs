@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -21,7 +22,7 @@ impl Peer {
     pub(crate) fn lockwood() -> (Peer, SocketAddr, SocketAddr) {
         let data = tempfile::tempdir().expect("a directory for data");
         let binary = std::env::current_exe().expect("this program has a path").with_file_name("lockwood");
-        let mut command = Command::new(binary);
+        let mut command = on_first_core(&binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--locktopus", "127.0.0.1:0", "--data"]);
         command.arg(data.path()).stdout(Stdio::piped()).env("RUST_LOG", "warn");
         // Further flags to try, for example --threads 1.
@@ -40,7 +41,7 @@ impl Peer {
     pub(crate) fn redis() -> (Peer, SocketAddr) {
         let data = tempfile::tempdir().expect("a directory for data");
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
-        let mut command = Command::new("redis-server");
+        let mut command = on_first_core(Path::new("redis-server"));
         command.args([
             "--bind",
             "127.0.0.1",
@@ -82,6 +83,26 @@ impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Servers run on the first core and the load generator on the others, as far as there are others: where the
+/// scheduler puts two processes that wake each other all the time makes more difference than what they do.
+fn on_first_core(program: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(program);
+    command
+}
+
+/// The other half of [`on_first_core`], for this process.
+pub(crate) fn leave_first_core() {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if cores > 1 {
+        let others = format!("1-{}", cores - 1);
+        let own = std::process::id().to_string();
+        let moved =
+            Command::new("taskset").args(["-a", "-c", "-p", &others, &own]).stdout(Stdio::null()).status();
+        assert!(moved.is_ok_and(|status| status.success()), "taskset works");
     }
 }
 

@@ -13,10 +13,6 @@ mod wait;
 use clap::{Parser, Subcommand};
 use std::{future::Future, process::ExitCode};
 
-/// Every message makes and frees a few small things, on whichever thread it is handled.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Locks on a tree of nodes, with queues, tokens, and answers to who is in the way.
 #[derive(Parser)]
 #[command(name = "lockwood", version, max_term_width = 110)]
