@@ -63,23 +63,23 @@ pub enum ServeError {
     #[error("{0}")]
     Setting(String),
     /// An address that cannot be had.
-    #[error("cannot listen on {address}: {source}; is another server running there?")]
+    #[error("cannot listen on {address}: {cause}; is another server running there?")]
     Listen {
         /// Which.
         address: SocketAddr,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The data directory cannot be opened.
-    #[error("cannot open the data directory {}: {source}", directory.display())]
+    #[error("cannot open the data directory {}: {cause}", directory.display())]
     Data {
         /// Which.
         directory: PathBuf,
         /// Why.
-        source: OpenError,
+        cause: OpenError,
     },
     /// The data directory cannot be written.
-    #[error("cannot write to the data directory: {0}")]
+    #[error("cannot write to the data directory")]
     Write(#[from] WriteError),
 }
 
@@ -128,7 +128,7 @@ async fn bind(config: &Config, address: SocketAddr) -> Result<TcpListener, Serve
     if !address.ip().is_loopback() && !config.insecure {
         return Err(ServeError::NotLoopback(address));
     }
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
+    TcpListener::bind(address).await.map_err(|cause| ServeError::Listen { address, cause })
 }
 
 fn address(listener: &TcpListener) -> SocketAddr {
@@ -138,7 +138,7 @@ fn address(listener: &TcpListener) -> SocketAddr {
 async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
     let directory = config.data.clone();
     let (ledger, recovered) = blocking(move || {
-        Ledger::open(&directory, random()).map_err(|source| ServeError::Data { directory, source })
+        Ledger::open(&directory, random()).map_err(|cause| ServeError::Data { directory, cause })
     })
     .await?;
     let Recovered { ceiling, grace_ms, secret_key } = recovered;
