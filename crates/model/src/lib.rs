@@ -1,13 +1,25 @@
 //! The nouns every other crate speaks in. Knows nothing of tables, wires, disks or clocks.
 
+mod document;
+mod event;
+mod filter;
 mod id;
+mod json;
+mod key;
 mod mode;
 mod path;
+mod position;
 mod resource;
 mod time;
 
+pub use document::{Document, Field, REMOVED_FIELDS_LEN_MAX};
+pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION};
+pub use filter::{Condition, Fields, Filter, FilterError, Operator};
 pub use id::{LockId, OwnerId, Token};
+pub use json::{Json, JsonError, Number, Scalar};
+pub use key::{DocumentKey, Key, KeyError, KeyPart};
 pub use mode::{Mode, ModeError};
 pub use path::{PATH_SEGMENTS_CAP, Path, PathError};
+pub use position::Position;
 pub use resource::{Depth, Resource, Site};
 pub use time::{Timestamp, Wait};

@@ -128,7 +128,7 @@ fn write_segment(f: &mut fmt::Formatter<'_>, segment: &str) -> fmt::Result {
         match char {
             '/' | '%' => write!(f, "%{:02X}", char as u32)?,
             // A listing must not be able to steer the terminal it is read in, nor turn its text around.
-            _ if char.is_control() || is_invisible(char) => {
+            _ if is_unprintable(char) => {
                 for byte in char.encode_utf8(&mut [0; 4]).bytes() {
                     write!(f, "%{byte:02X}")?;
                 }
@@ -139,9 +139,11 @@ fn write_segment(f: &mut fmt::Formatter<'_>, segment: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Characters that are not seen but change what is: widths of nothing, line ends, directions of writing.
-fn is_invisible(char: char) -> bool {
-    matches!(char, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
+/// Characters that are not seen but change what is: controls, widths of nothing, line ends, directions of
+/// writing.
+pub(crate) fn is_unprintable(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
 }
 
 impl FromStr for Path {
@@ -169,6 +171,12 @@ fn read_segment(text: &str, written: &str) -> Result<String, PathError> {
         "%_" => return Ok(String::new()),
         _ => {}
     }
+    let bytes = unescape(written).ok_or_else(|| PathError::BadEscape(text.to_owned()))?;
+    String::from_utf8(bytes).map_err(|_| PathError::NotUtf8(text.to_owned()))
+}
+
+/// Puts bytes in the place of `%` and two hex digits; none if a `%` is followed by anything else.
+pub(crate) fn unescape(written: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(written.len());
     let mut rest = written.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -177,11 +185,11 @@ fn read_segment(text: &str, written: &str) -> Result<String, PathError> {
             bytes.push(byte);
             continue;
         }
-        let digits = rest.get(..2).and_then(|pair| Some(hex(pair[0])? << 4 | hex(pair[1])?));
-        bytes.push(digits.ok_or_else(|| PathError::BadEscape(text.to_owned()))?);
+        let pair = rest.get(..2)?;
+        bytes.push(hex(pair[0])? << 4 | hex(pair[1])?);
         rest = &rest[2..];
     }
-    String::from_utf8(bytes).map_err(|_| PathError::NotUtf8(text.to_owned()))
+    Some(bytes)
 }
 
 fn hex(digit: u8) -> Option<u8> {

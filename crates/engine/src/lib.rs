@@ -1,0 +1,15 @@
+//! Decides what a write request changes. Command and state view in, events or a refusal out; knows nothing of
+//! clocks, disks, connections or other requests under way.
+
+mod list;
+mod position_lock;
+mod recent;
+mod request;
+mod view;
+mod write;
+
+pub use position_lock::{Broken, BrokenBy};
+pub use recent::Recent;
+pub use request::{Action, Intent, Limits, ListChange, PositionLock, PutIf, Refused, Request, Target};
+pub use view::{ChangeSeen, Origin, View};
+pub use write::{decide, decide_all};

@@ -1,0 +1,119 @@
+//! Position locks: whether what was read at a position has changed since. Knows nothing of lock tables.
+//!
+//! A lock on a collection's field with a filter stands for a search: "these documents match, and this is what
+//! their field holds". A change breaks it if the document matched before or matches after, and the field or
+//! any field the filter looks at was touched. So entering, staying in and leaving the filter all count.
+
+use crate::{
+    request::{PositionLock, Target},
+    view::{ChangeSeen, Origin, View},
+};
+use lockwood_model::{Filter, Operator, Position};
+use std::ops::ControlFlow;
+
+/// A position lock that does not hold, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Broken {
+    /// Which of the request's locks, counted from 0.
+    pub index: usize,
+    /// The lock.
+    pub lock: PositionLock,
+    /// What broke it.
+    pub by: BrokenBy,
+}
+
+/// What broke a position lock.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BrokenBy {
+    /// A write.
+    Write {
+        /// Where.
+        position: Position,
+        /// Whose, if that is still known.
+        origin: Option<Origin>,
+    },
+    /// It is older than what is kept, so nobody can say.
+    TooOld {
+        /// A lock at this position could be judged.
+        horizon: Position,
+    },
+}
+
+/// Judges every lock by its own position and reports all that are broken.
+pub(crate) fn broken<V: View>(locks: &[PositionLock], view: &V) -> Result<Vec<Broken>, V::Error> {
+    let mut broken = Vec::new();
+    for (index, lock) in locks.iter().enumerate() {
+        if let Some(by) = judge(lock, view)? {
+            broken.push(Broken { index, lock: lock.clone(), by });
+        }
+    }
+    Ok(broken)
+}
+
+fn judge<V: View>(lock: &PositionLock, view: &V) -> Result<Option<BrokenBy>, V::Error> {
+    if lock.position < view.horizon() {
+        return Ok(Some(BrokenBy::TooOld { horizon: view.horizon() }));
+    }
+    let changed = changed(&lock.target, lock.position, view)?;
+    if changed <= lock.position {
+        return Ok(None);
+    }
+    Ok(Some(BrokenBy::Write { position: changed, origin: view.origin(changed)? }))
+}
+
+/// A position after `since` at which the target changed, or any other if it did not.
+fn changed<V: View>(target: &Target, since: Position, view: &V) -> Result<Position, V::Error> {
+    match target {
+        Target::Document(at) => Ok(view.document(at)?.map_or(Position::START, |document| document.position)),
+        Target::Field(at, field) => {
+            Ok(view.document(at)?.map_or(Position::START, |document| document.touched(field)))
+        }
+        Target::CollectionField { collection, field, filter: None } => view.touched(collection, field),
+        Target::CollectionField { collection, field, filter: Some(filter) } => {
+            search_changed(collection, field, filter, since, view)
+        }
+    }
+}
+
+/// Tries what is cheap first: no watched field was touched at all; no document with a value the filter
+/// requires has changed. Only then are the changes looked at one by one.
+fn search_changed<V: View>(
+    collection: &str,
+    field: &str,
+    filter: &Filter,
+    since: Position,
+    view: &V,
+) -> Result<Position, V::Error> {
+    let mut watched = filter.fields();
+    watched.push(field);
+    let mut touched = Position::START;
+    for name in &watched {
+        touched = touched.max(view.touched(collection, name)?);
+    }
+    if touched <= since || is_quiet(collection, filter, since, view) {
+        return Ok(Position::START);
+    }
+    let mut changed = Position::START;
+    view.changes_after(collection, since, &mut |change| {
+        if !breaks(change, &watched, filter) {
+            return ControlFlow::Continue(());
+        }
+        changed = change.position;
+        ControlFlow::Break(())
+    })?;
+    Ok(changed)
+}
+
+fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &V) -> bool {
+    filter.required().into_iter().any(|condition| {
+        condition.operator() == Operator::Equal
+            && view
+                .quiet_since(collection, condition.field(), condition.value(), since)
+                .is_some_and(|quiet| quiet <= since)
+    })
+}
+
+fn breaks(change: &ChangeSeen<'_>, watched: &[&str], filter: &Filter) -> bool {
+    change.touched.iter().any(|name| watched.contains(name))
+        && (filter.matches(change.after) || change.before.is_some_and(|before| filter.matches(before)))
+}

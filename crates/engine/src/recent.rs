@@ -1,0 +1,129 @@
+//! Which values documents had that changed lately. A memory that may forget, never one that errs: it can say
+//! "nothing with this value has changed", and otherwise "look for yourself". Knows nothing of filters.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use lockwood_model::{Document, Json, Number, Position, Scalar};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// So many values are remembered before everything is forgotten.
+pub const RECENT_LEN_MAX: usize = 1 << 18;
+/// Longer values are not remembered.
+const VALUE_BYTES_MAX: usize = 64;
+
+/// The last position at which a document with a value in a field changed, for many fields and values of many
+/// namespaces. Different values may share an entry, which can only make the answer more careful.
+#[derive(Debug, Default)]
+pub struct Recent {
+    last: HashMap<u64, Position, FixedState>,
+    /// Per namespace: everything after this position is remembered. A namespace that is missing has not
+    /// been seen since the last time everything was forgotten.
+    floors: HashMap<u32, Position, FixedState>,
+}
+
+impl Recent {
+    /// Notes that a document changed at `position`; to be called for what it was and for what it became.
+    pub fn note(&mut self, namespace: u32, collection: &str, document: &Document, position: Position) {
+        if self.last.len() >= RECENT_LEN_MAX {
+            self.last.clear();
+            self.floors.clear();
+        }
+        // Several documents may change at one position, so it is not known whether this is the first.
+        self.floors.entry(namespace).or_insert(position);
+        for (name, value) in document.present() {
+            if let Some(hash) = hash(namespace, collection, name, value) {
+                let last = self.last.entry(hash).or_insert(position);
+                *last = (*last).max(position);
+            }
+        }
+        for deleted in [true, false] {
+            if deleted == document.deleted {
+                let value = Json::trusted(if deleted { "true" } else { "false" });
+                let hash = hash(namespace, collection, lockwood_model::META_DELETED, &value);
+                hash.map(|hash| self.last.insert(hash, position));
+            }
+        }
+    }
+
+    /// A position after which no document with this value in this field has changed, if everything after
+    /// `from` is remembered.
+    pub fn quiet_since(
+        &self,
+        namespace: u32,
+        collection: &str,
+        field: &str,
+        value: &Json,
+        from: Position,
+    ) -> Option<Position> {
+        if self.floors.get(&namespace).is_none_or(|floor| from < *floor) {
+            return None;
+        }
+        let hash = hash(namespace, collection, field, value)?;
+        Some(self.last.get(&hash).copied().unwrap_or_default())
+    }
+}
+
+/// None for values that are not remembered. Equal values have equal hashes.
+fn hash(namespace: u32, collection: &str, field: &str, value: &Json) -> Option<u64> {
+    let mut hasher = FixedState::with_seed(0).build_hasher();
+    (namespace, collection, field).hash(&mut hasher);
+    if value.as_str().len() > VALUE_BYTES_MAX {
+        return None;
+    }
+    match Scalar::read(value.as_str()) {
+        Scalar::Bool(value) => (1u8, value).hash(&mut hasher),
+        // Adding zero makes one of the two zeros.
+        Scalar::Number(number) => (2u8, (Number::as_f64(number) + 0.0).to_bits()).hash(&mut hasher),
+        Scalar::Text(text) => (3u8, &*text).hash(&mut hasher),
+        Scalar::Null | Scalar::Compound(_) => return None,
+    }
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockwood_model::Change;
+
+    fn document(value: &str, position: u64) -> Document {
+        let mut document = Document::unborn();
+        let fields = vec![("f".into(), Json::read(value, 1).unwrap())];
+        document.apply(&Change::Created { fields }, Position(position));
+        document
+    }
+
+    fn ask(recent: &Recent, value: &str, from: u64) -> Option<u64> {
+        let value = Json::read(value, 1).unwrap();
+        recent.quiet_since(1, "c", "f", &value, Position(from)).map(|position| position.0)
+    }
+
+    #[test]
+    fn it_knows_what_it_saw_and_says_when_it_does_not() {
+        let mut recent = Recent::default();
+        assert_eq!(ask(&recent, "1", 5), None);
+        recent.note(1, "c", &document("1", 5), Position(5));
+        recent.note(1, "c", &document("\"x\"", 7), Position(7));
+        assert_eq!(ask(&recent, "1.0", 5), Some(5));
+        assert_eq!(ask(&recent, "\"x\"", 5), Some(7));
+        assert_eq!(ask(&recent, "\"1\"", 6), Some(0));
+        assert_eq!(ask(&recent, "1", 4), None, "what was before the first note is not known");
+        assert_eq!(ask(&recent, "[1]", 6), None);
+        let deleted = Json::trusted("false");
+        assert_eq!(
+            recent.quiet_since(1, "c", lockwood_model::META_DELETED, &deleted, Position(6)),
+            Some(Position(7))
+        );
+    }
+
+    #[test]
+    fn it_forgets_everything_at_once() {
+        let mut recent = Recent::default();
+        recent.note(2, "c", &document("1", 5), Position(5));
+        for position in 1..=(RECENT_LEN_MAX as u64 + 1) {
+            recent.note(1, "c", &document(&position.to_string(), position), Position(position));
+        }
+        assert!(recent.last.len() <= RECENT_LEN_MAX);
+        assert_eq!(ask(&recent, "1", 1), None);
+        assert_eq!(recent.quiet_since(2, "c", "f", &Json::trusted("1"), Position(5)), None);
+    }
+}

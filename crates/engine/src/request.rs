@@ -1,0 +1,165 @@
+//! What a writer can ask for, and why it may be refused. Knows nothing of how requests are written down.
+
+use crate::position_lock::Broken;
+use lockwood_model::{DocumentKey, FieldValue, Filter, Json, Position};
+
+/// A write request: all of it is done, or nothing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Request {
+    /// What to do, in order; each intent sees what the ones before it did.
+    pub intents: Vec<Intent>,
+    /// What must not have changed since it was read.
+    pub locks: Vec<PositionLock>,
+    /// Who asks.
+    pub user: Option<Json>,
+    /// Why.
+    pub note: Option<Json>,
+}
+
+/// Something to be done to one document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intent {
+    /// To which.
+    pub at: DocumentKey,
+    /// What.
+    pub action: Action,
+}
+
+/// What can be done to a document.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Bring it into being; it must never have been there. Fields with the value null are left out.
+    Create {
+        /// With these fields.
+        fields: Vec<FieldValue>,
+    },
+    /// Write some of its fields; it must be there.
+    Update {
+        /// These get these values; null removes a field.
+        set: Vec<FieldValue>,
+        /// These lists get or lose elements.
+        lists: Vec<ListChange>,
+    },
+    /// Make it exactly this, be it there or not. Fields with the value null are left out.
+    Put {
+        /// All its fields.
+        fields: Vec<FieldValue>,
+        /// Only in this case.
+        when: PutIf,
+    },
+    /// Hide it; it must be there.
+    Delete,
+    /// Bring it back; it must be deleted.
+    Restore,
+}
+
+/// In which case a put is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PutIf {
+    /// In any case.
+    #[default]
+    Always,
+    /// Only if there is no such document.
+    Absent,
+    /// Only if there is one.
+    Present,
+}
+
+/// Elements to be added to a list and removed from it, in this order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListChange {
+    /// The field with the list.
+    pub field: Box<str>,
+    /// Added at the end, unless they are in the list already.
+    pub add: Option<Vec<Json>>,
+    /// Taken out wherever they are.
+    pub remove: Option<Vec<Json>>,
+}
+
+/// "What I read was valid at this position."
+#[derive(Debug, Clone, PartialEq)]
+pub struct PositionLock {
+    /// What was read.
+    pub target: Target,
+    /// When.
+    pub position: Position,
+}
+
+/// What a position lock covers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// A whole document.
+    Document(DocumentKey),
+    /// A field of a document.
+    Field(DocumentKey, Box<str>),
+    /// A field of every document of a collection, or of those that match a filter.
+    CollectionField {
+        /// The collection.
+        collection: Box<str>,
+        /// The field.
+        field: Box<str>,
+        /// Which documents.
+        filter: Option<Filter>,
+    },
+}
+
+/// How large a document may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all names and values of a document.
+    pub document_bytes_max: u64,
+    /// Fields of a document.
+    pub fields_per_document_max: u64,
+}
+
+/// Why nothing was done.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refused {
+    /// What was read has changed since.
+    #[error("{} of the position locks are broken", .0.len())]
+    Locked(Vec<Broken>),
+    /// There is no such document, or it is deleted.
+    #[error("there is no document {at}")]
+    NoDocument {
+        /// Which.
+        at: DocumentKey,
+        /// It was there.
+        deleted: bool,
+    },
+    /// There is such a document already, or there was.
+    #[error("there is a document {at} already")]
+    Exists {
+        /// Which.
+        at: DocumentKey,
+        /// It is deleted.
+        deleted: bool,
+    },
+    /// There is nothing to restore.
+    #[error("the document {at} is not deleted")]
+    NotDeleted {
+        /// Which.
+        at: DocumentKey,
+        /// It was never there.
+        missing: bool,
+    },
+    /// Elements cannot be added to or removed from what is no list of whole numbers and strings.
+    #[error("the field {field:?} of {at} is not a list of whole numbers and strings")]
+    NotAList {
+        /// The document.
+        at: DocumentKey,
+        /// The field.
+        field: Box<str>,
+    },
+    /// The document would become too large.
+    #[error("the document {at} would have {len} of at most {limit} ({name})")]
+    OverLimit {
+        /// The document.
+        at: DocumentKey,
+        /// The limit's name.
+        name: &'static str,
+        /// The limit.
+        limit: u64,
+        /// How much it would be.
+        len: u64,
+    },
+}

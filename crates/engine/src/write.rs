@@ -1,0 +1,164 @@
+//! From a write request to the events it makes. Knows nothing of what is done with them.
+
+use crate::{
+    list,
+    position_lock::broken,
+    request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request},
+    view::View,
+};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use lockwood_model::{Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Position, Timestamp};
+
+/// Decides several requests of one call in order; each sees what the ones before it did. All are done, or
+/// none.
+pub fn decide_all<V: View>(
+    requests: &[Request],
+    view: &mut V,
+    limits: Limits,
+    now: Timestamp,
+) -> Result<Result<Vec<Commit>, Refused>, V::Error> {
+    let mut commits = Vec::with_capacity(requests.len());
+    for request in requests {
+        match decide(request, view, limits, now)? {
+            Ok(commit) => {
+                view.advance(&commit)?;
+                commits.push(commit);
+            }
+            Err(refused) => return Ok(Err(refused)),
+        }
+    }
+    Ok(Ok(commits))
+}
+
+/// Decides one request: first whether its locks hold, then what each of its intents does.
+pub fn decide<V: View>(
+    request: &Request,
+    view: &V,
+    limits: Limits,
+    now: Timestamp,
+) -> Result<Result<Commit, Refused>, V::Error> {
+    let broken = broken(&request.locks, view)?;
+    if !broken.is_empty() {
+        return Ok(Err(Refused::Locked(broken)));
+    }
+    let mut draft = Draft { position: view.position().next(), touched: HashMap::default() };
+    let mut events = Vec::with_capacity(request.intents.len());
+    for Intent { at, action } in &request.intents {
+        let document = draft.document(at, view)?;
+        let change = match change(at, action, document) {
+            Ok(change) => change,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        document.apply(&change, draft.position);
+        if let Err(refused) = check_size(at, document, limits) {
+            return Ok(Err(refused));
+        }
+        events.push(Event { at: at.clone(), change });
+    }
+    let Request { user, note, .. } = request;
+    let commit = Commit { position: draft.position, at: now, user: user.clone(), note: note.clone(), events };
+    Ok(Ok(commit))
+}
+
+/// The documents of a request as they are so far.
+struct Draft {
+    position: Position,
+    touched: HashMap<DocumentKey, Document, FixedState>,
+}
+
+impl Draft {
+    fn document<V: View>(&mut self, at: &DocumentKey, view: &V) -> Result<&mut Document, V::Error> {
+        if !self.touched.contains_key(at) {
+            let document = view.document(at)?.unwrap_or_else(Document::unborn);
+            self.touched.insert(at.clone(), document);
+        }
+        Ok(self.touched.get_mut(at).expect("it was just put there"))
+    }
+}
+
+fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Change, Refused> {
+    match action {
+        Action::Create { fields } => create(at, fields, document),
+        Action::Update { set, lists } => update(at, set, lists, document),
+        Action::Put { fields, when } => put(at, fields, *when, document),
+        Action::Delete => {
+            let names = present(at, document)?.present().map(|(name, _)| name.into()).collect();
+            Ok(Change::Deleted { fields: names })
+        }
+        Action::Restore if document.deleted => {
+            let content = document.present().map(|(name, value)| (name.into(), value.clone()));
+            Ok(Change::Restored { fields: content.collect() })
+        }
+        Action::Restore => Err(Refused::NotDeleted { at: at.clone(), missing: !document.is_born() }),
+    }
+}
+
+fn create(at: &DocumentKey, fields: &[FieldValue], document: &Document) -> Result<Change, Refused> {
+    if document.is_born() {
+        return Err(Refused::Exists { at: at.clone(), deleted: document.deleted });
+    }
+    Ok(Change::Created { fields: without_nulls(fields) })
+}
+
+fn without_nulls(fields: &[FieldValue]) -> Vec<FieldValue> {
+    fields.iter().filter(|(_, value)| !value.is_null()).cloned().collect()
+}
+
+fn update(
+    at: &DocumentKey,
+    given: &[FieldValue],
+    lists: &[ListChange],
+    document: &Document,
+) -> Result<Change, Refused> {
+    let document = present(at, document)?;
+    let (removed, set): (Vec<_>, Vec<_>) = given.iter().cloned().partition(|(_, value)| value.is_null());
+    let mut set = set;
+    for change in lists {
+        let stored = document.get(&change.field);
+        let after = list::changed(stored, change)
+            .map_err(|list::NotAList| Refused::NotAList { at: at.clone(), field: change.field.clone() })?;
+        set.extend(after.map(|after: Json| (change.field.clone(), after)));
+    }
+    Ok(Change::Updated { set, removed: removed.into_iter().map(|(name, _)| name).collect() })
+}
+
+fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document) -> Result<Change, Refused> {
+    if !document.is_born() && when != PutIf::Present {
+        return create(at, fields, document);
+    }
+    let document = present(at, document)?;
+    if when == PutIf::Absent {
+        return Err(Refused::Exists { at: at.clone(), deleted: false });
+    }
+    let set = without_nulls(fields);
+    let kept: hashbrown::HashSet<&str, FixedState> = set.iter().map(|(name, _)| &**name).collect();
+    let gone = document.present().map(|(name, _)| name).filter(|name| !kept.contains(name));
+    let removed = gone.map(Into::into).collect();
+    Ok(Change::Updated { set, removed })
+}
+
+fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document, Refused> {
+    if document.deleted || !document.is_born() {
+        return Err(Refused::NoDocument { at: at.clone(), deleted: document.deleted });
+    }
+    Ok(document)
+}
+
+fn check_size(at: &DocumentKey, document: &Document, limits: Limits) -> Result<(), Refused> {
+    let (mut len, mut bytes) = (0, 0);
+    for (name, value) in document.present() {
+        len += 1;
+        bytes += (name.len() + value.as_str().len()) as u64;
+    }
+    let over = |name, limit, len| Err(Refused::OverLimit { at: at.clone(), name, limit, len });
+    match () {
+        () if len > limits.fields_per_document_max => {
+            over("fields_per_document_max", limits.fields_per_document_max, len)
+        }
+        () if bytes > limits.document_bytes_max => {
+            over("document_bytes_max", limits.document_bytes_max, bytes)
+        }
+        () => Ok(()),
+    }
+}

@@ -1,0 +1,211 @@
+//! A document with the position at which each of its fields was last touched. Knows nothing of where it is
+//! kept.
+
+use crate::{
+    event::{Change, META_DELETED, META_POSITION},
+    filter::Fields,
+    json::Json,
+    position::Position,
+};
+use std::borrow::Cow;
+
+/// So many removed fields are remembered one by one.
+pub const REMOVED_FIELDS_LEN_MAX: usize = 64;
+
+/// The content of a document, deleted or not.
+///
+/// Invariant: `fields` is sorted by name; [`Document::apply`] keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// When it came into being.
+    pub created: Position,
+    /// When it last changed.
+    pub position: Position,
+    /// When it was last created, deleted or restored.
+    pub existence: Position,
+    /// Whether it is deleted.
+    pub deleted: bool,
+    /// No removed field that is not among `fields` was touched later than this.
+    pub forgotten: Position,
+    /// Its fields, and those it had.
+    pub fields: Vec<Field>,
+}
+
+/// A field of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: Box<str>,
+    /// When it was last touched.
+    pub position: Position,
+    /// Its value; none if it was removed.
+    pub value: Option<Json>,
+}
+
+impl Document {
+    /// A document before it comes into being.
+    pub fn unborn() -> Document {
+        Document {
+            created: Position::START,
+            position: Position::START,
+            existence: Position::START,
+            deleted: false,
+            forgotten: Position::START,
+            fields: Vec::new(),
+        }
+    }
+
+    /// Whether it has ever been created.
+    pub fn is_born(&self) -> bool {
+        self.existence > Position::START
+    }
+
+    /// Makes a change that was done at `position`.
+    pub fn apply(&mut self, change: &Change, position: Position) {
+        match change {
+            Change::Created { fields } => {
+                (self.created, self.existence, self.deleted) = (position, position, false);
+                self.fields.clear();
+                self.fields.reserve(fields.len());
+                fields.iter().for_each(|(name, value)| self.touch(name, position, Some(value)));
+            }
+            Change::Updated { set, removed } => {
+                set.iter().for_each(|(name, value)| self.touch(name, position, Some(value)));
+                removed.iter().for_each(|name| self.touch(name, position, None));
+                self.forget_removed();
+            }
+            Change::Deleted { .. } => self.exist(true, position),
+            Change::Restored { .. } => self.exist(false, position),
+        }
+        self.position = position;
+    }
+
+    fn exist(&mut self, deleted: bool, position: Position) {
+        (self.deleted, self.existence) = (deleted, position);
+        let present = self.fields.iter_mut().filter(|field| field.value.is_some());
+        present.for_each(|field| field.position = position);
+    }
+
+    fn touch(&mut self, name: &str, position: Position, value: Option<&Json>) {
+        match self.fields.binary_search_by(|field| (*field.name).cmp(name)) {
+            Ok(index) => {
+                self.fields[index].position = position;
+                self.fields[index].value = value.cloned();
+            }
+            Err(index) => {
+                self.fields.insert(index, Field { name: name.into(), position, value: value.cloned() });
+            }
+        }
+    }
+
+    /// Lets the oldest removed fields go when there are too many.
+    fn forget_removed(&mut self) {
+        let mut removed: Vec<Position> =
+            self.fields.iter().filter(|field| field.value.is_none()).map(|field| field.position).collect();
+        if removed.len() <= REMOVED_FIELDS_LEN_MAX {
+            return;
+        }
+        removed.sort_unstable();
+        let oldest_kept = removed[removed.len() - REMOVED_FIELDS_LEN_MAX];
+        let forgotten = removed.iter().copied().filter(|position| *position < oldest_kept).max();
+        self.forgotten = self.forgotten.max(forgotten.unwrap_or_default());
+        self.fields.retain(|field| field.value.is_some() || field.position >= oldest_kept);
+    }
+
+    /// The fields that have a value.
+    pub fn present(&self) -> impl Iterator<Item = (&str, &Json)> {
+        self.fields.iter().filter_map(|field| Some((&*field.name, field.value.as_ref()?)))
+    }
+
+    /// A field by its name, if it has a value.
+    pub fn get(&self, name: &str) -> Option<&Json> {
+        let index = self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?;
+        self.fields[index].value.as_ref()
+    }
+
+    /// When a field was last touched, be it there or not. Never too early, and for most fields exact.
+    pub fn touched(&self, name: &str) -> Position {
+        match name {
+            META_DELETED => self.existence,
+            META_POSITION if self.existence > self.created || self.deleted => self.existence,
+            META_POSITION => Position::START,
+            _ => match self.fields.binary_search_by(|field| (*field.name).cmp(name)) {
+                Ok(index) => self.fields[index].position,
+                Err(_) => self.forgotten,
+            },
+        }
+    }
+}
+
+impl Fields for Document {
+    fn value(&self, field: &str) -> Option<Cow<'_, str>> {
+        match field {
+            META_DELETED => Some(Cow::Borrowed(if self.deleted { "true" } else { "false" })),
+            META_POSITION => Some(Cow::Owned(self.position.to_string())),
+            _ => self.get(field).map(|value| Cow::Borrowed(value.as_str())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> Json {
+        Json::read("1", 1).unwrap()
+    }
+
+    fn set(name: &str) -> Change {
+        Change::Updated { set: vec![(name.into(), one())], removed: Vec::new() }
+    }
+
+    fn remove(name: &str) -> Change {
+        Change::Updated { set: Vec::new(), removed: vec![name.into()] }
+    }
+
+    fn created() -> Document {
+        let mut document = Document::unborn();
+        document
+            .apply(&Change::Created { fields: vec![("b".into(), one()), ("a".into(), one())] }, Position(1));
+        document
+    }
+
+    #[test]
+    fn touches_are_kept_per_field() {
+        let mut document = created();
+        document.apply(&set("a"), Position(2));
+        document.apply(&remove("b"), Position(3));
+        document.apply(&remove("c"), Position(4));
+        let touched = |name| document.touched(name).0;
+        assert_eq!((touched("a"), touched("b"), touched("c"), touched("d")), (2, 3, 4, 0));
+        assert_eq!((touched(META_DELETED), touched(META_POSITION)), (1, 0));
+        assert_eq!(document.present().collect::<Vec<_>>(), [("a", &one())]);
+    }
+
+    #[test]
+    fn delete_and_restore_touch_what_is_there() {
+        let mut document = created();
+        document.apply(&remove("b"), Position(2));
+        document.apply(&Change::Deleted { fields: vec!["a".into()] }, Position(3));
+        assert_eq!((document.touched("a").0, document.touched("b").0), (3, 2));
+        assert_eq!(document.value(META_DELETED).unwrap(), "true");
+        document.apply(&Change::Restored { fields: vec![("a".into(), one())] }, Position(4));
+        assert_eq!((document.touched("a").0, document.touched(META_POSITION).0), (4, 4));
+        assert_eq!(document.value(META_POSITION).unwrap(), "4");
+    }
+
+    #[test]
+    fn removed_fields_are_forgotten_soundly() {
+        let mut document = created();
+        for number in 0..100 {
+            document.apply(&remove(&format!("x{number}")), Position(2 + number));
+        }
+        assert_eq!(
+            document.fields.iter().filter(|field| field.value.is_none()).count(),
+            REMOVED_FIELDS_LEN_MAX
+        );
+        // x35 was touched at 37 and is forgotten; what is said of it now is no earlier.
+        assert!(document.touched("x35") >= Position(37));
+        assert_eq!(document.touched("x99"), Position(101));
+    }
+}

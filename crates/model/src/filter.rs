@@ -1,0 +1,354 @@
+//! Filters: which documents are meant. Always answers yes or no, whatever the data is. Knows nothing of
+//! where documents are kept.
+
+use crate::json::{Json, Scalar};
+use std::{borrow::Cow, cmp::Ordering};
+
+/// Something with named values, each as compact JSON text.
+pub trait Fields {
+    /// The value of a field, if it is there.
+    fn value(&self, field: &str) -> Option<Cow<'_, str>>;
+}
+
+/// A question about a document.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Filter {
+    /// A field compared with a value.
+    Is(Condition),
+    /// All of these; true if there are none.
+    All(Vec<Filter>),
+    /// One of these; false if there are none.
+    Any(Vec<Filter>),
+    /// Not this.
+    Not(Box<Filter>),
+}
+
+/// A field compared with a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    field: String,
+    operator: Operator,
+    value: Json,
+    /// What the value looks like ready for comparing without regard to case.
+    folded: String,
+}
+
+/// How a field is compared.
+///
+/// | operator | true if the field |
+/// | --- | --- |
+/// | `=`, `!=` | is there and equal, is there and different; `= null` is absent, `!= null` is there |
+/// | `<` `<=` `>` `>=` | is of the value's type, and so ordered |
+/// | `~=` | is text and equal but for case |
+/// | `%=` | is text like the pattern but for case: `%` is any text, `_` any character, `\` takes the next as it is |
+///
+/// Numbers are compared with numbers and text with text; values of different types are never equal and have
+/// no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operator {
+    /// `=`
+    Equal,
+    /// `!=`
+    Different,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `~=`
+    EqualFolded,
+    /// `%=`
+    Like,
+}
+
+/// The value makes no sense with the operator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// `null` with something else than `=` or `!=`.
+    #[error("null can be compared with = (absent) and != (present) only, not with {0}")]
+    Null(&'static str),
+    /// A list or an object with something else than `=` or `!=`.
+    #[error("lists and objects can be compared with = and != only, not with {0}")]
+    Compound(&'static str),
+    /// A pattern that is not text.
+    #[error("{0} takes text")]
+    NotText(&'static str),
+}
+
+impl Operator {
+    /// Every operator.
+    pub const ALL: [Operator; 8] = [
+        Operator::Equal,
+        Operator::Different,
+        Operator::Less,
+        Operator::LessOrEqual,
+        Operator::Greater,
+        Operator::GreaterOrEqual,
+        Operator::EqualFolded,
+        Operator::Like,
+    ];
+
+    /// How it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operator::Equal => "=",
+            Operator::Different => "!=",
+            Operator::Less => "<",
+            Operator::LessOrEqual => "<=",
+            Operator::Greater => ">",
+            Operator::GreaterOrEqual => ">=",
+            Operator::EqualFolded => "~=",
+            Operator::Like => "%=",
+        }
+    }
+
+    /// The operator written so.
+    pub fn read(text: &str) -> Option<Operator> {
+        Operator::ALL.into_iter().find(|operator| operator.as_str() == text)
+    }
+}
+
+impl Condition {
+    /// A condition, if the value makes sense with the operator.
+    pub fn new(field: &str, operator: Operator, value: Json) -> Result<Condition, FilterError> {
+        let name = operator.as_str();
+        let folded = match (Scalar::read(value.as_str()), operator) {
+            (_, Operator::Equal | Operator::Different) => String::new(),
+            (Scalar::Null, _) => return Err(FilterError::Null(name)),
+            (Scalar::Compound(_), _) => return Err(FilterError::Compound(name)),
+            (Scalar::Text(text), Operator::EqualFolded | Operator::Like) => text.to_lowercase(),
+            (_, Operator::Like) => return Err(FilterError::NotText(name)),
+            _ => String::new(),
+        };
+        Ok(Condition { field: field.to_owned(), operator, value, folded })
+    }
+
+    /// Which field.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Compared how.
+    pub fn operator(&self) -> Operator {
+        self.operator
+    }
+
+    /// Compared with what.
+    pub fn value(&self) -> &Json {
+        &self.value
+    }
+
+    fn matches(&self, fields: &impl Fields) -> bool {
+        let found = fields.value(&self.field);
+        if self.value.is_null() {
+            return found.is_none() == (self.operator == Operator::Equal);
+        }
+        found.is_some_and(|found| self.holds(&found))
+    }
+
+    fn holds(&self, found: &str) -> bool {
+        // Equal text is the common case of equal values.
+        if self.operator == Operator::Equal && found == self.value.as_str() {
+            return true;
+        }
+        let (found, value) = (Scalar::read(found), Scalar::read(self.value.as_str()));
+        let ordered =
+            |wanted: &[Ordering]| found.compare(&value).is_some_and(|order| wanted.contains(&order));
+        match self.operator {
+            Operator::Equal => found.equals(&value),
+            Operator::Different => !found.equals(&value),
+            Operator::Less => ordered(&[Ordering::Less]),
+            Operator::LessOrEqual => ordered(&[Ordering::Less, Ordering::Equal]),
+            Operator::Greater => ordered(&[Ordering::Greater]),
+            Operator::GreaterOrEqual => ordered(&[Ordering::Greater, Ordering::Equal]),
+            Operator::EqualFolded => match &found {
+                Scalar::Text(text) if matches!(value, Scalar::Text(_)) => text.to_lowercase() == self.folded,
+                _ => found.equals(&value),
+            },
+            Operator::Like => match &found {
+                Scalar::Text(text) => is_like(&text.to_lowercase(), &self.folded),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl Filter {
+    /// Whether the document is meant.
+    pub fn matches(&self, fields: &impl Fields) -> bool {
+        match self {
+            Filter::Is(condition) => condition.matches(fields),
+            Filter::All(filters) => filters.iter().all(|filter| filter.matches(fields)),
+            Filter::Any(filters) => filters.iter().any(|filter| filter.matches(fields)),
+            Filter::Not(filter) => !filter.matches(fields),
+        }
+    }
+
+    /// The fields it looks at, each once.
+    pub fn fields(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.collect_fields(&mut names);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn collect_fields<'a>(&'a self, names: &mut Vec<&'a str>) {
+        match self {
+            Filter::Is(condition) => names.push(&condition.field),
+            Filter::All(filters) | Filter::Any(filters) => {
+                filters.iter().for_each(|filter| filter.collect_fields(names));
+            }
+            Filter::Not(filter) => filter.collect_fields(names),
+        }
+    }
+
+    /// The conditions that every document it matches fulfils.
+    pub fn required(&self) -> Vec<&Condition> {
+        match self {
+            Filter::Is(condition) => vec![condition],
+            Filter::All(filters) => filters.iter().flat_map(Filter::required).collect(),
+            Filter::Any(filters) if filters.len() == 1 => filters[0].required(),
+            Filter::Any(_) | Filter::Not(_) => Vec::new(),
+        }
+    }
+}
+
+/// One thing a pattern asks for.
+enum Piece {
+    AnyText,
+    AnyCharacter,
+    Character(char),
+}
+
+/// Whether `text` has the shape of `pattern`. Goes back to the last `%` only, so it takes at most
+/// text × pattern steps.
+fn is_like(text: &str, pattern: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    let pattern = pieces(pattern);
+    let (mut at, mut piece) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while at < text.len() {
+        match pattern.get(piece) {
+            Some(Piece::AnyText) => {
+                retry = Some((at, piece));
+                piece += 1;
+            }
+            Some(Piece::AnyCharacter) => (at, piece) = (at + 1, piece + 1),
+            Some(Piece::Character(char)) if *char == text[at] => (at, piece) = (at + 1, piece + 1),
+            _ => match retry {
+                Some((from, star)) => {
+                    retry = Some((from + 1, star));
+                    (at, piece) = (from + 1, star + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[piece..].iter().all(|piece| matches!(piece, Piece::AnyText))
+}
+
+fn pieces(pattern: &str) -> Vec<Piece> {
+    let mut chars = pattern.chars();
+    let mut pieces = Vec::new();
+    while let Some(char) = chars.next() {
+        pieces.push(match char {
+            '%' => Piece::AnyText,
+            '_' => Piece::AnyCharacter,
+            '\\' => Piece::Character(chars.next().unwrap_or('\\')),
+            _ => Piece::Character(char),
+        });
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct One(&'static str);
+
+    impl Fields for One {
+        fn value(&self, field: &str) -> Option<Cow<'_, str>> {
+            (field == "f" && !self.0.is_empty()).then_some(Cow::Borrowed(self.0))
+        }
+    }
+
+    fn condition(operator: &str, value: &str) -> Result<Filter, FilterError> {
+        let operator = Operator::read(operator).unwrap();
+        Condition::new("f", operator, Json::read(value, 9).unwrap()).map(Filter::Is)
+    }
+
+    /// `found` is the field's value, or empty if it is absent.
+    #[track_caller]
+    fn check(found: &'static str, operator: &str, value: &str, expected: bool) {
+        let filter = condition(operator, value).unwrap();
+        assert_eq!(filter.matches(&One(found)), expected, "{found} {operator} {value}");
+        let negated = Filter::Not(Box::new(filter));
+        assert_eq!(negated.matches(&One(found)), !expected, "not {found} {operator} {value}");
+    }
+
+    #[test]
+    fn values_of_one_type() {
+        check("42", ">", "9", true);
+        check("42", "=", "42.0", true);
+        check("42", "!=", "42.0", false);
+        check("1", "<=", "1", true);
+        check("\"b\"", ">", "\"a\"", true);
+        check("\"Straße\"", "~=", "\"sTRAßE\"", true);
+        check("[1,2]", "=", "[1,2]", true);
+        check("{\"a\":1}", "!=", "{\"a\":2}", true);
+        check("true", "=", "true", true);
+    }
+
+    #[test]
+    fn values_of_different_types() {
+        check("1", "=", "\"1\"", false);
+        check("1", "!=", "\"1\"", true);
+        check("\"abc\"", "<", "5", false);
+        check("\"abc\"", ">=", "5", false);
+        check("[1]", "<", "5", false);
+        check("7", "%=", "\"%\"", false);
+        check("7", "~=", "7", true);
+    }
+
+    #[test]
+    fn absent_fields() {
+        for operator in ["=", "!=", "<", "<=", ">", ">="] {
+            check("", operator, "1", false);
+        }
+        check("", "=", "null", true);
+        check("", "!=", "null", false);
+        check("0", "=", "null", false);
+        check("0", "!=", "null", true);
+    }
+
+    #[test]
+    fn patterns() {
+        check("\"Hello World\"", "%=", "\"hello%\"", true);
+        check("\"Hello World\"", "%=", "\"%o w%\"", true);
+        check("\"Hello\"", "%=", "\"h_llo\"", true);
+        check("\"Hello\"", "%=", "\"h_lo\"", false);
+        check("\"50%\"", "%=", "\"50\\\\%\"", true);
+        check("\"500\"", "%=", "\"50\\\\%\"", false);
+        check("\"\"", "%=", "\"%%\"", true);
+        check("\"aaaaaaaaaaaaaaaaaaaaaaaaab\"", "%=", "\"%a%a%a%a%a%a%a%c\"", false);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_with_the_operator() {
+        assert_eq!(condition("<", "null"), Err(FilterError::Null("<")));
+        assert_eq!(condition("~=", "null"), Err(FilterError::Null("~=")));
+        assert_eq!(condition(">", "[1]"), Err(FilterError::Compound(">")));
+        assert_eq!(condition("%=", "1"), Err(FilterError::NotText("%=")));
+    }
+
+    #[test]
+    fn all_of_none_and_any_of_none() {
+        assert!(Filter::All(Vec::new()).matches(&One("1")));
+        assert!(!Filter::Any(Vec::new()).matches(&One("1")));
+    }
+}
