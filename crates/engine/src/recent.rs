@@ -7,7 +7,7 @@ use lockwood_model::{Document, Json, Number, Position, Scalar};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// So many values are remembered before everything is forgotten.
-pub const RECENT_LEN_MAX: usize = 1 << 18;
+pub(crate) const RECENT_LEN_MAX: usize = 1 << 18;
 /// Longer values are not remembered.
 const VALUE_BYTES_MAX: usize = 64;
 

@@ -7,8 +7,8 @@ use crate::{
     view::View,
 };
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use lockwood_model::{Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Position, Timestamp};
+use hashbrown::{HashMap, HashSet};
+use lockwood_model::{Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Timestamp};
 
 /// Decides several requests of one call in order; each sees what the ones before it did. All are done, or
 /// none.
@@ -42,7 +42,8 @@ pub fn decide<V: View>(
     if !broken.is_empty() {
         return Ok(Err(Refused::Locked(broken)));
     }
-    let mut draft = Draft { position: view.position().next(), touched: HashMap::default() };
+    let position = view.position().next();
+    let mut draft = Draft::default();
     let mut events = Vec::with_capacity(request.intents.len());
     for Intent { at, action } in &request.intents {
         let document = draft.document(at, view)?;
@@ -50,30 +51,28 @@ pub fn decide<V: View>(
             Ok(change) => change,
             Err(refused) => return Ok(Err(refused)),
         };
-        document.apply(&change, draft.position);
+        document.apply(&change, position);
         if let Err(refused) = check_size(at, document, limits) {
             return Ok(Err(refused));
         }
         events.push(Event { at: at.clone(), change });
     }
     let Request { user, note, .. } = request;
-    let commit = Commit { position: draft.position, at: now, user: user.clone(), note: note.clone(), events };
+    let commit = Commit { position, at: now, user: user.clone(), note: note.clone(), events };
     Ok(Ok(commit))
 }
 
 /// The documents of a request as they are so far.
-struct Draft {
-    position: Position,
-    touched: HashMap<DocumentKey, Document, FixedState>,
-}
+#[derive(Default)]
+struct Draft(HashMap<DocumentKey, Document, FixedState>);
 
 impl Draft {
     fn document<V: View>(&mut self, at: &DocumentKey, view: &V) -> Result<&mut Document, V::Error> {
-        if !self.touched.contains_key(at) {
+        if !self.0.contains_key(at) {
             let document = view.document(at)?.unwrap_or_else(Document::unborn);
-            self.touched.insert(at.clone(), document);
+            self.0.insert(at.clone(), document);
         }
-        Ok(self.touched.get_mut(at).expect("it was just put there"))
+        Ok(self.0.get_mut(at).expect("it was just put there"))
     }
 }
 
@@ -131,11 +130,11 @@ fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document
     if when == PutIf::Absent {
         return Err(Refused::Exists { at: at.clone(), deleted: false });
     }
-    let set = without_nulls(fields);
-    let kept: hashbrown::HashSet<&str, FixedState> = set.iter().map(|(name, _)| &**name).collect();
+    let kept = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| &**name);
+    let kept: HashSet<&str, FixedState> = kept.collect();
     let gone = document.present().map(|(name, _)| name).filter(|name| !kept.contains(name));
     let removed = gone.map(Into::into).collect();
-    Ok(Change::Updated { set, removed })
+    Ok(Change::Updated { set: without_nulls(fields), removed })
 }
 
 fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document, Refused> {
