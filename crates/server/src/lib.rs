@@ -17,6 +17,7 @@ mod seat;
 mod secret;
 mod serve;
 mod session;
+mod shard;
 mod shared;
 mod socket;
 mod trouble;
