@@ -2,7 +2,7 @@
 //! protocols.
 
 use super::{
-    Stage, document,
+    Stage, disk, document,
     load::{self, Client, Exchange},
     lockwood::{self, BULK_LEN, Lockwood},
     postgres::{Postgres, Script},
@@ -27,6 +27,7 @@ fn create_with(stage: &Stage, clients: usize) -> Vec<Figure> {
         Contender::new("lockwood", || create_lockwood(stage, clients)),
         Contender::new("postgresql", || create_postgres(stage, clients)),
         Contender::new("tarantool", || create_tarantool(stage, clients)),
+        Contender::new("disk alone", || disk::appends(stage)),
     ];
     run::rates(&format!("create, {}", count(clients)), "/s", contenders)
 }
@@ -72,6 +73,7 @@ fn update_with(stage: &Stage, clients: usize) -> Vec<Figure> {
         Contender::new("lockwood", || update_lockwood(stage, stage.lockwood(), clients)),
         Contender::new("postgresql", || update_postgres(stage, stage.postgres(), clients)),
         Contender::new("tarantool", || update_tarantool(stage, stage.tarantool(), clients)),
+        Contender::new("disk alone", || disk::appends(stage)),
     ];
     run::rates(&format!("update under a lock, {}", count(clients)), "/s", contenders)
 }
