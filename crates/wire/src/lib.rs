@@ -1,6 +1,7 @@
 //! The native protocol as types, and their conversions to and from the model. Knows nothing of sockets.
 
 mod code;
+pub mod documents;
 mod http;
 mod resource;
 mod session;
