@@ -2,6 +2,8 @@
 
 mod code;
 pub mod documents;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod resource;
 mod session;

@@ -27,7 +27,7 @@ pub struct WriteRequest {
 }
 
 /// The body of a write: one request with its members inline, or a list of them. All of them are done, or none.
-#[derive(Debug, Clone, PartialEq, Eq, Default, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteCall {
     /// The requests; instead of a list of one its members can be given directly.
     pub requests: Vec<WriteRequest>,
@@ -223,6 +223,30 @@ impl Serialize for WriteCall {
                 call.end()
             }
         }
+    }
+}
+
+impl utoipa::PartialSchema for WriteCall {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        use utoipa::openapi::{AllOfBuilder, Array, Object, ObjectBuilder, OneOfBuilder, Ref, Type};
+        let request = || Ref::from_schema_name("WriteRequest");
+        let key = || ObjectBuilder::new().property("idempotency_key", Object::with_type(Type::String));
+        let list = key().property("requests", Array::new(request())).required("requests");
+        OneOfBuilder::new()
+            .item(AllOfBuilder::new().item(request()).item(key()))
+            .item(list)
+            .description(Some(
+                "One request with its members inline, or a list of them, all of which are done, or none. A call \
+                 with an idempotency key that was used before is answered with what the first one did.",
+            ))
+            .into()
+    }
+}
+
+impl ToSchema for WriteCall {
+    fn schemas(schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>)>) {
+        schemas.push((WriteRequest::name().into(), <WriteRequest as utoipa::PartialSchema>::schema()));
+        WriteRequest::schemas(schemas);
     }
 }
 
