@@ -3,7 +3,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use lockwood_model::{Document, Json, Number, Position, Scalar};
+use lockwood_model::{Document, Json, META_DELETED, META_POSITION, Number, Position, Scalar};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// So many values are remembered before everything is forgotten.
@@ -39,7 +39,7 @@ impl Recent {
         for deleted in [true, false] {
             if deleted == document.deleted {
                 let value = Json::trusted(if deleted { "true" } else { "false" });
-                let hash = hash(namespace, collection, lockwood_model::META_DELETED, &value);
+                let hash = hash(namespace, collection, META_DELETED, &value);
                 hash.map(|hash| self.last.insert(hash, position));
             }
         }
@@ -56,6 +56,10 @@ impl Recent {
         from: Position,
     ) -> Option<Position> {
         if self.floors.get(&namespace).is_none_or(|floor| from < *floor) {
+            return None;
+        }
+        // It is not among the values that are noted.
+        if field == META_POSITION {
             return None;
         }
         let hash = hash(namespace, collection, field, value)?;
@@ -109,10 +113,9 @@ mod tests {
         assert_eq!(ask(&recent, "1", 4), None, "what was before the first note is not known");
         assert_eq!(ask(&recent, "[1]", 6), None);
         let deleted = Json::trusted("false");
-        assert_eq!(
-            recent.quiet_since(1, "c", lockwood_model::META_DELETED, &deleted, Position(6)),
-            Some(Position(7))
-        );
+        assert_eq!(recent.quiet_since(1, "c", META_DELETED, &deleted, Position(6)), Some(Position(7)));
+        let position = Json::trusted("5");
+        assert_eq!(recent.quiet_since(1, "c", META_POSITION, &position, Position(6)), None);
     }
 
     #[test]
