@@ -8,6 +8,13 @@ mod request;
 mod view;
 mod write;
 
+#[cfg(test)]
+mod position_lock_test;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod write_test;
+
 pub use position_lock::{Broken, BrokenBy};
 pub use recent::Recent;
 pub use request::{Action, Intent, Limits, ListChange, PositionLock, PutIf, Refused, Request, Target};
