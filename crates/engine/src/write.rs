@@ -126,10 +126,10 @@ fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document
     if !document.is_born() && when != PutIf::Present {
         return create(at, fields, document);
     }
-    let document = present(at, document)?;
     if when == PutIf::Absent {
-        return Err(Refused::Exists { at: at.clone(), deleted: false });
+        return Err(Refused::Exists { at: at.clone(), deleted: document.deleted });
     }
+    let document = present(at, document)?;
     let kept = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| &**name);
     let kept: HashSet<&str, FixedState> = kept.collect();
     let gone = document.present().map(|(name, _)| name).filter(|name| !kept.contains(name));

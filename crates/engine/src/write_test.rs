@@ -160,6 +160,7 @@ fn putting() {
     check("{}", &[put(new, Absent)], Err(exists(false)));
     check("-{}", &[put(new, Always)], Err(no_document(true)));
     check("-{}", &[put(new, Present)], Err(no_document(true)));
+    check("-{}", &[put(new, Absent)], Err(exists(true)));
 }
 
 #[test]
