@@ -52,7 +52,9 @@ pub fn decide<V: View>(
             Err(refused) => return Ok(Err(refused)),
         };
         document.apply(&change, position);
-        if let Err(refused) = check_size(at, document, limits) {
+        if writes_values(&change)
+            && let Err(refused) = check_size(at, document, limits)
+        {
             return Ok(Err(refused));
         }
         events.push(Event { at: at.clone(), change });
@@ -142,6 +144,16 @@ fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document,
         return Err(Refused::NoDocument { at: at.clone(), deleted: document.deleted });
     }
     Ok(document)
+}
+
+/// Nothing else makes a document larger. So what is over a limit that was lowered can still be made smaller
+/// and deleted.
+fn writes_values(change: &Change) -> bool {
+    match change {
+        Change::Created { .. } => true,
+        Change::Updated { set, .. } => !set.is_empty(),
+        Change::Deleted { .. } | Change::Restored { .. } => false,
+    }
 }
 
 fn check_size(at: &DocumentKey, document: &Document, limits: Limits) -> Result<(), Refused> {

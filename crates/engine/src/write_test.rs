@@ -208,6 +208,17 @@ fn limits() {
 }
 
 #[test]
+fn what_is_over_a_lowered_limit_can_be_made_smaller() {
+    let none = Limits { fields_per_document_max: 0, document_bytes_max: 0 };
+    let one = r#"{"f":1}"#;
+    check_within(none, one, &[update(r#"{"f":null}"#)], Ok(("{}", "f")));
+    check_within(none, one, &[Delete, Restore], Ok((one, "f *")));
+    check_within(none, one, &[put("{}", PutIf::Always)], Ok(("{}", "f")));
+    let over = Refused::OverLimit { at: key(AT), name: "fields_per_document_max", limit: 0, len: 1 };
+    check_within(none, one, &[update(one)], Err(over));
+}
+
+#[test]
 fn a_call_is_done_as_a_whole_or_not_at_all() {
     let mut scene = scene("{}");
     let start = scene.state.position;
