@@ -2,13 +2,15 @@
 //!
 //! A lock on a collection's field with a filter stands for a search: "these documents match, and this is what
 //! their field holds". A change breaks it if the document matched before or matches after, and the field or
-//! any field the filter looks at was touched. So entering, staying in and leaving the filter all count.
+//! any field the filter looks at was touched. So entering, staying in and leaving the filter all count. As
+//! every change moves `meta_position`, a filter that looks at it watches all fields; for a lock on that field
+//! itself only being deleted and restored counts.
 
 use crate::{
     request::{PositionLock, Target},
     view::{ChangeSeen, Origin, View},
 };
-use lockwood_model::{Filter, Operator, Position};
+use lockwood_model::{Filter, META_POSITION, Operator, Position};
 use std::ops::ControlFlow;
 
 /// A position lock that does not hold, and why.
@@ -84,24 +86,45 @@ fn search_changed<V: View>(
     since: Position,
     view: &V,
 ) -> Result<Position, V::Error> {
-    let mut watched = filter.fields();
-    watched.push(field);
-    let mut touched = Position::START;
-    for name in &watched {
-        touched = touched.max(view.touched(collection, name)?);
-    }
-    if touched <= since || is_quiet(collection, filter, since, view) {
+    let watched = watched(field, filter);
+    if is_untouched(collection, watched.as_deref(), since, view)? || is_quiet(collection, filter, since, view)
+    {
         return Ok(Position::START);
     }
     let mut changed = Position::START;
     view.changes_after(collection, since, &mut |change| {
-        if !breaks(change, &watched, filter) {
+        if !breaks(change, watched.as_deref(), filter) {
             return ControlFlow::Continue(());
         }
         changed = change.position;
         ControlFlow::Break(())
     })?;
     Ok(changed)
+}
+
+/// The fields that matter; none if all do.
+fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
+    let mut names = filter.fields();
+    if names.contains(&META_POSITION) {
+        return None;
+    }
+    names.push(field);
+    Some(names)
+}
+
+fn is_untouched<V: View>(
+    collection: &str,
+    watched: Option<&[&str]>,
+    since: Position,
+    view: &V,
+) -> Result<bool, V::Error> {
+    let Some(watched) = watched else { return Ok(false) };
+    for name in watched {
+        if view.touched(collection, name)? > since {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &V) -> bool {
@@ -113,7 +136,7 @@ fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &
     })
 }
 
-fn breaks(change: &ChangeSeen<'_>, watched: &[&str], filter: &Filter) -> bool {
-    change.touched.iter().any(|name| watched.contains(name))
+fn breaks(change: &ChangeSeen<'_>, watched: Option<&[&str]>, filter: &Filter) -> bool {
+    watched.is_none_or(|watched| change.touched.iter().any(|name| watched.contains(name)))
         && (filter.matches(change.after) || change.before.is_some_and(|before| filter.matches(before)))
 }

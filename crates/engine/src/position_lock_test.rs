@@ -105,6 +105,18 @@ fn leaving_and_entering_a_filter() {
     check(deleted(), &["a/unknown where f = 2 and meta_deleted = false@1"], &[]);
 }
 
+/// Every change moves `meta_position`, so it can make a document enter and leave, though it touches another
+/// field.
+#[test]
+fn filters_on_the_position() {
+    let moved = || story(&[create(r#"{"f":1}"#), update(r#"{"g":1}"#)]);
+    check(moved(), &["a/f where meta_position = 2@1"], &[(0, 2)]);
+    check(moved(), &["a/f where meta_position = 1@1"], &[(0, 2)]);
+    check(moved(), &["a/f where meta_position = 3@1"], &[]);
+    check(moved(), &["a/f where meta_position > 0 and f = 2@1"], &[]);
+    check(moved(), &["a/meta_position@1", "a/meta_position where f = 1@1"], &[]);
+}
+
 #[test]
 fn what_touches_which_field() {
     let created = || story(&[create(r#"{"f":1,"g":null}"#)]);
