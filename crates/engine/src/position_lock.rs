@@ -7,6 +7,7 @@
 //! itself only being deleted and restored counts.
 
 use crate::{
+    fault::{Fault, is_planted},
     request::{PositionLock, Target},
     view::{ChangeSeen, Origin, View},
 };
@@ -45,19 +46,31 @@ pub enum BrokenBy {
 pub(crate) fn broken<V: View>(locks: &[PositionLock], view: &V) -> Result<Vec<Broken>, V::Error> {
     let mut broken = Vec::new();
     for (index, lock) in locks.iter().enumerate() {
-        if let Some(by) = judge(lock, view)? {
+        if let Some(by) = judge(&lock.target, since(lock, locks), view)? {
             broken.push(Broken { index, lock: lock.clone(), by });
+        }
+        if is_planted(Fault::StopAtFirstBroken) && !broken.is_empty() {
+            break;
         }
     }
     Ok(broken)
 }
 
-fn judge<V: View>(lock: &PositionLock, view: &V) -> Result<Option<BrokenBy>, V::Error> {
-    if lock.position < view.horizon() {
+/// Each by its own position, whatever the others have.
+fn since(lock: &PositionLock, locks: &[PositionLock]) -> Position {
+    if is_planted(Fault::LowestPosition) {
+        return locks.iter().map(|lock| lock.position).min().unwrap_or_default();
+    }
+    lock.position
+}
+
+fn judge<V: View>(target: &Target, since: Position, view: &V) -> Result<Option<BrokenBy>, V::Error> {
+    if since < view.horizon() && !is_planted(Fault::IgnoreHorizon) {
         return Ok(Some(BrokenBy::TooOld { horizon: view.horizon() }));
     }
-    let changed = changed(&lock.target, lock.position, view)?;
-    if changed <= lock.position {
+    let changed = changed(target, since, view)?;
+    let is_seen = if is_planted(Fault::BrokenBySeen) { changed < since } else { changed <= since };
+    if is_seen {
         return Ok(None);
     }
     Ok(Some(BrokenBy::Write { position: changed, origin: view.origin(changed)? }))
@@ -104,7 +117,7 @@ fn search_changed<V: View>(
 
 /// The fields that matter; none if all do.
 fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
-    let mut names = filter.fields();
+    let mut names = if is_planted(Fault::OwnFieldOnly) { Vec::new() } else { filter.fields() };
     if names.contains(&META_POSITION) {
         return None;
     }
@@ -129,7 +142,7 @@ fn is_untouched<V: View>(
 
 fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &V) -> bool {
     filter.required().into_iter().any(|condition| {
-        condition.operator() == Operator::Equal
+        (condition.operator() == Operator::Equal || is_planted(Fault::QuietForAnyOperator))
             && view
                 .quiet_since(collection, condition.field(), condition.value(), since)
                 .is_some_and(|quiet| quiet <= since)
@@ -137,6 +150,9 @@ fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &
 }
 
 fn breaks(change: &ChangeSeen<'_>, watched: Option<&[&str]>, filter: &Filter) -> bool {
+    let after = || filter.matches(change.after) && !is_planted(Fault::FilterBeforeOnly);
+    let before =
+        || change.before.is_some_and(|before| filter.matches(before)) && !is_planted(Fault::FilterAfterOnly);
     watched.is_none_or(|watched| change.touched.iter().any(|name| watched.contains(name)))
-        && (filter.matches(change.after) || change.before.is_some_and(|before| filter.matches(before)))
+        && (after() || before())
 }

@@ -1,10 +1,12 @@
 //! What the tests share: a namespace in memory that decisions are made over, and short ways to write requests.
 
 use crate::{
-    Action, ChangeSeen, Intent, Limits, ListChange, Origin, PutIf, Recent, Refused, Request, View, decide_all,
+    Action, ChangeSeen, Intent, Limits, ListChange, Origin, PutIf, Recent, Refused, Request, View,
+    decide_all,
+    fault::{Fault, is_planted},
 };
 use lockwood_model::{
-    Commit, Condition, Document, DocumentKey, FieldValue, Filter, Json, Operator, Position, Timestamp,
+    Commit, Condition, Document, DocumentKey, Event, FieldValue, Filter, Json, Operator, Position, Timestamp,
 };
 use std::{collections::BTreeMap, convert::Infallible, ops::ControlFlow, rc::Rc};
 
@@ -40,9 +42,10 @@ struct Changed {
 
 impl Scene {
     pub(crate) fn call(&mut self, requests: &[Request], limits: Limits) -> Result<Vec<Commit>, Refused> {
-        let kept = self.state.clone();
+        // A call of one request never needs to be undone.
+        let kept = (requests.len() > 1).then(|| self.state.clone());
         let Ok(outcome) = decide_all(requests, self, limits, NOW);
-        if outcome.is_err() {
+        if let (Err(_), Some(kept)) = (&outcome, kept) {
             self.state = kept;
         }
         outcome
@@ -110,26 +113,32 @@ impl View for Scene {
     fn advance(&mut self, commit: &Commit) -> Result<(), Infallible> {
         let state = &mut self.state;
         let position = commit.position;
-        let mut touched: BTreeMap<&DocumentKey, Vec<Box<str>>> = BTreeMap::new();
-        let before = state.documents.clone();
-        for event in &commit.events {
-            let document = state.documents.entry(event.at.clone()).or_insert(Rc::new(Document::unborn()));
-            Rc::make_mut(document).apply(&event.change, position);
-            let last = state.touched.entry(event.at.collection.clone()).or_default();
-            for name in event.change.touches() {
-                last.insert(name.into(), position);
-                touched.entry(&event.at).or_default().push(name.into());
+        let mut changed: BTreeMap<&DocumentKey, Changed> = BTreeMap::new();
+        for Event { at, change } in &commit.events {
+            let before = state.documents.get(at).cloned();
+            let mut after = before.clone().unwrap_or(Rc::new(Document::unborn()));
+            Rc::make_mut(&mut after).apply(change, position);
+            state.documents.insert(at.clone(), after.clone());
+            let touched: Vec<Box<str>> = change.touches().into_iter().map(Box::from).collect();
+            let last = state.touched.entry(at.collection.clone()).or_default();
+            last.extend(touched.iter().map(|name| (name.clone(), position)));
+            let one = Changed { position, collection: at.collection.clone(), touched, before, after };
+            match changed.get_mut(at) {
+                None => drop(changed.insert(at, one)),
+                Some(_) if is_planted(Fault::SeeBetweenIntents) => state.changes.push(Rc::new(one)),
+                Some(all) => {
+                    all.after = one.after;
+                    all.touched.extend(one.touched);
+                }
             }
-            touched.entry(&event.at).or_default();
         }
-        for (at, touched) in touched {
-            let (before, after) = (before.get(at).cloned(), state.documents[at].clone());
-            if let Some(before) = before.as_deref() {
-                self.recent.note(NAMESPACE, &at.collection, before, position);
+        for change in changed.into_values() {
+            let Changed { collection, before, after, .. } = &change;
+            if let Some(before) = before.as_deref().filter(|_| !is_planted(Fault::RecentNotesAfterOnly)) {
+                self.recent.note(NAMESPACE, collection, before, position);
             }
-            self.recent.note(NAMESPACE, &at.collection, &after, position);
-            let collection = at.collection.clone();
-            state.changes.push(Rc::new(Changed { position, collection, touched, before, after }));
+            self.recent.note(NAMESPACE, collection, after, position);
+            state.changes.push(Rc::new(change));
         }
         let Commit { at, user, note, .. } = commit;
         state.origins.insert(position, Origin { at: *at, user: user.clone(), note: note.clone() });
