@@ -17,7 +17,7 @@ test: deps-test check ## install what the tests need and run all of them
 	$(CARGO) test --locked --workspace
 
 test-long: deps-test ## the model tests and fuzzers for much longer; SEED=n starts elsewhere
-	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks
+	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks -p lockwood-engine
 	LOCKWOOD_FUZZ_COUNT=20000000 LOCKWOOD_FUZZ_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood-wire -p lockwood-server fuzz
 
 check: ## format, lints and purity; changes nothing
