@@ -13,6 +13,7 @@ mod command_line;
 mod connection_loss;
 mod crash;
 mod document_crash;
+mod documents_command_line;
 mod drain;
 mod forced_release;
 mod guard;

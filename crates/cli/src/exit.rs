@@ -3,14 +3,22 @@
 use lockwood_client::{Code, Error};
 use std::process::ExitCode;
 
+/// The data is not what it should be: no JSON, or a dump that broke off.
+pub(crate) const BAD_DATA: u8 = 65;
+/// There is no such document.
+pub(crate) const NO_DOCUMENT: u8 = 66;
 /// No server answers, or it takes no locks now.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The server refused for a reason that waiting does not change.
 pub(crate) const REFUSED: u8 = 70;
+/// There is such a document already.
+pub(crate) const EXISTS: u8 = 73;
 /// The lock was not obtained in time.
 pub(crate) const NOT_OBTAINED: u8 = 75;
 /// The lock was lost while the program ran.
 pub(crate) const LOST: u8 = 76;
+/// What was read has changed since.
+pub(crate) const CHANGED: u8 = 77;
 /// The program could not be started.
 pub(crate) const CANNOT_RUN: u8 = 126;
 /// The program was not found.
@@ -31,6 +39,11 @@ impl Failure {
     }
 }
 
+/// Something that was given is not what it should be.
+pub(crate) fn bad_data(message: String) -> Failure {
+    Failure { code: BAD_DATA, message }
+}
+
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
         let code = match error {
@@ -38,14 +51,21 @@ impl From<&Error> for Failure {
             Error::Lost(_) => NOT_OBTAINED,
             Error::Refused(refusal) => match refusal.code {
                 Code::Locked | Code::Timeout => NOT_OBTAINED,
+                Code::NoDocument => NO_DOCUMENT,
+                Code::DocumentExists => EXISTS,
+                Code::PositionLocked => CHANGED,
                 code if code.status() >= 500 => UNAVAILABLE,
                 _ => REFUSED,
             },
+            Error::Incomplete { .. } => BAD_DATA,
             Error::Closed | Error::BadAnswer(_) => REFUSED,
         };
         let message = match error {
             Error::Unreachable { address, reason } => {
                 format!("no Lockwood server answers at {address}; start one with `lockwood serve` ({reason})")
+            }
+            other if code == CHANGED => {
+                format!("{other}\nread it again, decide again, and write with the position of what you read")
             }
             other => other.to_string(),
         };
@@ -60,8 +80,7 @@ mod tests {
 
     #[track_caller]
     fn check(code: Code, exit: u8) {
-        let refusal =
-            Refusal { code, message: "m".into(), lock: None, blockers: Vec::new(), cycle: Vec::new() };
+        let refusal = Refusal::new(code, "m");
         assert_eq!(Failure::from(&Error::from(refusal)).code, exit, "{code}");
     }
 
@@ -73,6 +92,13 @@ mod tests {
         check(Code::GracePeriod, 69);
         check(Code::OverLimit, 70);
         check(Code::Deadlock, 70);
+        check(Code::NoDocument, 66);
+        check(Code::DocumentExists, 73);
+        check(Code::DocumentDeleted, 70);
+        check(Code::PositionLocked, 77);
+        check(Code::PositionTooOld, 70);
+        let broken = Failure::from(&Error::from(Refusal::new(Code::PositionLocked, "m")));
+        assert!(broken.message.contains("read it again"), "{broken:?}");
         let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };
         assert_eq!(
             Failure::from(&error),

@@ -3,16 +3,13 @@
 use crate::{
     exit::Failure,
     listing::{self, Listing},
+    output::{print, write},
     target::{Namespace, Server},
 };
 use lockwood_client::{Admin, Code, Error, LockFilter, LockId, Path, text};
 use lockwood_wire::{LockInfo, LockState, Tree};
 use serde_json::{Value, json};
-use std::{
-    io::{ErrorKind, IsTerminal, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
 const AFTER_HELP: &str = "\
 A node shows the intents of the locks below it, IS (reads) and IX (changes), and its own claims:
@@ -207,20 +204,5 @@ fn or_empty<T>(result: Result<T, Error>, empty: impl FnOnce() -> T) -> Result<T,
     match result {
         Err(error) if error.code() == Some(Code::UnknownNamespace) => Ok(empty()),
         result => result,
-    }
-}
-
-fn print(text: &str) -> anyhow::Result<ExitCode> {
-    write(text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// False if nobody reads any more, as when the output goes to `head`.
-fn write(text: &str) -> anyhow::Result<bool> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }

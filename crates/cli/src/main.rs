@@ -1,11 +1,13 @@
 //! The `lockwood` command. Reads arguments and hands over to one module per command.
 
 mod child;
+mod documents;
 mod exit;
 mod limits;
 mod listing;
 mod lock;
 mod locks;
+mod output;
 mod serve;
 mod target;
 mod verify;
@@ -14,7 +16,7 @@ mod wait;
 use clap::{Parser, Subcommand};
 use std::{future::Future, process::ExitCode};
 
-/// Locks on a tree of nodes, with queues, tokens, and answers to who is in the way.
+/// Documents with a history, and locks on a tree of nodes, with answers to who is in the way.
 #[derive(Parser)]
 #[command(name = "lockwood", version, max_term_width = 110)]
 struct Cli {
@@ -28,6 +30,18 @@ enum Command {
     Lock(lock::Args),
     Locks(locks::Args),
     Verify(verify::Args),
+    Get(documents::get::Args),
+    Put(documents::put::Args),
+    Delete(documents::delete::Args),
+    Write(documents::write::Args),
+    Filter(documents::filter::Args),
+    Count(documents::count::Args),
+    History(documents::history::Args),
+    Watch(documents::watch::Args),
+    Dump(documents::dump::Args),
+    Load(documents::load::Args),
+    Index(documents::index::Args),
+    Trim(documents::trim::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +50,18 @@ fn main() -> ExitCode {
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
         Command::Verify(args) => verify::run(args),
+        Command::Get(args) => block_on(documents::get::run(args)),
+        Command::Put(args) => block_on(documents::put::run(args)),
+        Command::Delete(args) => block_on(documents::delete::run(args)),
+        Command::Write(args) => block_on(documents::write::run(args)),
+        Command::Filter(args) => block_on(documents::filter::run(args)),
+        Command::Count(args) => block_on(documents::count::run(args)),
+        Command::History(args) => block_on(documents::history::run(args)),
+        Command::Watch(args) => block_on(documents::watch::run(args)),
+        Command::Dump(args) => block_on(documents::dump::run(args)),
+        Command::Load(args) => block_on(documents::load::run(args)),
+        Command::Index(args) => block_on(documents::index::run(args)),
+        Command::Trim(args) => block_on(documents::trim::run(args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockwood: {error:#}");
@@ -83,5 +109,26 @@ mod tests {
         check("lockwood locks --watch=0", false);
         check("lockwood locks release 5 --reason stuck -n x", true);
         check("lockwood locks release", false);
+        check("lockwood get user/42 --fields a,b --at 7 --deleted only --json", true);
+        check("lockwood get user", false);
+        check("lockwood put user/42 {} --if absent --position 7 --user me --note why", true);
+        check("lockwood put user/42 --if never", false);
+        check("lockwood delete user/42 --position 7", true);
+        check("lockwood write", true);
+        check("lockwood filter user age>=18 --sort name,-age --limit 5", true);
+        check("lockwood filter user --sort -age", true);
+        check("lockwood filter user age==18", false);
+        check("lockwood filter user --all --limit 5", false);
+        check("lockwood count user {\"and\":[]} --deleted with", true);
+        check("lockwood history order/a:1 --after 5 --limit 2", true);
+        check("lockwood watch a b --after 0 --field x --field y --json", true);
+        check("lockwood dump", true);
+        check("lockwood load", false);
+        check("lockwood load - -n x", true);
+        check("lockwood index", true);
+        check("lockwood index add user email", true);
+        check("lockwood index add user", false);
+        check("lockwood trim 720h", true);
+        check("lockwood trim", false);
     }
 }

@@ -29,7 +29,7 @@ fn parse_address(text: &str) -> Result<String, String> {
 /// Which namespace to work in.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Namespace {
-    /// The namespace the locks are in
+    /// The namespace to work in
     #[arg(
         id = "namespace",
         long = "namespace",

@@ -2,8 +2,8 @@
 
 use crate::{
     error::{Error, Refusal},
-    http,
     session::Options,
+    transport,
 };
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use lockwood_wire::{ClientMessage, Code, HeldLock, Problem, Reclaim, ServerMessage};
@@ -121,7 +121,7 @@ async fn greet(options: &Options, id: u64, greeting: ClientMessage) -> Result<Op
     let stream =
         TcpStream::connect(&options.address).await.map_err(|error| OpenError::Broken(error.to_string()))?;
     stream.set_nodelay(true).map_err(|error| OpenError::Broken(error.to_string()))?;
-    let url = format!("ws://{}/v1/{}/session", options.address, http::escape(&options.namespace));
+    let url = format!("ws://{}/v1/{}/session", options.address, transport::escape(&options.namespace));
     let config = WebSocketConfig::default().read_buffer_size(READ_BUFFER_SIZE);
     let (mut socket, _) = client_async_with_config(url, stream, Some(config)).await?;
     let greeted_at = Instant::now();

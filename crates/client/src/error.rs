@@ -1,7 +1,7 @@
 //! What can go wrong, in words that say who, since when and what to do. Knows nothing of sockets.
 
 use crate::text;
-use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage};
+use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage, documents::BrokenLock};
 use std::fmt;
 
 /// Why something asked for was not done.
@@ -37,6 +37,14 @@ pub enum Error {
     /// The session was closed by its owner.
     #[error("the session is closed; open another one")]
     Closed,
+    /// A dump broke off.
+    #[error("the dump is incomplete, it broke off after {len} lines: {reason}; ask for it again")]
+    Incomplete {
+        /// How many lines came.
+        len: u64,
+        /// What happened.
+        reason: String,
+    },
     /// The answer is none this client understands.
     #[error("the answer is not Lockwood's: {0}")]
     BadAnswer(String),
@@ -55,6 +63,8 @@ pub struct Refusal {
     pub blockers: Vec<Blocker>,
     /// Who waits for whom, in a deadlock.
     pub cycle: Vec<CycleStep>,
+    /// The position locks that do not hold.
+    pub broken: Vec<BrokenLock>,
 }
 
 /// Why a lock is gone although nobody here released it.
@@ -79,15 +89,22 @@ impl Error {
 
 impl Refusal {
     /// A no with nothing but its explanation.
-    pub(crate) fn new(code: Code, message: impl Into<String>) -> Refusal {
-        Refusal { code, message: message.into(), lock: None, blockers: Vec::new(), cycle: Vec::new() }
+    pub fn new(code: Code, message: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            message: message.into(),
+            lock: None,
+            blockers: Vec::new(),
+            cycle: Vec::new(),
+            broken: Vec::new(),
+        }
     }
 
     /// The refusal in an error message, with the number of the message it answers.
     pub(crate) fn from_message(message: ServerMessage) -> Result<(Option<u64>, Refusal), ServerMessage> {
         match message {
             ServerMessage::Error { id, code, message, lock, blockers, cycle } => {
-                Ok((id, Refusal { code, message, lock, blockers, cycle }))
+                Ok((id, Refusal { lock, blockers, cycle, ..Refusal::new(code, message) }))
             }
             other => Err(other),
         }
@@ -102,7 +119,7 @@ impl From<Refusal> for Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Error {
-        Refusal::new(problem.code, problem.detail).into()
+        Refusal { broken: problem.broken, ..Refusal::new(problem.code, problem.detail) }.into()
     }
 }
 
@@ -122,6 +139,9 @@ impl fmt::Display for Refusal {
                 text::resources(std::slice::from_ref(&step.has)),
                 step.lock,
             )?;
+        }
+        for broken in &self.broken {
+            write!(f, "\n  changed meanwhile: {}", text::broken(broken))?;
         }
         Ok(())
     }

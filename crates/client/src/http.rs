@@ -1,23 +1,16 @@
 //! The plain HTTP interface: who holds what, and an operator's release. Knows nothing of sessions.
 
-use crate::error::Error;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Method, Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
+use crate::{
+    error::Error,
+    transport::{self, Call, Target},
+};
+use hyper::Method;
 use lockwood_model::{LockId, Path};
 use lockwood_wire::{
-    LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness, Tree,
-    WaitGraph,
+    LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness, Tree, WaitGraph,
+    documents::{TrimAnswer, TrimRequest},
 };
 use serde::de::DeserializeOwned;
-use std::{fmt::Write, time::Duration};
-use tokio::net::TcpStream;
-
-/// An answer that takes longer is given up.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// An answer that is larger is refused.
-const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A server's plain HTTP interface. Every call is a connection of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,15 +90,23 @@ impl Admin {
         self.call(Method::DELETE, target.text).await
     }
 
+    /// Forgets the history of documents that is older than so many milliseconds, in every namespace.
+    pub async fn trim(&self, keep_ms: u64) -> Result<TrimAnswer, Error> {
+        let call = Call::with_json(Method::POST, "/v1/trim".into(), &TrimRequest { keep_ms });
+        transport::ask(&self.address, call).await
+    }
+
     /// Whether the server can be used. A server that cannot still says why.
     pub async fn readiness(&self) -> Result<Readiness, Error> {
-        let (_, body) = self.exchange(Method::GET, "/readyz".into()).await?;
-        read(&body)
+        let call = Call::new(Method::GET, "/readyz".into());
+        let (_, body) = transport::exchange(&self.address, call).await?;
+        transport::read(&body)
     }
 
     /// Whether the server is alive.
     pub async fn healthy(&self) -> Result<bool, Error> {
-        Ok(self.exchange(Method::GET, "/healthz".into()).await?.0.is_success())
+        let call = Call::new(Method::GET, "/healthz".into());
+        Ok(transport::exchange(&self.address, call).await?.0.is_success())
     }
 
     async fn get<T: DeserializeOwned>(&self, target: String) -> Result<T, Error> {
@@ -113,98 +114,14 @@ impl Admin {
     }
 
     async fn call<T: DeserializeOwned>(&self, method: Method, target: String) -> Result<T, Error> {
-        let (status, body) = self.exchange(method, target).await?;
-        match status.is_success() {
-            true => read(&body),
-            false => Err(match serde_json::from_slice::<Problem>(&body) {
-                Ok(problem) => problem.into(),
-                Err(_) => Error::BadAnswer(format!("HTTP status {status}")),
-            }),
-        }
+        transport::ask(&self.address, Call::new(method, target)).await
     }
-
-    async fn exchange(&self, method: Method, target: String) -> Result<(StatusCode, Bytes), Error> {
-        let unreachable = |reason| Error::Unreachable { address: self.address.clone(), reason };
-        match tokio::time::timeout(ANSWER_TIMEOUT, exchange(&self.address, method, target)).await {
-            Err(_) => Err(unreachable(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
-            Ok(Err(error)) => Err(unreachable(error.to_string())),
-            Ok(Ok(answer)) => Ok(answer),
-        }
-    }
-}
-
-async fn exchange(
-    address: &str,
-    method: Method,
-    target: String,
-) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::builder()
-        .method(method)
-        .uri(target)
-        .header(header::HOST, address)
-        .header(header::ACCEPT, "application/json")
-        .body(Empty::<Bytes>::new())?;
-    let exchange = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
-        Ok((status, body))
-    };
-    tokio::pin!(connection, exchange);
-    tokio::select! {
-        answer = &mut exchange => answer,
-        // The connection is driven here, not in a task of its own; its end may come before the answer is read.
-        end = &mut connection => match end {
-            Ok(()) => exchange.await,
-            Err(error) => Err(error.into()),
-        },
-    }
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| Error::BadAnswer(error.to_string()))
-}
-
-/// A request target under a namespace.
-struct Target {
-    text: String,
-    /// What comes before the next query parameter.
-    separator: char,
-}
-
-impl Target {
-    fn new(namespace: &str, rest: &str) -> Target {
-        Target { text: format!("/v1/{}/{rest}", escape(namespace)), separator: '?' }
-    }
-
-    fn query(mut self, name: &str, value: Option<impl ToString>) -> Target {
-        if let Some(value) = value {
-            let (separator, value) = (self.separator, escape(&value.to_string()));
-            write!(self.text, "{separator}{name}={value}").expect("a string takes all");
-            self.separator = '&';
-        }
-        self
-    }
-}
-
-/// Text as one segment of a URL.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
-            _ => write!(out, "%{byte:02X}").expect("a string takes all"),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockwood_wire::Code;
+    use lockwood_wire::{Code, Problem};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,

@@ -312,7 +312,7 @@ impl Ledger {
                 return News::Draining(Draining { timeout_ms, message });
             }
             ServerMessage::Error { id, code, message, lock, blockers, cycle } => {
-                let refusal = Refusal { code, message, lock, blockers, cycle };
+                let refusal = Refusal { lock, blockers, cycle, ..Refusal::new(code, message) };
                 match id {
                     Some(id) => self.refused(id, refusal),
                     None if code == Code::Replaced => return News::Replaced(refusal.message),

@@ -1,4 +1,4 @@
-//! The Rust client: sessions whose locks survive a lost connection, and the plain HTTP interface.
+//! The Rust client: documents, sessions whose locks survive a lost connection, and the plain HTTP interface.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), lockwood_client::Error> {
@@ -19,19 +19,31 @@
 
 mod actor;
 mod connection;
+mod documents;
+#[cfg(test)]
+mod documents_test;
+mod dump;
 mod error;
+mod feed;
 mod http;
 mod ledger;
 mod lock;
 mod session;
+mod sse;
 pub mod text;
+mod transport;
 
 #[cfg(test)]
 mod session_test;
 
+pub use documents::{Pages, PutIf, PutOptions, ReadOptions, Store};
+pub use dump::Dump;
 pub use error::{Error, Loss, Refusal};
+pub use feed::{Feed, FeedStep, Subject};
 pub use http::{Admin, LockFilter};
 pub use lock::Lock;
-pub use lockwood_model::{Depth, LockId, Mode, Path, Resource, Token, Wait};
-pub use lockwood_wire::{Blocker, Code};
+pub use lockwood_model::{
+    Depth, DocumentKey, Filter, Key, LockId, Mode, Path, Position, Resource, Token, Wait,
+};
+pub use lockwood_wire::{Blocker, Code, documents as wire};
 pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};

@@ -1,6 +1,9 @@
 //! How foreign text and spans of time are shown to people. Knows nothing of terminals.
 
-use lockwood_wire::{Blocker, LockState, WireResource};
+use lockwood_wire::{
+    Blocker, LockState, WireResource,
+    documents::{BrokenLock, WireLock, WireValue},
+};
 use std::fmt::Write;
 
 /// Text from elsewhere, such that it can neither steer the terminal it is shown in nor pretend to be two
@@ -8,7 +11,7 @@ use std::fmt::Write;
 pub fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
-        if char.is_control() || steers_direction(char) {
+        if steers(char) {
             out.extend(char.escape_default());
         } else {
             out.push(char);
@@ -17,8 +20,10 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-fn steers_direction(char: char) -> bool {
-    matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Whether a character does something to the terminal or to the text around it.
+pub fn steers(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A span of time in at most two units: `350ms`, `3.2s`, `2m 5s`, `4h 10m`, `3d 2h`.
@@ -76,6 +81,42 @@ pub fn blocker(blocker: &Blocker) -> String {
     )
 }
 
+/// What changed since it was read, and by whom: `user/42, read at position 5, by the write at position 7 of ann
+/// at 2026-01-01T00:00:00Z (moved house)`.
+pub fn broken(broken: &BrokenLock) -> String {
+    let mut out = format!("{}, read at position {}, ", target(&broken.lock), broken.lock.position);
+    write!(out, "by the write at position {}", broken.position).expect("a string takes all");
+    if let Some(user) = &broken.user {
+        write!(out, " of {}", value(user)).expect("a string takes all");
+    }
+    if let Some(at) = &broken.at {
+        write!(out, " at {}", plain(at)).expect("a string takes all");
+    }
+    if let Some(note) = &broken.note {
+        write!(out, " ({})", value(note)).expect("a string takes all");
+    }
+    out
+}
+
+fn target(lock: &WireLock) -> String {
+    let collection = plain(&lock.collection);
+    let field = lock.field.as_deref().map(|field| format!("the field {} of ", plain(field)));
+    let document = match &lock.key {
+        Some(key) => format!("{collection}/{}", plain(&key.0.to_string())),
+        None if lock.filter.is_some() => format!("the documents of {collection} that match"),
+        None => format!("all documents of {collection}"),
+    };
+    format!("{}{document}", field.unwrap_or_default())
+}
+
+/// A value in a sentence or a table: text without its quotes, all else as JSON.
+pub fn value(value: &WireValue) -> String {
+    match serde_json::from_str::<String>(value.as_str()) {
+        Ok(text) => plain(&text),
+        Err(_) => plain(value.as_str()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +134,27 @@ mod tests {
         for (millis, text) in expected {
             assert_eq!(span(millis), text);
         }
+    }
+
+    #[test]
+    fn what_broke_a_position_lock() {
+        let check = |lock: &str, expected: &str| {
+            let text = format!(
+                r#"{{"lock":{{"collection":"user",{lock}"position":5}},"position":7,"user":"ann\u001b","note":{{"a":1}},"at":"2026"}}"#
+            );
+            assert_eq!(broken(&serde_json::from_str(&text).unwrap()), expected);
+        };
+        check(
+            r#""key":42,"#,
+            "user/42, read at position 5, by the write at position 7 of ann\\u{1b} at 2026 ({\"a\":1})",
+        );
+        let by = "read at position 5, by the write at position 7 of ann\\u{1b} at 2026 ({\"a\":1})";
+        check(r#""key":42,"field":"age","#, &format!("the field age of user/42, {by}"));
+        check(r#""field":"age","#, &format!("the field age of all documents of user, {by}"));
+        check(
+            r#""field":"age","filter":{"and":[]},"#,
+            &format!("the field age of the documents of user that match, {by}"),
+        );
     }
 
     #[test]

@@ -491,7 +491,7 @@ mod tests {
         for _ in 0..20_000 {
             let filter = random.filter(4);
             assert_eq!(filter.to_string().parse(), Ok(filter.clone()), "{filter}");
-            let text = random.damaged(filter.to_string());
+            let text = random.damaged(&filter.to_string());
             if let Ok(read) = text.parse::<Filter>() {
                 assert_eq!(read.to_string().parse(), Ok(read), "{text:?}");
             }
@@ -536,7 +536,7 @@ mod tests {
             }
         }
 
-        fn damaged(&mut self, text: String) -> String {
+        fn damaged(&mut self, text: &str) -> String {
             let pieces = [
                 "(", ")", "\"", "\\", "not ", " and ", "or", "=", "[", "}", ",", "all(", "é", "\0", "1e", "'",
             ];

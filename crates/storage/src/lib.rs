@@ -19,8 +19,8 @@ pub use log::{Appended, Claim, Epoch, LocalLog, Log};
 pub use memory::{Failing, Failure, Forgetful, Memory};
 pub use overlay::Overlay;
 pub use state::{
-    Answered, CommitAt, Difference, DocumentRef, Fold, Folded, IndexInfo, IndexState, NamespaceId, State,
-    Step, rebuild, save_snapshot, verify,
+    Answered, CommitAt, Difference, DocumentRef, Documents, Fold, Folded, IndexInfo, IndexState, NamespaceId,
+    State, Step, rebuild, save_snapshot, verify,
 };
 pub use store::{
     Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, with_prefix,

@@ -11,6 +11,7 @@
 //! While one batch is synced the next one is filled. A refusal that rests on something not yet durable waits
 //! for it too, so no answer ever tells of what could still be lost.
 
+mod base;
 mod maintenance;
 mod query;
 mod view;

@@ -2,13 +2,15 @@
 
 use lockwood_engine::{ChangeSeen, Origin, Recent, View};
 use lockwood_model::{Commit, Document, DocumentKey, Json, Position};
-use lockwood_storage::{Fold, NamespaceId, State, StoreError};
-use std::ops::ControlFlow;
+use lockwood_storage::{Documents, Fold, NamespaceId, State, StoreError};
+use std::{cell::RefCell, ops::ControlFlow};
 
 /// One namespace, with the changes of the call that is being decided.
 pub(super) struct WriteView<'a> {
     pub(super) fold: Fold<'a>,
     pub(super) recent: &'a mut Recent,
+    /// The documents looked at, so that taking in the decision need not look again.
+    pub(super) seen: RefCell<Documents>,
     pub(super) namespace: NamespaceId,
     pub(super) position: Position,
     pub(super) horizon: Position,
@@ -33,7 +35,12 @@ impl View for WriteView<'_> {
     }
 
     fn document(&self, at: &DocumentKey) -> Result<Option<Document>, StoreError> {
-        self.read(|state| state.document(self.namespace, at))
+        if let Some(document) = self.seen.borrow().get(at) {
+            return Ok(document.clone());
+        }
+        let document = self.read(|state| state.document(self.namespace, at))?;
+        self.seen.borrow_mut().insert(at.clone(), document.clone());
+        Ok(document)
     }
 
     fn touched(&self, collection: &str, field: &str) -> Result<Position, StoreError> {
@@ -68,7 +75,7 @@ impl View for WriteView<'_> {
 
     fn advance(&mut self, commit: &Commit) -> Result<(), StoreError> {
         // A call may still be refused as a whole; then these notes only make later answers more careful.
-        for folded in self.fold.commit(self.namespace, commit)? {
+        for folded in self.fold.commit(self.namespace, commit, self.seen.get_mut())? {
             for document in folded.before.iter().chain([&folded.after]) {
                 self.recent.note(self.namespace.0, &folded.at.collection, document, commit.position);
             }

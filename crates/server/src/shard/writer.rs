@@ -1,7 +1,7 @@
 //! The writing half of a shard: decides calls in order and makes them durable in batches. Knows nothing of
 //! what is asked by readers.
 
-use super::{Call, ShardError, ShardLimits, Written, view::WriteView};
+use super::{Call, ShardError, ShardLimits, Written, base::Base, view::WriteView};
 use lockwood_engine::{Limits, Recent, decide_all};
 use lockwood_model::{Position, Timestamp};
 use lockwood_storage::{
@@ -9,7 +9,7 @@ use lockwood_storage::{
     StoreError,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::{sync::Arc, thread::JoinHandle};
+use std::{cell::RefCell, sync::Arc, thread::JoinHandle};
 use tokio::sync::{oneshot, watch};
 
 /// A shard that this process owns.
@@ -34,7 +34,7 @@ struct Core {
 /// Invariant: the state as deciding sees it is `base`, over it `in_flight`, over it `open`; the record
 /// `next_index - 1` is the last one in them.
 pub(super) struct Writer {
-    base: Arc<dyn Snapshot>,
+    base: Base,
     in_flight: Option<Arc<Batch>>,
     open: Batch,
     /// Who waits for the open batch to become durable.
@@ -69,7 +69,7 @@ impl Shard {
             return Err(StoreError::Damaged { what });
         }
         let writer = Writer {
-            base: Arc::clone(&base),
+            base: Base::new(Arc::clone(&base)),
             in_flight: None,
             open: Batch::default(),
             waiting: Vec::new(),
@@ -213,8 +213,8 @@ impl Core {
         let mut writer = self.writer.lock();
         let applied = State::new(&*base).applied().unwrap_or(writer.durable);
         writer.durable = applied;
-        writer.base = Arc::clone(&base);
-        writer.in_flight = None;
+        let batch = writer.in_flight.take().expect("a batch was in flight");
+        writer.base.advance(Arc::clone(&base), &batch);
         *self.published.write() = base;
         let waiting = std::mem::take(&mut writer.waiting_in_flight);
         drop(writer);
@@ -264,8 +264,7 @@ impl Writer {
         let namespaces_max = self.limits.namespaces_max;
         let index = self.next_index;
         let (entry, batch) = {
-            let in_flight =
-                Overlay { below: &*self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+            let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
@@ -273,7 +272,9 @@ impl Writer {
                 return Err(ShardError::TooManyNamespaces(namespaces_max));
             }
             let (position, horizon) = edges(&below, id)?;
-            let mut view = WriteView { fold, recent: &mut self.recent, namespace: id, position, horizon };
+            let recent = &mut self.recent;
+            let seen = RefCell::default();
+            let mut view = WriteView { fold, recent, seen, namespace: id, position, horizon };
             let commits = match decide_all(&call.requests, &mut view, limits, now)? {
                 Ok(commits) if commits.is_empty() => {
                     return Ok(Written { positions: Vec::new(), replayed: false });
@@ -342,8 +343,7 @@ impl Writer {
 
     pub(super) fn record(&mut self, entry: &Entry) -> Result<(), ShardError> {
         let batch = {
-            let in_flight =
-                Overlay { below: &*self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+            let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, self.next_index);
             fold.apply(entry)?;
@@ -369,7 +369,7 @@ impl Writer {
         &self,
         question: impl FnOnce(State<'_>) -> Result<T, ShardError>,
     ) -> Result<T, ShardError> {
-        let in_flight = Overlay { below: &*self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+        let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
         let view = Overlay { below: &in_flight, above: &self.open };
         question(State::new(&view))
     }

@@ -13,6 +13,7 @@ use crate::{
     store::{Batch, Order, Snapshot, Space, StoreError, with_prefix},
 };
 use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Position};
+use std::collections::HashMap;
 
 /// The changes that one record makes, growing.
 pub struct Fold<'a> {
@@ -31,6 +32,9 @@ pub struct Folded {
     /// As it is.
     pub after: Document,
 }
+
+/// Documents as they are before a write request, as far as they were looked at.
+pub type Documents = HashMap<DocumentKey, Option<Document>>;
 
 type Done = Result<(), StoreError>;
 
@@ -70,15 +74,24 @@ impl<'a> Fold<'a> {
         self.batch.put(Space::Meta, key, number.to_be_bytes());
     }
 
-    /// Takes in a write request; the record it is in comes with [`Fold::finish`].
-    pub fn commit(&mut self, namespace: NamespaceId, commit: &Commit) -> Result<Vec<Folded>, StoreError> {
+    /// Takes in a write request; the record it is in comes with [`Fold::finish`]. What is already `known` of
+    /// its documents need not be read, and is not true any more afterwards.
+    pub fn commit(
+        &mut self,
+        namespace: NamespaceId,
+        commit: &Commit,
+        known: &mut Documents,
+    ) -> Result<Vec<Folded>, StoreError> {
         let mut folded: Vec<Folded> = Vec::with_capacity(commit.events.len());
-        let mut places = std::collections::HashMap::with_capacity(commit.events.len());
+        let mut places = HashMap::with_capacity(commit.events.len());
         for event in &commit.events {
             let place = match places.get(&event.at) {
                 Some(place) => *place,
                 None => {
-                    let before = self.read(|state| state.document(namespace, &event.at))?;
+                    let before = match known.remove(&event.at) {
+                        Some(before) => before,
+                        None => self.read(|state| state.document(namespace, &event.at))?,
+                    };
                     let after = before.clone().unwrap_or_else(Document::unborn);
                     folded.push(Folded { at: event.at.clone(), before, after });
                     places.insert(&event.at, folded.len() - 1);
@@ -141,7 +154,8 @@ impl<'a> Fold<'a> {
         match entry {
             Entry::Committed { namespace, commits, .. } => {
                 let id = self.namespace(namespace)?;
-                commits.iter().try_for_each(|commit| self.commit(id, commit).map(drop))?;
+                let known = &mut Documents::default();
+                commits.iter().try_for_each(|commit| self.commit(id, commit, known).map(drop))?;
             }
             Entry::Reserved { namespace, collection, next } => {
                 let id = self.namespace(namespace)?;

@@ -8,7 +8,7 @@ mod read;
 mod rebuild;
 mod record;
 
-pub use fold::{Fold, Folded};
+pub use fold::{Documents, Fold, Folded};
 pub use index::{IndexInfo, IndexState};
 pub use read::{Answered, CommitAt, NamespaceId, State, Step};
 pub use rebuild::{Difference, rebuild, save_snapshot, verify};

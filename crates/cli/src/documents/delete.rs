@@ -1,0 +1,42 @@
+//! `lockwood delete`: hides a document.
+
+use super::{Target, Writer, exit_codes, parse_document, print_written};
+use crate::exit::Failure;
+use lockwood_client::DocumentKey;
+use std::process::ExitCode;
+
+const AFTER_HELP: &str = concat!(
+    "\
+A deleted document is hidden, not gone: `lockwood get --deleted only` shows it, its history goes on, and an
+event of the type restore brings it back (see `lockwood write`).
+
+",
+    exit_codes!(),
+    "
+Examples:
+  lockwood delete user/42
+  lockwood delete user/42 --position 7 --user ann --note 'moved away'"
+);
+
+/// Delete a document; it can be restored
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Which document
+    #[arg(value_name = "COLLECTION/KEY", value_parser = parse_document)]
+    document: DocumentKey,
+    #[command(flatten)]
+    writer: Writer,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.target.store().delete(&args.document, &args.writer.options()).await {
+        Ok(written) => print_written(&written, args.json, &format!("{} deleted", args.document)),
+        Err(error) => Ok(Failure::from(&error).report()),
+    }
+}

@@ -1,0 +1,299 @@
+//! The documents of a namespace, over plain HTTP. Knows nothing of sessions and locks on paths.
+
+use crate::{
+    dump::Dump,
+    error::Error,
+    feed::{Feed, Subject},
+    transport::{self, Call, Target, escape},
+};
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::{Method, body::Frame};
+use lockwood_model::{DocumentKey, Position};
+use lockwood_wire::documents::{
+    Changes, Collections, CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage,
+    Documents, ExistsAnswer, ExtremeRequest, Fields, FilterRequest, GetRequest, History, IndexInfo, Indexes,
+    LoadAnswer, MaxAnswer, MinAnswer, PositionAnswer, ReserveRequest, Reserved, WireValue, WriteCall,
+    Written,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The documents of one namespace of a server. Every call is a connection of its own.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use lockwood_client::{DocumentKey, PutOptions, ReadOptions, Store, wire};
+///
+/// let store = Store::new("127.0.0.1:7117", "default");
+/// let ann = DocumentKey::new("user", "42".parse()?);
+/// let fields: wire::Fields = serde_json::from_str(r#"{"name": "Ann"}"#)?;
+/// store.put(&ann, &fields, &PutOptions::default()).await?;
+/// let answer = store.get(&ann, &ReadOptions::default()).await?;
+/// // A writer that read this document and wants to be the next to change it:
+/// let options = PutOptions { position: Some(answer.document.position), ..PutOptions::default() };
+/// store.put(&ann, &fields, &options).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// Host and port of the server.
+    pub address: String,
+    /// The namespace.
+    pub namespace: String,
+}
+
+/// How to read a document.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    /// Only these fields; none means all.
+    pub fields: Vec<String>,
+    /// As of this position; the last one by default.
+    pub at: Option<u64>,
+    /// Whether a deleted document is seen.
+    pub deleted: Deleted,
+}
+
+/// In which case a put is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutIf {
+    /// Only if there is no such document.
+    Absent,
+    /// Only if there is one.
+    Present,
+}
+
+/// How to put or delete a document.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PutOptions {
+    /// Only in this case; not for deleting.
+    pub only_if: Option<PutIf>,
+    /// Only if the document has not changed since this position.
+    pub position: Option<u64>,
+    /// Who asks.
+    pub user: Option<String>,
+    /// Why.
+    pub note: Option<String>,
+}
+
+impl Store {
+    /// The documents of a namespace.
+    pub fn new(address: impl Into<String>, namespace: impl Into<String>) -> Store {
+        Store { address: address.into(), namespace: namespace.into() }
+    }
+
+    /// One document.
+    pub async fn get(&self, at: &DocumentKey, options: &ReadOptions) -> Result<DocumentAnswer, Error> {
+        let target = self
+            .document(at)
+            .names("fields", &options.fields)
+            .query("at", options.at)
+            .query("deleted", deleted(options.deleted));
+        self.fetch(target).await
+    }
+
+    /// Several documents, all from one snapshot.
+    pub async fn get_many(&self, request: &GetRequest) -> Result<Documents, Error> {
+        self.post("get", request).await
+    }
+
+    /// Makes a document exactly this, be it there or not.
+    pub async fn put(
+        &self,
+        at: &DocumentKey,
+        fields: &Fields,
+        options: &PutOptions,
+    ) -> Result<Written, Error> {
+        let only_if = options.only_if.map(|only_if| match only_if {
+            PutIf::Absent => "absent",
+            PutIf::Present => "present",
+        });
+        let target = written_by(self.document(at).query("if", only_if), options);
+        self.ask(Call::with_json(Method::PUT, target.text, fields)).await
+    }
+
+    /// Hides a document; it can be restored.
+    pub async fn delete(&self, at: &DocumentKey, options: &PutOptions) -> Result<Written, Error> {
+        self.ask(Call::new(Method::DELETE, written_by(self.document(at), options).text)).await
+    }
+
+    /// Writes any number of events, guarded by any number of position locks.
+    pub async fn write(&self, call: &WriteCall) -> Result<Written, Error> {
+        self.post("write", call).await
+    }
+
+    /// The same with a body that is written already.
+    pub async fn write_text(&self, body: &WireValue) -> Result<Written, Error> {
+        self.post("write", body).await
+    }
+
+    /// One page of the documents that match.
+    pub async fn filter(&self, request: &FilterRequest) -> Result<DocumentPage, Error> {
+        self.post("filter", request).await
+    }
+
+    /// All pages of the documents that match, fetched one after the other.
+    pub fn pages(&self, request: FilterRequest) -> Pages {
+        Pages { store: self.clone(), request: Some(request) }
+    }
+
+    /// How many documents match.
+    pub async fn count(&self, request: &CountRequest) -> Result<CountAnswer, Error> {
+        self.post("count", request).await
+    }
+
+    /// Whether a document matches.
+    pub async fn exists(&self, request: &CountRequest) -> Result<ExistsAnswer, Error> {
+        self.post("exists", request).await
+    }
+
+    /// The least value of a field.
+    pub async fn min(&self, request: &ExtremeRequest) -> Result<MinAnswer, Error> {
+        self.post("min", request).await
+    }
+
+    /// The greatest value of a field.
+    pub async fn max(&self, request: &ExtremeRequest) -> Result<MaxAnswer, Error> {
+        self.post("max", request).await
+    }
+
+    /// One page of what happened to a document, oldest first; the next one begins after [`History::next`].
+    pub async fn history(
+        &self,
+        at: &DocumentKey,
+        after: Option<u64>,
+        limit: Option<u64>,
+    ) -> Result<History, Error> {
+        let path = format!("history/{}/{}", escape(&at.collection), escape(&at.key.to_string()));
+        self.fetch(self.target(&path).query("limit", limit).query("after", after)).await
+    }
+
+    /// One page of commits; the next one begins after [`Changes::next`].
+    pub async fn changes(&self, subject: &Subject, after: u64, limit: Option<u64>) -> Result<Changes, Error> {
+        self.fetch(subject.target(&self.namespace, after).query("limit", limit)).await
+    }
+
+    /// Commits as they happen, after a position or from now on.
+    pub async fn feed(&self, subject: Subject, after: Option<u64>) -> Result<Feed, Error> {
+        let after = match after {
+            Some(after) => after,
+            None => self.position().await?.position,
+        };
+        Feed::open(self.clone(), subject, Position(after)).await
+    }
+
+    /// Numbers for new documents that nobody else gets.
+    pub async fn reserve(&self, collection: &str, amount: u64) -> Result<Reserved, Error> {
+        self.post("reserve", &ReserveRequest { collection: collection.to_owned(), amount }).await
+    }
+
+    /// Where the namespace stands.
+    pub async fn position(&self) -> Result<PositionAnswer, Error> {
+        self.fetch(self.target("position")).await
+    }
+
+    /// The collections that have documents.
+    pub async fn collections(&self) -> Result<Collections, Error> {
+        self.fetch(self.target("collections")).await
+    }
+
+    /// The indexes.
+    pub async fn indexes(&self) -> Result<Indexes, Error> {
+        self.fetch(self.target("indexes")).await
+    }
+
+    /// Declares an index; it is built while others go on.
+    pub async fn add_index(&self, collection: &str, field: &str) -> Result<IndexInfo, Error> {
+        self.ask(Call::new(Method::PUT, self.index(collection, field).text)).await
+    }
+
+    /// Drops an index.
+    pub async fn drop_index(&self, collection: &str, field: &str) -> Result<IndexInfo, Error> {
+        self.ask(Call::new(Method::DELETE, self.index(collection, field).text)).await
+    }
+
+    /// Everything there is in the namespace, line by line.
+    pub async fn dump(&self) -> Result<Dump, Error> {
+        let call =
+            Call { accept: "application/x-ndjson", ..Call::new(Method::GET, self.target("dump").text) };
+        Ok(Dump::new(transport::open(&self.address, call).await?))
+    }
+
+    /// Fills an empty namespace with what [`Store::dump`] gave. May take any time.
+    pub async fn load<S>(&self, source: S) -> Result<LoadAnswer, Error>
+    where
+        S: Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+    {
+        let frames = source.map_ok(Frame::data).map_err(Into::into);
+        let call = Call {
+            content_type: Some("application/x-ndjson"),
+            body: StreamBody::new(frames).boxed_unsync(),
+            ..Call::new(Method::POST, self.target("load").text)
+        };
+        transport::ask_patiently(&self.address, call).await
+    }
+
+    fn target(&self, rest: &str) -> Target {
+        Target::new(&self.namespace, rest)
+    }
+
+    fn document(&self, at: &DocumentKey) -> Target {
+        self.target(&format!("documents/{}/{}", escape(&at.collection), escape(&at.key.to_string())))
+    }
+
+    fn index(&self, collection: &str, field: &str) -> Target {
+        self.target(&format!("indexes/{}/{}", escape(collection), escape(field)))
+    }
+
+    async fn fetch<T: DeserializeOwned>(&self, target: Target) -> Result<T, Error> {
+        self.ask(Call::new(Method::GET, target.text)).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, rest: &str, body: &impl Serialize) -> Result<T, Error> {
+        self.ask(Call::with_json(Method::POST, self.target(rest).text, body)).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        transport::ask(&self.address, call).await
+    }
+}
+
+/// What need not be said is not said.
+fn deleted(deleted: Deleted) -> Option<&'static str> {
+    (deleted != Deleted::default()).then(|| deleted.as_str())
+}
+
+fn written_by(target: Target, options: &PutOptions) -> Target {
+    target
+        .query("position", options.position)
+        .query("user", options.user.as_ref())
+        .query("note", options.note.as_ref())
+}
+
+/// The pages of a filter, fetched when they are asked for.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    store: Store,
+    /// What to ask next; none after the last page.
+    request: Option<FilterRequest>,
+}
+
+impl Pages {
+    /// The next page; none after the last one.
+    pub async fn next(&mut self) -> Result<Option<DocumentPage>, Error> {
+        let Some(request) = self.request.take() else { return Ok(None) };
+        let page = self.store.filter(&request).await?;
+        self.request = page.next.clone().map(|cursor| FilterRequest { cursor: Some(cursor), ..request });
+        Ok(Some(page))
+    }
+
+    /// Their documents one by one. After an error it ends.
+    pub fn documents(self) -> impl Stream<Item = Result<DocumentInfo, Error>> {
+        stream::try_unfold(self, |mut pages| async {
+            let page = pages.next().await?;
+            Ok::<_, Error>(page.map(|page| (stream::iter(page.documents.into_iter().map(Ok)), pages)))
+        })
+        .try_flatten()
+    }
+}
