@@ -10,6 +10,7 @@ mod locks;
 mod output;
 mod serve;
 mod target;
+mod verify;
 mod wait;
 
 use clap::{Parser, Subcommand};
@@ -40,6 +41,7 @@ enum Command {
     Load(documents::load::Args),
     Index(documents::index::Args),
     Trim(documents::trim::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Load(args) => block_on(documents::load::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
+        Command::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockwood: {error:#}");

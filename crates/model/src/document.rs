@@ -25,6 +25,8 @@ pub struct Document {
     pub existence: Position,
     /// Whether it is deleted.
     pub deleted: bool,
+    /// How many write requests have changed it, the one that created it included.
+    pub version: u64,
     /// No removed field that is not among `fields` was touched later than this.
     pub forgotten: Position,
     /// Its fields, and those it had.
@@ -50,6 +52,7 @@ impl Document {
             position: Position::START,
             existence: Position::START,
             deleted: false,
+            version: 0,
             forgotten: Position::START,
             fields: Vec::new(),
         }
@@ -62,6 +65,9 @@ impl Document {
 
     /// Makes a change that was done at `position`.
     pub fn apply(&mut self, change: &Change, position: Position) {
+        if position != self.position {
+            self.version += 1;
+        }
         match change {
             Change::Created { fields } => {
                 (self.created, self.existence, self.deleted) = (position, position, false);

@@ -3,7 +3,7 @@
 //! What is recorded is never less than the largest abandon timeout of a session that may hold a lock. It is
 //! raised before a session opens, and lowered in the background some time after the last one that needed it.
 
-use lockwood_storage::{Ledger, WriteError};
+use lockwood_storage::{Ledger, StoreError};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ impl Grace {
     }
 
     /// Once this returns, a session that has entered with this abandon timeout may open.
-    pub(crate) async fn record(&self, timeout_ms: u64) -> Result<(), WriteError> {
+    pub(crate) async fn record(&self, timeout_ms: u64) -> Result<(), StoreError> {
         if timeout_ms <= self.book.lock().recorded {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Grace {
     }
 
     /// After a clean stop there is nothing to wait for.
-    pub(crate) async fn lower(&self) -> Result<(), WriteError> {
+    pub(crate) async fn lower(&self) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         let needed = {
             let mut book = self.book.lock();
@@ -90,9 +90,9 @@ impl Grace {
         self.write(needed).await
     }
 
-    async fn write(&self, grace_ms: u64) -> Result<(), WriteError> {
+    async fn write(&self, grace_ms: u64) -> Result<(), StoreError> {
         let ledger = Arc::clone(&self.ledger);
         let written = tokio::task::spawn_blocking(move || ledger.set_grace(grace_ms)).await;
-        written.unwrap_or(Err(WriteError::Poisoned))
+        written.unwrap_or(Err(StoreError::Poisoned))
     }
 }

@@ -70,7 +70,7 @@ limits! {
     queue_len_max: 100_000, 1..=250_000;
     /// Sessions at the same time, those whose connection is lost included.
     sessions_max: 100_000, 1..=10_000_000;
-    /// Namespaces in use at the same time.
+    /// Namespaces with locks in use at the same time, and namespaces that ever had documents.
     namespaces_max: 10_000, 1..=1_000_000;
     /// Bytes of the name of a namespace.
     namespace_bytes_max: 256, 1..=4096;
@@ -80,6 +80,52 @@ limits! {
     abandon_timeout_ms_max: 86_400_000, 0..=31_536_000_000;
     /// Connections at the same time, over all listeners.
     connections_max: 20_000, 1..=1_000_000;
+    /// Bytes of the body of a request.
+    body_bytes_max: 16_777_216, 1024..=1_073_741_824;
+    /// Bytes of an answer with documents.
+    answer_bytes_max: 67_108_864, 1024..=1_073_741_824;
+    /// Bytes of the name of a collection.
+    collection_bytes_max: 128, 1..=1024;
+    /// Bytes of a document's key.
+    key_bytes_max: 512, 1..=4096;
+    /// Bytes of the name of a field.
+    field_bytes_max: 256, 1..=4096;
+    /// Fields of a document.
+    fields_per_document_max: 10_000, 1..=1_000_000;
+    /// Bytes of all names and values of a document.
+    document_bytes_max: 4_194_304, 64..=1_073_741_824;
+    /// Lists and objects inside each other in a value.
+    json_depth_max: 100, 1..=120;
+    /// Events of a write call, all its requests together.
+    events_per_call_max: 100_000, 1..=10_000_000;
+    /// Requests of a write call.
+    requests_per_call_max: 1000, 1..=100_000;
+    /// Position locks of a write call, all its requests together.
+    position_locks_per_call_max: 10_000, 1..=1_000_000;
+    /// Bytes of the user and of the note of a write request, each.
+    note_bytes_max: 65_536, 16..=16_777_216;
+    /// Bytes of an idempotency key.
+    idempotency_key_bytes_max: 256, 1..=4096;
+    /// Conditions of a filter.
+    filter_conditions_max: 1000, 1..=100_000;
+    /// Filters inside each other.
+    filter_depth_max: 50, 1..=100;
+    /// Documents asked for by name in one request.
+    documents_per_get_max: 10_000, 1..=1_000_000;
+    /// Documents on one page.
+    documents_per_page_max: 10_000, 1..=1_000_000;
+    /// Documents looked at for one answer.
+    looks_max: 10_000_000, 1..=1_000_000_000;
+    /// Fields to sort by.
+    sort_fields_max: 16, 1..=100;
+    /// Ids handed out at once.
+    reserve_max: 1_000_000, 1..=1_000_000_000;
+    /// Secondary indexes of a namespace.
+    indexes_max: 256, 1..=10_000;
+    /// Change feeds at the same time.
+    feeds_max: 1000, 1..=100_000;
+    /// Bytes of writes that wait for the disk.
+    pending_bytes_max: 268_435_456, 1024..=17_179_869_184;
     /// Locks on one page of a listing.
     page_len_max: 1000, 1..=10_000;
 }

@@ -31,7 +31,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// Continues after everything given out below `ceiling` by earlier runs.
-    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64) -> Result<Numbers, lockwood_storage::WriteError> {
+    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64) -> Result<Numbers, lockwood_storage::StoreError> {
         ledger.raise_ceiling(ceiling + STEP)?;
         Ok(Numbers {
             ledger,

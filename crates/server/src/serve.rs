@@ -11,12 +11,13 @@ use crate::{
     numbers::Numbers,
     registry::Registry,
     secret::{Secrets, random},
+    shard::{Shard, ShardLimits},
     shared::Shared,
 };
-use lockwood_storage::{Ledger, OpenError, Recovered, WriteError};
+use lockwood_storage::{Embedded, Ledger, OpenError, Recovered, Store, StoreError};
 use std::{
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -80,7 +81,7 @@ pub enum ServeError {
     },
     /// The data directory cannot be written.
     #[error("cannot write to the data directory")]
-    Write(#[from] WriteError),
+    Write(#[from] StoreError),
 }
 
 /// Runs a server until it is told to stop. The first message on `stop` makes it drain, the second makes it
@@ -137,8 +138,12 @@ fn address(listener: &TcpListener) -> SocketAddr {
 
 async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
     let directory = config.data.clone();
-    let (ledger, recovered) = blocking(move || {
-        Ledger::open(&directory, random()).map_err(|cause| ServeError::Data { directory, cause })
+    let limits = ShardLimits {
+        pending_bytes_max: config.limits.pending_bytes_max,
+        namespaces_max: config.limits.namespaces_max,
+    };
+    let (ledger, recovered, shard) = blocking(move || {
+        open_data(&directory, limits).map_err(|cause| ServeError::Data { directory, cause })
     })
     .await?;
     let Recovered { ceiling, grace_ms, secret_key } = recovered;
@@ -156,6 +161,7 @@ async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
         grace: Arc::new(Grace::new(Arc::clone(&ledger), grace_ms)),
         secrets: Secrets::new(secret_key),
         ledger,
+        shard: Arc::new(shard),
         registry: Registry::default(),
         metrics: Metrics::default(),
         connections: AtomicU64::new(0),
@@ -165,6 +171,13 @@ async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
         owners: AtomicU64::new(1),
     };
     Ok((Arc::new(shared), grace_ms))
+}
+
+fn open_data(directory: &Path, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(directory)?);
+    let (ledger, recovered) = Ledger::open(Arc::clone(&store), random())?;
+    let shard = Shard::open(store, limits)?;
+    Ok((ledger, recovered, shard))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

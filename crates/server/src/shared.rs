@@ -8,6 +8,7 @@ use crate::{
     numbers::Numbers,
     registry::Registry,
     secret::Secrets,
+    shard::Shard,
     trouble::Trouble,
 };
 use lockwood_model::{OwnerId, Timestamp};
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) shard: Arc<Shard>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) grace: Arc<Grace>,
     pub(crate) secrets: Secrets,

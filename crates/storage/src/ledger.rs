@@ -1,28 +1,18 @@
 //! A few numbers that must never go backwards, and what operators did. Knows nothing of what they mean.
 //!
-//! Every write is synced before it returns. After a failed write the ledger refuses all further ones: what
-//! is on disk then is no longer known.
+//! Every write is synced before it returns. After a failed write the store refuses all further ones: what is
+//! on disk then is no longer known.
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use std::{
-    path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use crate::store::{Batch, Durability, Order, Slice, Space, Store, StoreError, with_prefix};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// How many operator actions are kept; the oldest make room for new ones.
 pub const ACTIONS_LEN_MAX: u64 = 10_000;
 
-const FORMAT: u64 = 1;
-
-/// The open ledger; the directory belongs to it alone.
+/// The ledger in a store.
 pub struct Ledger {
-    database: Database,
-    numbers: Keyspace,
-    actions: Keyspace,
-    poisoned: AtomicBool,
+    store: Arc<dyn Store>,
     /// Held while an action is given its number and written.
     recording: Mutex<()>,
 }
@@ -47,109 +37,70 @@ pub struct Action {
     pub record: Vec<u8>,
 }
 
-/// Why a ledger cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it open.
-    #[error("another server is using it; stop that one, or choose another data directory")]
-    InUse,
-    /// It was written by another version.
-    #[error("it has format {found}, this version reads format {FORMAT}; use the version that wrote it")]
-    Format {
-        /// The format found.
-        found: u64,
-    },
-    /// A value in it is not what was written.
-    #[error("the value of {0:?} is damaged; restore the directory from a copy")]
-    Damaged(&'static str),
-    /// The storage engine cannot read it.
-    #[error("{0}")]
-    Engine(#[from] fjall::Error),
-}
-
-/// Why a write was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// An earlier write failed.
-    #[error("an earlier write failed; restart the server once the disk is sound")]
-    Poisoned,
-    /// This one failed.
-    #[error("{0}")]
-    Engine(#[from] fjall::Error),
-}
-
 impl Ledger {
-    /// Opens the ledger in `directory`, or makes a new one with `fresh_key` as its secret key.
-    pub fn open(directory: &Path, fresh_key: [u8; 32]) -> Result<(Ledger, Recovered), OpenError> {
-        let database =
-            Database::builder(directory).worker_threads(1).open().map_err(|error| match error {
-                fjall::Error::Locked => OpenError::InUse,
-                other => OpenError::Engine(other),
-            })?;
-        let numbers = database.keyspace("numbers", KeyspaceCreateOptions::default)?;
-        let actions = database.keyspace("actions", KeyspaceCreateOptions::default)?;
-        let ledger = Ledger {
-            database,
-            numbers,
-            actions,
-            poisoned: AtomicBool::new(false),
-            recording: Mutex::new(()),
-        };
+    /// Opens the ledger in `store`, or makes a new one with `fresh_key` as its secret key.
+    pub fn open(store: Arc<dyn Store>, fresh_key: [u8; 32]) -> Result<(Ledger, Recovered), StoreError> {
+        let ledger = Ledger { store, recording: Mutex::new(()) };
         let recovered = ledger.recover(fresh_key)?;
         Ok((ledger, recovered))
     }
 
-    fn recover(&self, fresh_key: [u8; 32]) -> Result<Recovered, OpenError> {
-        let Some(found) = self.number("format")? else {
-            self.numbers.insert("secret_key", fresh_key)?;
-            self.numbers.insert("format", FORMAT.to_be_bytes())?;
-            self.database.persist(PersistMode::SyncAll)?;
+    fn recover(&self, fresh_key: [u8; 32]) -> Result<Recovered, StoreError> {
+        let Some(key) = self.get("secret_key")? else {
+            self.put("secret_key", &fresh_key)?;
             return Ok(Recovered { ceiling: 1, grace_ms: 0, secret_key: fresh_key });
         };
-        if found != FORMAT {
-            return Err(OpenError::Format { found });
-        }
-        let key = self.numbers.get("secret_key")?.ok_or(OpenError::Damaged("secret_key"))?;
         Ok(Recovered {
             ceiling: self.number("ceiling")?.unwrap_or(1),
             grace_ms: self.number("grace_ms")?.unwrap_or(0),
-            secret_key: key[..].try_into().map_err(|_| OpenError::Damaged("secret_key"))?,
+            secret_key: key[..].try_into().map_err(|_| damaged("secret_key"))?,
         })
     }
 
-    fn number(&self, name: &'static str) -> Result<Option<u64>, OpenError> {
-        let Some(bytes) = self.numbers.get(name)? else { return Ok(None) };
-        let bytes = bytes[..].try_into().map_err(|_| OpenError::Damaged(name))?;
+    fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        let Some(bytes) = self.get(name)? else { return Ok(None) };
+        let bytes = bytes[..].try_into().map_err(|_| damaged(name))?;
         Ok(Some(u64::from_be_bytes(bytes)))
     }
 
+    fn get(&self, name: &str) -> Result<Option<Slice>, StoreError> {
+        self.store.snapshot().get(Space::Numbers, name.as_bytes())
+    }
+
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        batch.put(Space::Numbers, name, value);
+        self.store.commit(&batch, Durability::Synced)
+    }
+
     /// From now on numbers below `ceiling` may be given out.
-    pub fn raise_ceiling(&self, ceiling: u64) -> Result<(), WriteError> {
-        self.write(|| self.numbers.insert("ceiling", ceiling.to_be_bytes()))
+    pub fn raise_ceiling(&self, ceiling: u64) -> Result<(), StoreError> {
+        self.put("ceiling", &ceiling.to_be_bytes())
     }
 
     /// If the server dies from now on, its next run must wait this long.
-    pub fn set_grace(&self, grace_ms: u64) -> Result<(), WriteError> {
-        self.write(|| self.numbers.insert("grace_ms", grace_ms.to_be_bytes()))
+    pub fn set_grace(&self, grace_ms: u64) -> Result<(), StoreError> {
+        self.put("grace_ms", &grace_ms.to_be_bytes())
     }
 
     /// Keeps a record of what an operator did.
-    pub fn record(&self, action: &Action) -> Result<(), WriteError> {
-        let _turn = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn record(&self, action: &Action) -> Result<(), StoreError> {
+        let _turn = self.recording.lock();
         let next = self.last_action()?.map_or(0, |number| number + 1);
-        self.write(|| {
-            if let Some(oldest) = next.checked_sub(ACTIONS_LEN_MAX) {
-                self.actions.remove(oldest.to_be_bytes())?;
-            }
-            self.actions.insert(next.to_be_bytes(), encode(action))
-        })
+        let mut batch = Batch::default();
+        if let Some(oldest) = next.checked_sub(ACTIONS_LEN_MAX) {
+            batch.remove(Space::Actions, oldest.to_be_bytes());
+        }
+        batch.put(Space::Actions, next.to_be_bytes(), encode(action));
+        self.store.commit(&batch, Durability::Synced)
     }
 
     /// The latest actions in a namespace, the last one first.
-    pub fn actions(&self, namespace: &str, len_max: usize) -> Result<Vec<Action>, WriteError> {
+    pub fn actions(&self, namespace: &str, len_max: usize) -> Result<Vec<Action>, StoreError> {
+        let snapshot = self.store.snapshot();
         let mut found = Vec::new();
-        for entry in self.actions.iter().rev() {
-            let value = entry.value()?;
+        for pair in snapshot.scan(Space::Actions, with_prefix(b""), Order::Backward) {
+            let (_, value) = pair?;
             if let Some(action) = decode(&value).filter(|action| action.namespace == namespace) {
                 found.push(action);
             }
@@ -162,24 +113,20 @@ impl Ledger {
 
     /// True after a failed write.
     pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+        self.store.is_poisoned()
     }
 
-    fn last_action(&self) -> Result<Option<u64>, WriteError> {
-        let Some(entry) = self.actions.last_key_value() else { return Ok(None) };
-        Ok(entry.key()?[..].try_into().ok().map(u64::from_be_bytes))
+    fn last_action(&self) -> Result<Option<u64>, StoreError> {
+        let snapshot = self.store.snapshot();
+        let Some(pair) = snapshot.scan(Space::Actions, with_prefix(b""), Order::Backward).next() else {
+            return Ok(None);
+        };
+        Ok(pair?.0[..].try_into().ok().map(u64::from_be_bytes))
     }
+}
 
-    fn write(&self, change: impl FnOnce() -> Result<(), fjall::Error>) -> Result<(), WriteError> {
-        if self.is_poisoned() {
-            return Err(WriteError::Poisoned);
-        }
-        let done = change().and_then(|()| self.database.persist(PersistMode::SyncAll));
-        if done.is_err() {
-            self.poisoned.store(true, Ordering::Release);
-        }
-        Ok(done?)
-    }
+fn damaged(name: &str) -> StoreError {
+    StoreError::damaged(format!("the value of {name:?}"))
 }
 
 /// Length of the namespace in four bytes, the namespace, the record.
@@ -200,52 +147,39 @@ fn decode(bytes: &[u8]) -> Option<Action> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
 
     fn action(namespace: &str, record: &str) -> Action {
         Action { namespace: namespace.into(), record: record.into() }
     }
 
+    fn open(memory: &Memory) -> (Ledger, Recovered) {
+        Ledger::open(Arc::new(memory.clone()), [1; 32]).unwrap()
+    }
+
     #[test]
     fn a_new_ledger_starts_at_one_and_what_is_written_is_there_after_reopening() {
-        let directory = tempfile::tempdir().unwrap();
-        let (ledger, recovered) = Ledger::open(directory.path(), [1; 32]).unwrap();
+        let memory = Memory::default();
+        let (ledger, recovered) = open(&memory);
         assert_eq!(recovered, Recovered { ceiling: 1, grace_ms: 0, secret_key: [1; 32] });
         ledger.raise_ceiling(1000).unwrap();
         ledger.set_grace(60_000).unwrap();
-        drop(ledger);
-        let (_, recovered) = Ledger::open(directory.path(), [2; 32]).unwrap();
+        let (_, recovered) = Ledger::open(Arc::new(memory), [2; 32]).unwrap();
         assert_eq!(recovered, Recovered { ceiling: 1000, grace_ms: 60_000, secret_key: [1; 32] });
     }
 
     #[test]
-    fn a_second_user_is_told_so() {
-        let directory = tempfile::tempdir().unwrap();
-        let _open = Ledger::open(directory.path(), [1; 32]).unwrap();
-        assert!(matches!(Ledger::open(directory.path(), [1; 32]), Err(OpenError::InUse)));
-    }
-
-    #[test]
-    fn another_format_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let (ledger, _) = Ledger::open(directory.path(), [1; 32]).unwrap();
-        ledger.numbers.insert("format", 7u64.to_be_bytes()).unwrap();
-        drop(ledger);
-        assert!(matches!(Ledger::open(directory.path(), [1; 32]), Err(OpenError::Format { found: 7 })));
-    }
-
-    #[test]
     fn damaged_values_are_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let (ledger, _) = Ledger::open(directory.path(), [1; 32]).unwrap();
-        ledger.numbers.insert("ceiling", "abc").unwrap();
-        drop(ledger);
-        assert!(matches!(Ledger::open(directory.path(), [1; 32]), Err(OpenError::Damaged("ceiling"))));
+        let memory = Memory::default();
+        let (ledger, _) = open(&memory);
+        ledger.put("ceiling", b"abc").unwrap();
+        let error = Ledger::open(Arc::new(memory), [1; 32]).map(drop).unwrap_err();
+        assert!(error.to_string().contains("\"ceiling\" is damaged"), "{error}");
     }
 
     #[test]
     fn actions_of_many_at_once_are_all_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let (ledger, _) = Ledger::open(directory.path(), [1; 32]).unwrap();
+        let (ledger, _) = open(&Memory::default());
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let ledger = &ledger;
@@ -258,8 +192,7 @@ mod tests {
 
     #[test]
     fn actions_are_listed_by_namespace_from_the_latest() {
-        let directory = tempfile::tempdir().unwrap();
-        let (ledger, _) = Ledger::open(directory.path(), [1; 32]).unwrap();
+        let (ledger, _) = open(&Memory::default());
         for (namespace, record) in [("a", "1"), ("b", "2"), ("a", "3")] {
             ledger.record(&action(namespace, record)).unwrap();
         }

@@ -1,5 +1,27 @@
-//! What must survive a restart, on disk. Knows nothing of locks, sessions or sockets.
+//! The log, the state built from it, and where both are kept. Knows nothing of locks, sessions or sockets, and
+//! decides nothing.
 
+mod embedded;
+mod entry;
 mod ledger;
+mod log;
+mod memory;
+mod overlay;
+mod state;
+mod store;
+#[cfg(test)]
+mod suite;
 
-pub use ledger::{ACTIONS_LEN_MAX, Action, Ledger, OpenError, Recovered, WriteError};
+pub use embedded::{Embedded, OpenError};
+pub use entry::{Answer, Entry};
+pub use ledger::{ACTIONS_LEN_MAX, Action, Ledger, Recovered};
+pub use log::{Appended, Claim, Epoch, LocalLog, Log};
+pub use memory::{Failing, Failure, Forgetful, Memory};
+pub use overlay::Overlay;
+pub use state::{
+    Answered, CommitAt, Difference, DocumentRef, Fold, Folded, IndexInfo, IndexState, NamespaceId, State,
+    Step, rebuild, save_snapshot, verify,
+};
+pub use store::{
+    Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, with_prefix,
+};

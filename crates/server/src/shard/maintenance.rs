@@ -1,0 +1,111 @@
+//! What a shard does besides serving: building indexes, forgetting old history. Knows nothing of when.
+
+use super::{Shard, ShardError};
+use lockwood_model::Timestamp;
+use lockwood_storage::{Appended, Entry, IndexInfo, IndexState, NamespaceId, StoreError, save_snapshot};
+use std::sync::Arc;
+
+/// So many records are forgotten in one step.
+const TRIM_LEN: u64 = 1000;
+
+impl Shard {
+    /// Completes every index that is being built.
+    pub(crate) async fn fill_indexes(&self) -> Result<(), ShardError> {
+        for (namespace, collection, index) in self.unfinished()? {
+            self.fill_index(namespace, &collection, &index).await?;
+        }
+        Ok(())
+    }
+
+    fn unfinished(&self) -> Result<Vec<(NamespaceId, String, IndexInfo)>, StoreError> {
+        let reading = self.read();
+        let mut unfinished = Vec::new();
+        for (_, namespace) in reading.state().namespaces()? {
+            for (collection, index) in reading.state().all_indexes(namespace)? {
+                if index.state == IndexState::Building {
+                    unfinished.push((namespace, collection, index));
+                }
+            }
+        }
+        Ok(unfinished)
+    }
+
+    /// One piece after the other, so that writers get their turns.
+    async fn fill_index(
+        &self,
+        namespace: NamespaceId,
+        collection: &str,
+        index: &IndexInfo,
+    ) -> Result<(), ShardError> {
+        let mut after = None;
+        loop {
+            let next = self
+                .submit(|writer| {
+                    let mut next = None;
+                    writer.derive(|state, batch| {
+                        let wanted = state.indexes(namespace, collection)?.contains(index);
+                        if wanted {
+                            next = state.fill_index(batch, (namespace, collection), index, after.take())?;
+                        }
+                        if wanted && next.is_none() {
+                            state.finish_index(batch, (namespace, collection), &index.field)?;
+                        }
+                        Ok(())
+                    })?;
+                    Ok(next)
+                })
+                .await?;
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Forgets the history of what was written before `before`; gives how many records went.
+    pub(crate) async fn trim(self: &Arc<Shard>, before: Timestamp) -> Result<u64, ShardError> {
+        let (start, end) = self.trimmable(before)?;
+        if end <= start {
+            return Ok(0);
+        }
+        let mut to = start;
+        while to < end {
+            to = end.min(to + TRIM_LEN);
+            self.record(Entry::Trimmed { to }).await?;
+        }
+        let shard = Arc::clone(self);
+        let dropped = tokio::task::spawn_blocking(move || shard.drop_records(end)).await;
+        dropped.map_err(|_| StoreError::Failed("saving a snapshot panicked".to_owned()))??;
+        Ok(end - start)
+    }
+
+    /// The last record that is forgotten, and the last one that can be.
+    fn trimmable(&self, before: Timestamp) -> Result<(u64, u64), StoreError> {
+        let reading = self.read();
+        let state = reading.state();
+        let start = state.trimmed()?;
+        let mut end = start;
+        while let Some(entry) = state.entry(end + 1)? {
+            let young = matches!(&entry, Entry::Committed { commits, .. }
+                if commits.iter().any(|commit| commit.at >= before));
+            if young {
+                break;
+            }
+            end += 1;
+        }
+        Ok((start, end))
+    }
+
+    /// Drops records of the log once a snapshot has what they led to.
+    fn drop_records(&self, to: u64) -> Result<(), StoreError> {
+        let reading = self.read();
+        save_snapshot(&*reading.snapshot, self.store())?;
+        match self.trim_log(to) {
+            Appended::Done => Ok(()),
+            Appended::Unknown(error) => Err(error),
+            Appended::Fenced(_) | Appended::Moved { .. } => {
+                Err(StoreError::Failed("the log has another owner".to_owned()))
+            }
+        }
+    }
+}

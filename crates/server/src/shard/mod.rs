@@ -1,0 +1,144 @@
+//! A shard: one log with one owner, and the state it is folded into. Decides in memory, one call after the
+//! other; a thread of its own makes what was decided durable, many calls at a time. Knows nothing of
+//! protocols.
+//!
+//! ```text
+//!   call ──► decide, under the lock ──► open batch ──► batch in flight ──► log and state, one sync
+//!              ▲ sees the state, the batch in flight and the open batch           │
+//!              └──────────────────────── answers wait for this ◄──────────────────┘
+//! ```
+//!
+//! While one batch is synced the next one is filled. A refusal that rests on something not yet durable waits
+//! for it too, so no answer ever tells of what could still be lost.
+
+mod maintenance;
+mod query;
+mod view;
+mod writer;
+
+use lockwood_engine::{Limits, Refused, Request};
+use lockwood_model::{Position, Timestamp};
+use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
+pub(crate) use writer::Shard;
+
+/// A write call: one or more requests that are done together or not at all.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Call {
+    pub(crate) requests: Vec<Request>,
+    /// How to know the call if it comes again.
+    pub(crate) answer: Option<Answer>,
+    pub(crate) limits: Option<Limits>,
+}
+
+/// What a write call led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// The position of each request.
+    pub(crate) positions: Vec<Position>,
+    /// True if the call had been done before and this is what was answered then.
+    pub(crate) replayed: bool,
+}
+
+/// Why a shard did not do what it was asked.
+#[derive(Debug, Clone)]
+pub(crate) enum ShardError {
+    /// The request does not fit what is there.
+    Refused(Box<Refused>),
+    /// The idempotency key was used for another call.
+    IdempotencyMismatch,
+    /// The namespace has something in it.
+    NotEmpty(Position),
+    /// Lines of a dump that do not fit what is there.
+    Misfit(String),
+    /// More is waiting for the disk than the limit allows.
+    TooMuchPending(u64),
+    /// There are too many namespaces.
+    TooManyNamespaces(u64),
+    /// More ids than there are.
+    NoIdsLeft,
+    /// The disk, or what is on it.
+    Store(StoreError),
+}
+
+impl From<StoreError> for ShardError {
+    fn from(error: StoreError) -> ShardError {
+        ShardError::Store(error)
+    }
+}
+
+/// The shard at one moment: everything in it is durable and belongs together.
+#[derive(Clone)]
+pub(crate) struct Reading {
+    snapshot: Arc<dyn Snapshot>,
+}
+
+impl Reading {
+    pub(crate) fn state(&self) -> State<'_> {
+        State::new(&*self.snapshot)
+    }
+
+    /// A namespace with its position; none if nothing was ever written to it.
+    pub(crate) fn namespace(&self, name: &str) -> Result<Option<(NamespaceId, Position)>, StoreError> {
+        let state = self.state();
+        let Some(namespace) = state.namespace(name)? else { return Ok(None) };
+        Ok(Some((namespace, state.position(namespace)?)))
+    }
+}
+
+/// What limits a shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShardLimits {
+    pub(crate) pending_bytes_max: u64,
+    pub(crate) namespaces_max: u64,
+}
+
+impl Shard {
+    /// Does a write call.
+    pub(crate) async fn write(
+        &self,
+        namespace: &str,
+        call: &Call,
+        now: Timestamp,
+    ) -> Result<Written, ShardError> {
+        self.submit(|writer| writer.write(namespace, call, now)).await
+    }
+
+    /// Hands out `amount` ids; gives the first.
+    pub(crate) async fn reserve(
+        &self,
+        namespace: &str,
+        collection: &str,
+        amount: u64,
+    ) -> Result<u64, ShardError> {
+        self.submit(|writer| writer.reserve(namespace, collection, amount)).await
+    }
+
+    /// Puts a record into the log that needs no deciding.
+    pub(crate) async fn record(&self, entry: Entry) -> Result<(), ShardError> {
+        self.submit(|writer| writer.record(&entry)).await
+    }
+
+    /// Puts records into the log if the namespace is still where the caller believes it to be.
+    pub(crate) async fn load(
+        &self,
+        namespace: &str,
+        expected: Position,
+        entry: Entry,
+    ) -> Result<(), ShardError> {
+        self.submit(|writer| writer.load(namespace, expected, &entry)).await
+    }
+
+    /// What is durable now.
+    pub(crate) fn read(&self) -> Reading {
+        Reading { snapshot: self.published() }
+    }
+
+    /// Tells whenever more is durable.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.applied()
+    }
+}

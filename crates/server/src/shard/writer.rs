@@ -1,0 +1,389 @@
+//! The writing half of a shard: decides calls in order and makes them durable in batches. Knows nothing of
+//! what is asked by readers.
+
+use super::{Call, ShardError, ShardLimits, Written, view::WriteView};
+use lockwood_engine::{Limits, Recent, decide_all};
+use lockwood_model::{Position, Timestamp};
+use lockwood_storage::{
+    Appended, Batch, Claim, Entry, Epoch, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot, State, Store,
+    StoreError,
+};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::{sync::Arc, thread::JoinHandle};
+use tokio::sync::{oneshot, watch};
+
+/// A shard that this process owns.
+pub(crate) struct Shard {
+    core: Arc<Core>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What callers and the thread that makes things durable share.
+struct Core {
+    log: LocalLog,
+    store: Arc<dyn Store>,
+    epoch: Epoch,
+    writer: Mutex<Writer>,
+    /// There is something to be made durable, or it is time to stop.
+    work: Condvar,
+    /// What readers see; written by the thread after each batch.
+    published: RwLock<Arc<dyn Snapshot>>,
+    applied: watch::Sender<u64>,
+}
+
+/// Invariant: the state as deciding sees it is `base`, over it `in_flight`, over it `open`; the record
+/// `next_index - 1` is the last one in them.
+pub(super) struct Writer {
+    base: Arc<dyn Snapshot>,
+    in_flight: Option<Arc<Batch>>,
+    open: Batch,
+    /// Who waits for the open batch to become durable.
+    waiting: Vec<oneshot::Sender<()>>,
+    /// Who waits for the batch in flight.
+    waiting_in_flight: Vec<oneshot::Sender<()>>,
+    /// The last record that is durable.
+    durable: u64,
+    next_index: u64,
+    pending_bytes: u64,
+    recent: Recent,
+    limits: ShardLimits,
+    failed: Option<StoreError>,
+    stopping: bool,
+}
+
+/// A decision and whether it rests on something that is not durable yet.
+enum Decided<T> {
+    Now(T),
+    Later(T, oneshot::Receiver<()>),
+}
+
+impl Shard {
+    /// Takes the log in `store` over and starts.
+    pub(crate) fn open(store: Arc<dyn Store>, limits: ShardLimits) -> Result<Shard, StoreError> {
+        let log = LocalLog::new(Arc::clone(&store));
+        let Claim { epoch, last } = log.claim()?;
+        let base: Arc<dyn Snapshot> = store.snapshot().into();
+        let applied = State::new(&*base).applied()?;
+        if applied != last {
+            let what = format!("the state: it is at record {applied} of the log, which ends at {last}; it");
+            return Err(StoreError::Damaged { what });
+        }
+        let writer = Writer {
+            base: Arc::clone(&base),
+            in_flight: None,
+            open: Batch::default(),
+            waiting: Vec::new(),
+            waiting_in_flight: Vec::new(),
+            durable: last,
+            next_index: last + 1,
+            pending_bytes: 0,
+            recent: Recent::default(),
+            limits,
+            failed: None,
+            stopping: false,
+        };
+        let core = Arc::new(Core {
+            log,
+            store,
+            epoch,
+            writer: Mutex::new(writer),
+            work: Condvar::new(),
+            published: RwLock::new(base),
+            applied: watch::Sender::new(last),
+        });
+        let own = Arc::clone(&core);
+        let thread = std::thread::Builder::new()
+            .name("lockwood-commit".to_owned())
+            .spawn(move || own.keep_committing())
+            .map_err(|error| StoreError::Failed(format!("start a thread: {error}")))?;
+        Ok(Shard { core, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Decides something, and answers when everything the decision rests on is durable.
+    pub(super) async fn submit<T>(
+        &self,
+        decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
+    ) -> Result<T, ShardError> {
+        match self.decide(decide)? {
+            Decided::Now(result) => result,
+            Decided::Later(result, durable) => match durable.await {
+                Ok(()) => result,
+                Err(_) => Err(ShardError::Store(self.failure())),
+            },
+        }
+    }
+
+    fn decide<T>(
+        &self,
+        decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
+    ) -> Result<Decided<Result<T, ShardError>>, ShardError> {
+        let mut writer = self.core.writer.lock();
+        writer.check()?;
+        let result = decide(&mut writer);
+        if let Err(ShardError::Store(error)) = result {
+            return Err(ShardError::Store(error));
+        }
+        let (sender, receiver) = oneshot::channel();
+        if !writer.open.is_empty() {
+            writer.waiting.push(sender);
+            drop(writer);
+            self.core.work.notify_one();
+        } else if writer.in_flight.is_some() {
+            writer.waiting_in_flight.push(sender);
+        } else {
+            return Ok(Decided::Now(result));
+        }
+        Ok(Decided::Later(result, receiver))
+    }
+
+    fn failure(&self) -> StoreError {
+        self.core.writer.lock().failed.clone().unwrap_or(StoreError::Poisoned)
+    }
+
+    pub(super) fn published(&self) -> Arc<dyn Snapshot> {
+        Arc::clone(&self.core.published.read())
+    }
+
+    pub(super) fn applied(&self) -> watch::Receiver<u64> {
+        self.core.applied.subscribe()
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.core.store
+    }
+
+    pub(super) fn trim_log(&self, to: u64) -> Appended {
+        // Between two batches, so that the log's last record is what its owner believes it to be.
+        self.core.log.trim(self.core.epoch, to)
+    }
+
+    /// True after a failed write.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.core.store.is_poisoned() || self.core.writer.lock().failed.is_some()
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.core.writer.lock().stopping = true;
+        self.core.work.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            // Only a panic there could make this fail, and it was reported then.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// Makes one batch durable after the other until the shard is dropped.
+    fn keep_committing(&self) {
+        while let Some((batch, expected)) = self.next_batch() {
+            let outcome = match self.log.append(self.epoch, expected, &batch) {
+                Appended::Done => Ok(()),
+                Appended::Unknown(error) => Err(error),
+                Appended::Fenced(_) | Appended::Moved { .. } => {
+                    Err(StoreError::Failed("the log has another owner".to_owned()))
+                }
+            };
+            match outcome {
+                Ok(()) => self.publish(),
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+
+    /// Waits for a batch and takes it into flight; gives it with the last durable record.
+    fn next_batch(&self) -> Option<(Arc<Batch>, u64)> {
+        let mut writer = self.writer.lock();
+        while writer.open.is_empty() {
+            if writer.stopping || writer.failed.is_some() {
+                return None;
+            }
+            self.work.wait(&mut writer);
+        }
+        let batch = Arc::new(std::mem::take(&mut writer.open));
+        writer.in_flight = Some(Arc::clone(&batch));
+        writer.waiting_in_flight = std::mem::take(&mut writer.waiting);
+        writer.pending_bytes = 0;
+        Some((batch, writer.durable))
+    }
+
+    fn publish(&self) {
+        let base: Arc<dyn Snapshot> = self.store.snapshot().into();
+        let mut writer = self.writer.lock();
+        let applied = State::new(&*base).applied().unwrap_or(writer.durable);
+        writer.durable = applied;
+        writer.base = Arc::clone(&base);
+        writer.in_flight = None;
+        *self.published.write() = base;
+        let waiting = std::mem::take(&mut writer.waiting_in_flight);
+        drop(writer);
+        self.applied.send_replace(applied);
+        for waiter in waiting {
+            // Whoever does not wait any more has no use for the answer.
+            let _ = waiter.send(());
+        }
+    }
+
+    /// What is on disk is no longer known: everybody is sent away, now and later.
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "write to the log; the shard takes no more writes");
+        let mut writer = self.writer.lock();
+        writer.failed = Some(error.clone());
+        writer.open = Batch::default();
+        writer.in_flight = None;
+        writer.waiting.clear();
+        writer.waiting_in_flight.clear();
+    }
+}
+
+impl Writer {
+    fn check(&self) -> Result<(), ShardError> {
+        match &self.failed {
+            Some(_) => Err(ShardError::Store(StoreError::Poisoned)),
+            None if self.pending_bytes > self.limits.pending_bytes_max => {
+                Err(ShardError::TooMuchPending(self.limits.pending_bytes_max))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        namespace: &str,
+        call: &Call,
+        now: Timestamp,
+    ) -> Result<Written, ShardError> {
+        if let Some(answer) = &call.answer
+            && let Some(written) = self.answered(namespace, answer)?
+        {
+            return Ok(written);
+        }
+        let limits =
+            call.limits.unwrap_or(Limits { document_bytes_max: u64::MAX, fields_per_document_max: u64::MAX });
+        let namespaces_max = self.limits.namespaces_max;
+        let index = self.next_index;
+        let (entry, batch) = {
+            let in_flight =
+                Overlay { below: &*self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+            let below = Overlay { below: &in_flight, above: &self.open };
+            let mut fold = Fold::new(&below, index);
+            let id = fold.namespace(namespace)?;
+            if u64::from(id.0) >= namespaces_max {
+                return Err(ShardError::TooManyNamespaces(namespaces_max));
+            }
+            let (position, horizon) = edges(&below, id)?;
+            let mut view = WriteView { fold, recent: &mut self.recent, namespace: id, position, horizon };
+            let commits = match decide_all(&call.requests, &mut view, limits, now)? {
+                Ok(commits) if commits.is_empty() => {
+                    return Ok(Written { positions: Vec::new(), replayed: false });
+                }
+                Ok(commits) => commits,
+                Err(refused) => return Err(ShardError::Refused(Box::new(refused))),
+            };
+            let entry =
+                Entry::Committed { namespace: namespace.into(), commits, answer: call.answer.clone() };
+            let batch = view.fold.finish(&entry)?;
+            (entry, batch)
+        };
+        self.take(batch);
+        let Entry::Committed { commits, .. } = entry else { unreachable!("it was just made") };
+        Ok(Written { positions: commits.iter().map(|commit| commit.position).collect(), replayed: false })
+    }
+
+    /// What was answered to the same call before.
+    fn answered(
+        &self,
+        namespace: &str,
+        answer: &lockwood_storage::Answer,
+    ) -> Result<Option<Written>, ShardError> {
+        self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(None) };
+            let Some(answered) = state.answer(id, &answer.key)? else { return Ok(None) };
+            if answered.fingerprint != answer.fingerprint {
+                return Err(ShardError::IdempotencyMismatch);
+            }
+            let positions = (answered.first.0..=answered.last.0).map(Position).collect();
+            Ok(Some(Written { positions, replayed: true }))
+        })
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        namespace: &str,
+        collection: &str,
+        amount: u64,
+    ) -> Result<u64, ShardError> {
+        let first = self.look(|state| match state.namespace(namespace)? {
+            None => Ok::<_, ShardError>(1),
+            Some(id) => Ok(state.next_id(id, collection)?),
+        })?;
+        let next = first.checked_add(amount).filter(|next| *next <= i64::MAX as u64);
+        let next = next.ok_or(ShardError::NoIdsLeft)?;
+        self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
+        Ok(first)
+    }
+
+    pub(super) fn load(
+        &mut self,
+        namespace: &str,
+        expected: Position,
+        entry: &Entry,
+    ) -> Result<(), ShardError> {
+        let found = self.look(|state| match state.namespace(namespace)? {
+            None => Ok::<_, ShardError>(Position::START),
+            Some(id) => Ok(state.position(id)?),
+        })?;
+        if found != expected {
+            return Err(ShardError::NotEmpty(found));
+        }
+        self.record(entry)
+    }
+
+    pub(super) fn record(&mut self, entry: &Entry) -> Result<(), ShardError> {
+        let batch = {
+            let in_flight =
+                Overlay { below: &*self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+            let below = Overlay { below: &in_flight, above: &self.open };
+            let mut fold = Fold::new(&below, self.next_index);
+            fold.apply(entry)?;
+            fold.finish(entry)?
+        };
+        self.take(batch);
+        Ok(())
+    }
+
+    /// Changes of the state that no record stands for: they can be made again from what is there.
+    pub(super) fn derive(
+        &mut self,
+        change: impl FnOnce(State<'_>, &mut Batch) -> Result<(), StoreError>,
+    ) -> Result<(), ShardError> {
+        let mut batch = Batch::default();
+        self.look(|state| change(state, &mut batch).map_err(ShardError::from))?;
+        self.open.absorb(batch);
+        Ok(())
+    }
+
+    /// Asks the state as deciding sees it.
+    pub(super) fn look<T>(
+        &self,
+        question: impl FnOnce(State<'_>) -> Result<T, ShardError>,
+    ) -> Result<T, ShardError> {
+        let in_flight = Overlay { below: &*self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+        let view = Overlay { below: &in_flight, above: &self.open };
+        question(State::new(&view))
+    }
+
+    fn take(&mut self, batch: Batch) {
+        self.pending_bytes += batch.bytes();
+        self.next_index += 1;
+        self.open.absorb(batch);
+    }
+}
+
+static EMPTY: Batch = Batch::new();
+
+fn edges(view: &dyn Snapshot, namespace: NamespaceId) -> Result<(Position, Position), StoreError> {
+    let state = State::new(view);
+    Ok((state.position(namespace)?, state.horizon(namespace)?))
+}

@@ -1,0 +1,453 @@
+//! What a record of the log says, and its form on disk. Outcomes only: nothing here has to be decided again.
+//!
+//! A record is the CRC-32 of the rest in four bytes, one byte for the format, and the entry in postcard's
+//! encoding.
+
+use crate::store::StoreError;
+use lockwood_model::{
+    Change, Commit, Document, DocumentKey, Event, Field, FieldValue, Json, Key, KeyPart, Position, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+const FORMAT: u8 = 1;
+
+/// One record of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A call with one or more write requests was done.
+    Committed {
+        /// Where.
+        namespace: Box<str>,
+        /// What.
+        commits: Vec<Commit>,
+        /// How to know the call if it comes again.
+        answer: Option<Answer>,
+    },
+    /// Ids were handed out.
+    Reserved {
+        /// Where.
+        namespace: Box<str>,
+        /// For which collection.
+        collection: Box<str>,
+        /// The first id that is still free.
+        next: u64,
+    },
+    /// A secondary index was declared, or is no longer wanted.
+    Indexed {
+        /// Where.
+        namespace: Box<str>,
+        /// Of which collection.
+        collection: Box<str>,
+        /// Of which field.
+        field: Box<str>,
+        /// False if it goes.
+        wanted: bool,
+    },
+    /// Documents without positions were written or taken away.
+    Kept {
+        /// Where.
+        namespace: Box<str>,
+        /// All their fields.
+        put: Vec<(DocumentKey, Vec<FieldValue>)>,
+        /// Taken away without a trace.
+        removed: Vec<DocumentKey>,
+    },
+    /// The users' notes of all writes so far are not to be shown any more.
+    NotesErased {
+        /// Where.
+        namespace: Box<str>,
+    },
+    /// Everything in a namespace is gone, as if it had never been.
+    Emptied {
+        /// Where.
+        namespace: Box<str>,
+    },
+    /// Documents of an earlier life came in, with nothing known before this position.
+    Loaded {
+        /// Where.
+        namespace: Box<str>,
+        /// Up to where nothing is known.
+        horizon: Position,
+        /// As they were then.
+        documents: Vec<(DocumentKey, Document)>,
+    },
+    /// The history of everything up to an index of the log is not kept any more.
+    Trimmed {
+        /// The index.
+        to: u64,
+    },
+}
+
+/// How a call is known again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// What the caller named it.
+    pub key: Box<str>,
+    /// A digest of what it asked for.
+    pub fingerprint: [u8; 16],
+}
+
+impl Entry {
+    /// The record for the log.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut record = vec![0, 0, 0, 0, FORMAT];
+        record = postcard::to_extend(&stored(self), record).expect("entries can be encoded");
+        let sum = crc32fast::hash(&record[4..]);
+        record[..4].copy_from_slice(&sum.to_be_bytes());
+        record
+    }
+
+    /// The entry of the record at `index`.
+    pub fn decode(index: u64, record: &[u8]) -> Result<Entry, StoreError> {
+        let damaged = || StoreError::damaged(format!("the record {index} of the log"));
+        let (sum, rest) = record.split_first_chunk::<4>().ok_or_else(damaged)?;
+        if crc32fast::hash(rest) != u32::from_be_bytes(*sum) {
+            return Err(damaged());
+        }
+        match rest.split_first() {
+            Some((&FORMAT, body)) => {
+                let stored: StoredEntry<'_> = postcard::from_bytes(body).map_err(|_| damaged())?;
+                entry(stored).ok_or_else(damaged)
+            }
+            _ => Err(damaged()),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum StoredEntry<'a> {
+    Committed {
+        #[serde(borrow)]
+        namespace: &'a str,
+        commits: Vec<StoredCommit<'a>>,
+        answer: Option<(&'a str, [u8; 16])>,
+    },
+    Reserved {
+        namespace: &'a str,
+        collection: &'a str,
+        next: u64,
+    },
+    Indexed {
+        namespace: &'a str,
+        collection: &'a str,
+        field: &'a str,
+        wanted: bool,
+    },
+    Kept {
+        namespace: &'a str,
+        put: Vec<(StoredKey<'a>, Vec<StoredField<'a>>)>,
+        removed: Vec<StoredKey<'a>>,
+    },
+    NotesErased {
+        namespace: &'a str,
+    },
+    Emptied {
+        namespace: &'a str,
+    },
+    Loaded {
+        namespace: &'a str,
+        horizon: u64,
+        documents: Vec<(StoredKey<'a>, StoredDocument<'a>)>,
+    },
+    Trimmed {
+        to: u64,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredCommit<'a> {
+    position: u64,
+    at: u64,
+    #[serde(borrow)]
+    user: Option<&'a str>,
+    note: Option<&'a str>,
+    events: Vec<(StoredKey<'a>, StoredChange<'a>)>,
+}
+
+/// Collection and key parts.
+#[derive(Serialize, Deserialize)]
+struct StoredKey<'a>(#[serde(borrow)] &'a str, Vec<StoredPart<'a>>);
+
+#[derive(Serialize, Deserialize)]
+enum StoredPart<'a> {
+    Number(i64),
+    Text(&'a str),
+}
+
+/// Name and value.
+#[derive(Serialize, Deserialize)]
+struct StoredField<'a>(&'a str, &'a str);
+
+#[derive(Serialize, Deserialize)]
+enum StoredChange<'a> {
+    Created(#[serde(borrow)] Vec<StoredField<'a>>),
+    Updated(Vec<StoredField<'a>>, Vec<&'a str>),
+    Deleted(Vec<&'a str>),
+    Restored(Vec<StoredField<'a>>),
+}
+
+/// A document as it is kept, in the log and in the state. Borrowed, so that reading one field of it does not
+/// copy the others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StoredDocument<'a> {
+    pub(crate) created: u64,
+    pub(crate) position: u64,
+    pub(crate) existence: u64,
+    pub(crate) deleted: bool,
+    pub(crate) forgotten: u64,
+    pub(crate) version: u64,
+    /// Name, position, value; sorted by name.
+    #[serde(borrow)]
+    pub(crate) fields: Vec<(&'a str, u64, Option<&'a str>)>,
+}
+
+fn stored(entry: &Entry) -> StoredEntry<'_> {
+    match entry {
+        Entry::Committed { namespace, commits, answer } => StoredEntry::Committed {
+            namespace,
+            commits: commits.iter().map(stored_commit).collect(),
+            answer: answer.as_ref().map(|answer| (&*answer.key, answer.fingerprint)),
+        },
+        Entry::Reserved { namespace, collection, next } => {
+            StoredEntry::Reserved { namespace, collection, next: *next }
+        }
+        Entry::Indexed { namespace, collection, field, wanted } => {
+            StoredEntry::Indexed { namespace, collection, field, wanted: *wanted }
+        }
+        Entry::Kept { namespace, put, removed } => StoredEntry::Kept {
+            namespace,
+            put: put.iter().map(|(at, fields)| (stored_key(at), stored_fields(fields))).collect(),
+            removed: removed.iter().map(stored_key).collect(),
+        },
+        Entry::NotesErased { namespace } => StoredEntry::NotesErased { namespace },
+        Entry::Emptied { namespace } => StoredEntry::Emptied { namespace },
+        Entry::Loaded { namespace, horizon, documents } => StoredEntry::Loaded {
+            namespace,
+            horizon: horizon.0,
+            documents: documents.iter().map(|(at, document)| (stored_key(at), document.into())).collect(),
+        },
+        Entry::Trimmed { to } => StoredEntry::Trimmed { to: *to },
+    }
+}
+
+fn stored_commit(commit: &Commit) -> StoredCommit<'_> {
+    StoredCommit {
+        position: commit.position.0,
+        at: commit.at.0,
+        user: commit.user.as_ref().map(Json::as_str),
+        note: commit.note.as_ref().map(Json::as_str),
+        events: commit
+            .events
+            .iter()
+            .map(|event| (stored_key(&event.at), stored_change(&event.change)))
+            .collect(),
+    }
+}
+
+fn stored_key(at: &DocumentKey) -> StoredKey<'_> {
+    let parts = at.key.parts().iter().map(|part| match part {
+        KeyPart::Number(number) => StoredPart::Number(*number),
+        KeyPart::Text(text) => StoredPart::Text(text),
+    });
+    StoredKey(&at.collection, parts.collect())
+}
+
+fn stored_fields(fields: &[FieldValue]) -> Vec<StoredField<'_>> {
+    fields.iter().map(|(name, value)| StoredField(name, value.as_str())).collect()
+}
+
+fn stored_change(change: &Change) -> StoredChange<'_> {
+    fn names(names: &[Box<str>]) -> Vec<&str> {
+        names.iter().map(|name| &**name).collect()
+    }
+    match change {
+        Change::Created { fields } => StoredChange::Created(stored_fields(fields)),
+        Change::Updated { set, removed } => StoredChange::Updated(stored_fields(set), names(removed)),
+        Change::Deleted { fields } => StoredChange::Deleted(names(fields)),
+        Change::Restored { fields } => StoredChange::Restored(stored_fields(fields)),
+    }
+}
+
+fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
+    Some(match stored {
+        StoredEntry::Committed { namespace, commits, answer } => Entry::Committed {
+            namespace: namespace.into(),
+            commits: commits.into_iter().map(commit).collect::<Option<_>>()?,
+            answer: answer.map(|(key, fingerprint)| Answer { key: key.into(), fingerprint }),
+        },
+        StoredEntry::Reserved { namespace, collection, next } => {
+            Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next }
+        }
+        StoredEntry::Indexed { namespace, collection, field, wanted } => Entry::Indexed {
+            namespace: namespace.into(),
+            collection: collection.into(),
+            field: field.into(),
+            wanted,
+        },
+        StoredEntry::Kept { namespace, put, removed } => Entry::Kept {
+            namespace: namespace.into(),
+            put: put.into_iter().map(|(at, given)| Some((key(at)?, fields(given)))).collect::<Option<_>>()?,
+            removed: removed.into_iter().map(key).collect::<Option<_>>()?,
+        },
+        StoredEntry::NotesErased { namespace } => Entry::NotesErased { namespace: namespace.into() },
+        StoredEntry::Emptied { namespace } => Entry::Emptied { namespace: namespace.into() },
+        StoredEntry::Loaded { namespace, horizon, documents } => Entry::Loaded {
+            namespace: namespace.into(),
+            horizon: Position(horizon),
+            documents: documents
+                .into_iter()
+                .map(|(at, document)| Some((key(at)?, document.to_document())))
+                .collect::<Option<_>>()?,
+        },
+        StoredEntry::Trimmed { to } => Entry::Trimmed { to },
+    })
+}
+
+fn commit(stored: StoredCommit<'_>) -> Option<Commit> {
+    let event = |(at, stored)| Some(Event { at: key(at)?, change: change(stored) });
+    Some(Commit {
+        position: Position(stored.position),
+        at: Timestamp(stored.at),
+        user: stored.user.map(Json::trusted),
+        note: stored.note.map(Json::trusted),
+        events: stored.events.into_iter().map(event).collect::<Option<_>>()?,
+    })
+}
+
+fn key(stored: StoredKey<'_>) -> Option<DocumentKey> {
+    let StoredKey(collection, parts) = stored;
+    let parts = parts.into_iter().map(|part| match part {
+        StoredPart::Number(number) => KeyPart::Number(number),
+        StoredPart::Text(text) => KeyPart::Text(text.into()),
+    });
+    Some(DocumentKey { collection: collection.into(), key: Key::new(parts)? })
+}
+
+fn fields(stored: Vec<StoredField<'_>>) -> Vec<FieldValue> {
+    stored.into_iter().map(|StoredField(name, value)| (name.into(), Json::trusted(value))).collect()
+}
+
+fn change(stored: StoredChange<'_>) -> Change {
+    let owned = |names: Vec<&str>| names.into_iter().map(Into::into).collect();
+    match stored {
+        StoredChange::Created(given) => Change::Created { fields: fields(given) },
+        StoredChange::Updated(set, removed) => Change::Updated { set: fields(set), removed: owned(removed) },
+        StoredChange::Deleted(names) => Change::Deleted { fields: owned(names) },
+        StoredChange::Restored(given) => Change::Restored { fields: fields(given) },
+    }
+}
+
+impl<'a> From<&'a Document> for StoredDocument<'a> {
+    fn from(document: &'a Document) -> StoredDocument<'a> {
+        let field =
+            |field: &'a Field| (&*field.name, field.position.0, field.value.as_ref().map(Json::as_str));
+        StoredDocument {
+            created: document.created.0,
+            position: document.position.0,
+            existence: document.existence.0,
+            deleted: document.deleted,
+            forgotten: document.forgotten.0,
+            version: document.version,
+            fields: document.fields.iter().map(field).collect(),
+        }
+    }
+}
+
+impl StoredDocument<'_> {
+    pub(crate) fn to_document(&self) -> Document {
+        let field = |(name, position, value): &(&str, u64, Option<&str>)| Field {
+            name: (*name).into(),
+            position: Position(*position),
+            value: value.map(Json::trusted),
+        };
+        Document {
+            created: Position(self.created),
+            position: Position(self.position),
+            existence: Position(self.existence),
+            deleted: self.deleted,
+            forgotten: Position(self.forgotten),
+            version: self.version,
+            fields: self.fields.iter().map(field).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(key: &str) -> DocumentKey {
+        DocumentKey::new("user", key.parse().unwrap())
+    }
+
+    fn field(name: &str, value: &str) -> FieldValue {
+        (name.into(), Json::read(value, 9).unwrap())
+    }
+
+    fn entries() -> Vec<Entry> {
+        let namespace: Box<str> = "n".into();
+        let changes = [
+            Change::Created { fields: vec![field("a", "1.50"), field("b", "[1,\"x\"]")] },
+            Change::Updated { set: vec![field("a", "\"é\"")], removed: vec!["b".into()] },
+            Change::Deleted { fields: vec!["a".into()] },
+            Change::Restored { fields: vec![field("a", "{}")] },
+        ];
+        let events = changes.into_iter().map(|change| Event { at: at("order:-7"), change }).collect();
+        let commit = Commit {
+            position: Position(3),
+            at: Timestamp(9),
+            user: Some(Json::trusted("7")),
+            note: None,
+            events,
+        };
+        let mut document = Document::unborn();
+        document.apply(&commit.events[0].change, Position(1));
+        document.apply(&commit.events[1].change, Position(2));
+        vec![
+            Entry::Committed {
+                namespace: namespace.clone(),
+                commits: vec![commit],
+                answer: Some(Answer { key: "k".into(), fingerprint: [7; 16] }),
+            },
+            Entry::Reserved { namespace: namespace.clone(), collection: "c".into(), next: 9 },
+            Entry::Indexed {
+                namespace: namespace.clone(),
+                collection: "c".into(),
+                field: "f".into(),
+                wanted: true,
+            },
+            Entry::Kept {
+                namespace: namespace.clone(),
+                put: vec![(at("1"), vec![field("a", "1")])],
+                removed: vec![at("2")],
+            },
+            Entry::NotesErased { namespace: namespace.clone() },
+            Entry::Emptied { namespace: namespace.clone() },
+            Entry::Loaded { namespace, horizon: Position(4), documents: vec![(at("x"), document)] },
+            Entry::Trimmed { to: 77 },
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for entry in entries() {
+            assert_eq!(Entry::decode(1, &entry.encode()).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn every_damaged_byte_is_noticed() {
+        for entry in entries() {
+            let record = entry.encode();
+            for index in 0..record.len() {
+                let mut damaged = record.clone();
+                damaged[index] ^= 0x10;
+                let error = Entry::decode(5, &damaged).unwrap_err();
+                assert!(matches!(error, StoreError::Damaged { .. }), "byte {index}");
+                assert!(error.to_string().contains("record 5"), "{error}");
+            }
+            assert!(Entry::decode(5, &record[..record.len() - 1]).is_err());
+            assert!(Entry::decode(5, &[]).is_err());
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! From a record of the log to the changes of the state. Decides nothing: the same records make the same
+//! state, whoever folds them and when.
+
+use super::{
+    index::{self, IndexInfo, IndexState},
+    keys, past,
+    read::{NamespaceId, State, read_number, write_indexes},
+    record,
+};
+use crate::{
+    entry::{Answer, Entry},
+    overlay::Overlay,
+    store::{Batch, Order, Snapshot, Space, StoreError, with_prefix},
+};
+use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Position};
+
+/// The changes that one record makes, growing.
+pub struct Fold<'a> {
+    below: &'a dyn Snapshot,
+    batch: Batch,
+    index: u64,
+}
+
+/// A document that a write request changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folded {
+    /// Which.
+    pub at: DocumentKey,
+    /// As it was; none if it was not there.
+    pub before: Option<Document>,
+    /// As it is.
+    pub after: Document,
+}
+
+type Done = Result<(), StoreError>;
+
+impl<'a> Fold<'a> {
+    /// Starts the record `index` on top of what `below` shows.
+    pub fn new(below: &'a dyn Snapshot, index: u64) -> Fold<'a> {
+        Fold { below, batch: Batch::default(), index }
+    }
+
+    /// What the state is with the changes so far.
+    pub fn view(&self) -> Overlay<'_> {
+        Overlay { below: self.below, above: &self.batch }
+    }
+
+    fn read<T>(&self, question: impl FnOnce(State<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let view = self.view();
+        question(State::new(&view))
+    }
+
+    /// The number of a namespace, which is new if there is nothing in it yet.
+    pub fn namespace(&mut self, name: &str) -> Result<NamespaceId, StoreError> {
+        if let Some(found) = self.read(|state| state.namespace(name))? {
+            return Ok(found);
+        }
+        let number = self.next_number(keys::meta::NEXT_NAMESPACE)?;
+        self.put_number(keys::meta::namespace(name), u64::from(number));
+        Ok(NamespaceId(number))
+    }
+
+    fn next_number(&mut self, key: &[u8]) -> Result<u32, StoreError> {
+        let next = self.read(|state| state.meta(key))?;
+        self.put_number(key.to_vec(), next + 1);
+        u32::try_from(next).map_err(|_| StoreError::Failed("there are too many namespaces or indexes".into()))
+    }
+
+    fn put_number(&mut self, key: Vec<u8>, number: u64) {
+        self.batch.put(Space::Meta, key, number.to_be_bytes());
+    }
+
+    /// Takes in a write request; the record it is in comes with [`Fold::finish`].
+    pub fn commit(&mut self, namespace: NamespaceId, commit: &Commit) -> Result<Vec<Folded>, StoreError> {
+        let mut folded: Vec<Folded> = Vec::with_capacity(commit.events.len());
+        let mut places = std::collections::HashMap::with_capacity(commit.events.len());
+        for event in &commit.events {
+            let place = match places.get(&event.at) {
+                Some(place) => *place,
+                None => {
+                    let before = self.read(|state| state.document(namespace, &event.at))?;
+                    let after = before.clone().unwrap_or_else(Document::unborn);
+                    folded.push(Folded { at: event.at.clone(), before, after });
+                    places.insert(&event.at, folded.len() - 1);
+                    folded.len() - 1
+                }
+            };
+            folded[place].after.apply(&event.change, commit.position);
+            for field in event.change.touches() {
+                let key = keys::touched(namespace.0, &event.at.collection, field);
+                self.batch.put(Space::Touched, key, commit.position.0.to_be_bytes());
+            }
+        }
+        for document in &folded {
+            self.document(namespace, commit.position, document)?;
+        }
+        self.put_number(keys::meta::position(namespace.0), commit.position.0);
+        let key = keys::position(namespace.0, commit.position);
+        self.batch.put(Space::Positions, key, self.index.to_be_bytes());
+        Ok(folded)
+    }
+
+    fn document(&mut self, namespace: NamespaceId, position: Position, folded: &Folded) -> Done {
+        let Folded { at, before, after } = folded;
+        let key = keys::document(namespace.0, at);
+        // A document without positions has no history to go back to.
+        match before.as_ref().filter(|before| before.is_born()) {
+            Some(before) => {
+                self.batch.put(Space::History, keys::history(&key, position), past::undo(before, after));
+            }
+            None => self.raise_counter(namespace, at)?,
+        }
+        self.put_document(namespace, at, before.as_ref(), after)
+    }
+
+    fn put_document(
+        &mut self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        before: Option<&Document>,
+        after: &Document,
+    ) -> Done {
+        let key = keys::document(namespace.0, at);
+        let indexes = self.read(|state| state.indexes(namespace, &at.collection))?;
+        index::update(&mut self.batch, &indexes, &key, before, Some(after));
+        self.batch.put(Space::Documents, key, record::encode_document(after));
+        Ok(())
+    }
+
+    /// Ids that were given by hand are not handed out again.
+    fn raise_counter(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
+        let Some(id) = at.key.as_number().and_then(|id| u64::try_from(id).ok()) else { return Ok(()) };
+        if self.read(|state| state.next_id(namespace, &at.collection))? <= id {
+            self.put_number(keys::meta::counter(namespace.0, &at.collection), id + 1);
+        }
+        Ok(())
+    }
+
+    /// Takes in a whole record, as a replay does.
+    pub fn apply(&mut self, entry: &Entry) -> Done {
+        match entry {
+            Entry::Committed { namespace, commits, .. } => {
+                let id = self.namespace(namespace)?;
+                commits.iter().try_for_each(|commit| self.commit(id, commit).map(drop))?;
+            }
+            Entry::Reserved { namespace, collection, next } => {
+                let id = self.namespace(namespace)?;
+                self.put_number(keys::meta::counter(id.0, collection), *next);
+            }
+            Entry::Indexed { namespace, collection, field, wanted } => {
+                let id = self.namespace(namespace)?;
+                self.index(id, collection, field, *wanted)?;
+            }
+            Entry::Kept { namespace, put, removed } => {
+                let id = self.namespace(namespace)?;
+                put.iter().try_for_each(|(at, fields)| self.keep(id, at, fields))?;
+                removed.iter().try_for_each(|at| self.discard(id, at))?;
+            }
+            Entry::NotesErased { namespace } => {
+                let id = self.namespace(namespace)?;
+                let position = self.read(|state| state.position(id))?;
+                self.put_number(keys::meta::erased(id.0), position.0);
+            }
+            Entry::Emptied { namespace } => self.empty(namespace)?,
+            Entry::Loaded { namespace, horizon, documents } => {
+                let id = self.namespace(namespace)?;
+                self.load(id, *horizon, documents)?;
+            }
+            Entry::Trimmed { to } => self.trim(*to)?,
+        }
+        Ok(())
+    }
+
+    /// The batch with the record itself in it.
+    pub fn finish(mut self, entry: &Entry) -> Result<Batch, StoreError> {
+        if let Entry::Committed { namespace, commits, answer: Some(answer) } = entry {
+            self.answer(namespace, commits, answer)?;
+        }
+        self.put_number(keys::meta::APPLIED.to_vec(), self.index);
+        self.batch.put(Space::Log, self.index.to_be_bytes(), entry.encode());
+        Ok(self.batch)
+    }
+
+    fn answer(&mut self, namespace: &str, commits: &[Commit], answer: &Answer) -> Done {
+        let id = self.namespace(namespace)?;
+        if let [first, .., last] | [first @ last] = commits {
+            let value = record::encode(&(answer.fingerprint, first.position.0, last.position.0));
+            self.batch.put(Space::Answers, keys::answer(id.0, &answer.key), value);
+        }
+        Ok(())
+    }
+
+    fn index(&mut self, namespace: NamespaceId, collection: &str, field: &str, wanted: bool) -> Done {
+        let mut indexes = self.read(|state| state.indexes(namespace, collection))?;
+        let known = indexes.iter().position(|index| *index.field == *field);
+        match (known, wanted) {
+            (None, true) => {
+                let number = self.next_number(keys::meta::NEXT_INDEX)?;
+                indexes.push(IndexInfo { field: field.into(), state: IndexState::Building, number });
+            }
+            (Some(known), false) => {
+                let gone = indexes.remove(known);
+                self.remove_all(Space::Indexes, &gone.number.to_be_bytes())?;
+            }
+            _ => {}
+        }
+        write_indexes(&mut self.batch, namespace.0, collection, &indexes);
+        Ok(())
+    }
+
+    fn keep(&mut self, namespace: NamespaceId, at: &DocumentKey, fields: &[FieldValue]) -> Done {
+        let before = self.read(|state| state.document(namespace, at))?;
+        let mut after = Document::unborn();
+        let field = |(name, value): &FieldValue| Field {
+            name: name.clone(),
+            position: Position::START,
+            value: Some(value.clone()),
+        };
+        after.fields = fields.iter().map(field).collect();
+        after.fields.sort_by(|a, b| a.name.cmp(&b.name));
+        self.put_document(namespace, at, before.as_ref(), &after)
+    }
+
+    fn discard(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
+        let before = self.read(|state| state.document(namespace, at))?;
+        let indexes = self.read(|state| state.indexes(namespace, &at.collection))?;
+        let key = keys::document(namespace.0, at);
+        index::update(&mut self.batch, &indexes, &key, before.as_ref(), None);
+        self.batch.remove(Space::Documents, key);
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        namespace: NamespaceId,
+        horizon: Position,
+        documents: &[(DocumentKey, Document)],
+    ) -> Done {
+        for (at, document) in documents {
+            self.raise_counter(namespace, at)?;
+            self.put_document(namespace, at, None, document)?;
+        }
+        self.put_number(keys::meta::position(namespace.0), horizon.0);
+        self.put_number(keys::meta::horizon(namespace.0), horizon.0);
+        Ok(())
+    }
+
+    fn empty(&mut self, name: &str) -> Done {
+        let Some(namespace) = self.read(|state| state.namespace(name))? else { return Ok(()) };
+        for (_, index) in self.read(|state| state.all_indexes(namespace))? {
+            self.remove_all(Space::Indexes, &index.number.to_be_bytes())?;
+        }
+        for space in [Space::Documents, Space::History, Space::Touched, Space::Positions, Space::Answers] {
+            self.remove_all(space, &keys::namespace(namespace.0))?;
+        }
+        self.remove_all(Space::Meta, &keys::meta::counters(namespace.0))?;
+        self.remove_all(Space::Meta, &keys::meta::indexes(namespace.0))?;
+        let single = [keys::meta::position, keys::meta::horizon, keys::meta::erased];
+        single.into_iter().for_each(|key| self.batch.remove(Space::Meta, key(namespace.0)));
+        self.batch.remove(Space::Meta, keys::meta::namespace(name));
+        Ok(())
+    }
+
+    fn remove_all(&mut self, space: Space, prefix: &[u8]) -> Done {
+        let found: Vec<_> =
+            self.view().scan(space, with_prefix(prefix), Order::Forward).collect::<Result<_, _>>()?;
+        found.into_iter().for_each(|(key, _)| self.batch.remove(space, key));
+        Ok(())
+    }
+
+    /// Forgets the history of everything up to the record `to`.
+    fn trim(&mut self, to: u64) -> Done {
+        let trimmed = self.read(|state| state.trimmed())?;
+        for index in trimmed + 1..=to {
+            if let Some(Entry::Committed { namespace, commits, answer }) =
+                self.read(|state| state.entry(index))?
+            {
+                let Some(id) = self.read(|state| state.namespace(&namespace))? else { continue };
+                for commit in &commits {
+                    self.trim_commit(id, index, commit)?;
+                }
+                if let (Some(answer), Some(commit)) = (answer, commits.last()) {
+                    self.trim_answer(id, &answer, commit.position)?;
+                }
+            }
+        }
+        self.put_number(keys::meta::TRIMMED.to_vec(), to.max(trimmed));
+        Ok(())
+    }
+
+    fn trim_answer(&mut self, namespace: NamespaceId, answer: &Answer, position: Position) -> Done {
+        let found = self.read(|state| state.answer(namespace, &answer.key))?;
+        if found.is_some_and(|answered| answered.last == position) {
+            self.batch.remove(Space::Answers, keys::answer(namespace.0, &answer.key));
+        }
+        Ok(())
+    }
+
+    fn trim_commit(&mut self, namespace: NamespaceId, index: u64, commit: &Commit) -> Done {
+        let key = keys::position(namespace.0, commit.position);
+        let found = self.view().get(Space::Positions, &key)?;
+        // A namespace that was emptied since has other writes at the same positions.
+        if found.map(|bytes| read_number(&bytes)).transpose()? != Some(index) {
+            return Ok(());
+        }
+        self.batch.remove(Space::Positions, key);
+        for event in &commit.events {
+            let key = keys::document(namespace.0, &event.at);
+            self.batch.remove(Space::History, keys::history(&key, commit.position));
+        }
+        self.put_number(keys::meta::horizon(namespace.0), commit.position.0);
+        Ok(())
+    }
+}

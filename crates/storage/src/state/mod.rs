@@ -1,0 +1,15 @@
+//! The state: everything that can be asked, as a fold over the log. Knows nothing of who asks.
+
+mod fold;
+mod index;
+mod keys;
+mod past;
+mod read;
+mod rebuild;
+mod record;
+
+pub use fold::{Fold, Folded};
+pub use index::{IndexInfo, IndexState};
+pub use read::{Answered, CommitAt, NamespaceId, State, Step};
+pub use rebuild::{Difference, rebuild, save_snapshot, verify};
+pub use record::DocumentRef;

@@ -1,0 +1,230 @@
+//! An ordered store: a few spaces of keys and values, atomic batches, consistent snapshots. Small, so that
+//! disks, memory and their failures all fit behind it. Knows nothing of what the keys mean.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+/// The bytes of a key or a value; cheap to clone.
+pub type Slice = fjall::Slice;
+
+macro_rules! spaces {
+    ($($(#[doc = $help:literal])* $name:ident = $text:literal;)*) => {
+        /// A part of the store with its own order of keys.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Space {
+            $($(#[doc = $help])* $name,)*
+        }
+
+        impl Space {
+            /// Every space.
+            pub const ALL: &'static [Space] = &[$(Space::$name),*];
+
+            /// Its name on disk.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Space::$name => $text),* }
+            }
+        }
+    };
+}
+
+spaces! {
+    /// Numbers of the ledger, by name.
+    Numbers = "numbers";
+    /// What operators did.
+    Actions = "actions";
+    /// Index → record.
+    Log = "log";
+    /// Index and number → a piece of the state as it was at that index.
+    Snapshots = "snapshots";
+    /// Namespaces, counters, declared indexes, how far the state is.
+    Meta = "meta";
+    /// Document → its content.
+    Documents = "documents";
+    /// Document and position → how to undo that change.
+    History = "history";
+    /// Collection and field → when it was last touched.
+    Touched = "touched";
+    /// Position → where in the log.
+    Positions = "positions";
+    /// Secondary index, value and document → nothing.
+    Indexes = "indexes";
+    /// Idempotency key → the answer that was given.
+    Answers = "answers";
+}
+
+impl Space {
+    /// The spaces that are a fold over the log.
+    pub const STATE: [Space; 7] = [
+        Space::Meta,
+        Space::Documents,
+        Space::History,
+        Space::Touched,
+        Space::Positions,
+        Space::Indexes,
+        Space::Answers,
+    ];
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// An earlier write failed, so what is on disk is no longer known.
+    #[error("an earlier write failed; restart the server once the disk is sound")]
+    Poisoned,
+    /// The disk, or the engine on it.
+    #[error("{0}")]
+    Failed(String),
+    /// Something there is not what was written.
+    #[error("{what} is damaged; restore the data directory from a copy")]
+    Damaged {
+        /// What.
+        what: String,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
+        StoreError::Damaged { what: what.into() }
+    }
+}
+
+impl From<fjall::Error> for StoreError {
+    fn from(error: fjall::Error) -> StoreError {
+        match error {
+            fjall::Error::Poisoned => StoreError::Poisoned,
+            other => StoreError::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Whether a batch must survive a loss of power before the call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// It must.
+    Synced,
+    /// It may be lost, but only whole, and only together with everything after it.
+    Buffered,
+}
+
+/// Key and value, one after the other.
+pub type Pair = Result<(Slice, Slice), StoreError>;
+
+/// In which order a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// From the smallest key.
+    Forward,
+    /// From the largest.
+    Backward,
+}
+
+/// The store as it was at one moment.
+pub trait Snapshot: Send + Sync {
+    /// The value of a key.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>, StoreError>;
+
+    /// Keys and values between two bounds.
+    fn scan<'a>(&'a self, space: Space, range: Range, order: Order) -> Box<dyn Iterator<Item = Pair> + 'a>;
+}
+
+/// Keys between two bounds.
+pub type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// All keys that start with `prefix`.
+pub fn with_prefix(prefix: &[u8]) -> Range {
+    (Bound::Included(prefix.to_vec()), after_prefix(prefix))
+}
+
+/// The bound behind all keys that start with `prefix`.
+pub(crate) fn after_prefix(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Bound::Excluded(end);
+        }
+    }
+    Bound::Unbounded
+}
+
+/// Something that keeps batches and shows snapshots.
+pub trait Store: Send + Sync {
+    /// Everything committed so far, and nothing that comes later.
+    fn snapshot(&self) -> Box<dyn Snapshot>;
+
+    /// Makes all changes of a batch, or none. After an error that is not [`StoreError::Damaged`] the store
+    /// is poisoned: every further commit is refused.
+    fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError>;
+
+    /// True after a failed commit.
+    fn is_poisoned(&self) -> bool;
+}
+
+/// Changes that belong together; a later change of a key replaces an earlier one.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    changes: BTreeMap<Space, BTreeMap<Slice, Option<Slice>>>,
+}
+
+impl Batch {
+    /// Changes nothing yet.
+    pub const fn new() -> Batch {
+        Batch { changes: BTreeMap::new() }
+    }
+
+    /// The bytes of all keys and values.
+    pub fn bytes(&self) -> u64 {
+        let bytes =
+            |(_, key, value): (_, &Slice, &Option<Slice>)| key.len() + value.as_ref().map_or(0, |v| v.len());
+        self.iter().map(bytes).sum::<usize>() as u64
+    }
+
+    /// Gives a key a value.
+    pub fn put(&mut self, space: Space, key: impl Into<Slice>, value: impl Into<Slice>) {
+        self.changes.entry(space).or_default().insert(key.into(), Some(value.into()));
+    }
+
+    /// Takes a key away.
+    pub fn remove(&mut self, space: Space, key: impl Into<Slice>) {
+        self.changes.entry(space).or_default().insert(key.into(), None);
+    }
+
+    /// What this batch does to a key: nothing, or a new value, or its end.
+    pub fn get(&self, space: Space, key: &[u8]) -> Option<&Option<Slice>> {
+        self.changes.get(&space)?.get(key)
+    }
+
+    /// The changes of a space within a range.
+    pub(crate) fn range(
+        &self,
+        space: Space,
+        range: Range,
+    ) -> impl DoubleEndedIterator<Item = (&Slice, &Option<Slice>)> {
+        let (from, to) = range;
+        let bounds = (from.map(Slice::from), to.map(Slice::from));
+        self.changes.get(&space).into_iter().flat_map(move |changes| changes.range(bounds.clone()))
+    }
+
+    /// Every change.
+    pub fn iter(&self) -> impl Iterator<Item = (Space, &Slice, &Option<Slice>)> {
+        self.changes
+            .iter()
+            .flat_map(|(space, changes)| changes.iter().map(|(key, value)| (*space, key, value)))
+    }
+
+    /// Adds the changes of a later batch.
+    pub fn absorb(&mut self, later: Batch) {
+        for (space, changes) in later.changes {
+            self.changes.entry(space).or_default().extend(changes);
+        }
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The last key it gives a value in a space.
+    pub(crate) fn last_key(&self, space: Space) -> Option<&Slice> {
+        self.changes.get(&space)?.iter().rev().find(|(_, value)| value.is_some()).map(|(key, _)| key)
+    }
+}
