@@ -29,7 +29,6 @@ enum Command {
     Serve(serve::Args),
     Lock(lock::Args),
     Locks(locks::Args),
-    Verify(verify::Args),
     Get(documents::get::Args),
     Put(documents::put::Args),
     Delete(documents::delete::Args),
@@ -42,6 +41,7 @@ enum Command {
     Load(documents::load::Args),
     Index(documents::index::Args),
     Trim(documents::trim::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,7 +49,6 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
-        Command::Verify(args) => verify::run(args),
         Command::Get(args) => block_on(documents::get::run(args)),
         Command::Put(args) => block_on(documents::put::run(args)),
         Command::Delete(args) => block_on(documents::delete::run(args)),
@@ -62,6 +61,7 @@ fn main() -> ExitCode {
         Command::Load(args) => block_on(documents::load::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
+        Command::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockwood: {error:#}");

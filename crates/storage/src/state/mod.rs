@@ -10,6 +10,6 @@ mod record;
 
 pub use fold::{Documents, Fold, Folded};
 pub use index::{IndexInfo, IndexState};
-pub use read::{Answered, CommitAt, NamespaceId, State, Step};
+pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
 pub use rebuild::{Difference, rebuild, save_snapshot, verify};
 pub use record::DocumentRef;

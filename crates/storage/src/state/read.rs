@@ -45,6 +45,9 @@ pub struct Step {
 
 type Read<T> = Result<T, StoreError>;
 
+/// Is shown a change: where, which fields it touched, the document before and after. Says whether to go on.
+pub type See<'a> = dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()> + 'a;
+
 impl<'a> State<'a> {
     /// The state that `snapshot` shows.
     pub fn new(snapshot: &'a dyn Snapshot) -> State<'a> {
@@ -326,7 +329,7 @@ impl<'a> State<'a> {
         namespace: NamespaceId,
         collection: &str,
         after: Position,
-        see: &mut dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()>,
+        see: &mut See<'_>,
     ) -> Read<()> {
         for commit in self.commits(namespace, after.next(), None) {
             let CommitAt { commit, .. } = commit?;
