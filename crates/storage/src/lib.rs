@@ -20,7 +20,7 @@ pub use memory::{Failing, Failure, Forgetful, Memory};
 pub use overlay::Overlay;
 pub use state::{
     Answered, CommitAt, Difference, DocumentRef, Documents, Fold, Folded, IndexInfo, IndexState, NamespaceId,
-    State, Step, rebuild, save_snapshot, verify,
+    See, State, Step, rebuild, save_snapshot, verify,
 };
 pub use store::{
     Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, with_prefix,
