@@ -52,7 +52,7 @@ pub fn decide<V: View>(
             Err(refused) => return Ok(Err(refused)),
         };
         document.apply(&change, position);
-        if let Err(refused) = check_size(at, document, limits) {
+        if let Err(refused) = limits.check(at, document.present()) {
             return Ok(Err(refused));
         }
         events.push(Event { at: at.clone(), change });
@@ -142,22 +142,4 @@ fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document,
         return Err(Refused::NoDocument { at: at.clone(), deleted: document.deleted });
     }
     Ok(document)
-}
-
-fn check_size(at: &DocumentKey, document: &Document, limits: Limits) -> Result<(), Refused> {
-    let (mut len, mut bytes) = (0, 0);
-    for (name, value) in document.present() {
-        len += 1;
-        bytes += (name.len() + value.as_str().len()) as u64;
-    }
-    let over = |name, limit, len| Err(Refused::OverLimit { at: at.clone(), name, limit, len });
-    match () {
-        () if len > limits.fields_per_document_max => {
-            over("fields_per_document_max", limits.fields_per_document_max, len)
-        }
-        () if bytes > limits.document_bytes_max => {
-            over("document_bytes_max", limits.document_bytes_max, bytes)
-        }
-        () => Ok(()),
-    }
 }
