@@ -15,6 +15,8 @@ mod maintenance;
 mod query;
 mod view;
 mod writer;
+#[cfg(test)]
+mod writer_test;
 
 use lockwood_engine::{Limits, Refused, Request};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
