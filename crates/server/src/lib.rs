@@ -3,6 +3,8 @@
 mod clock;
 mod config;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod grace;
 mod handshake;
 mod limits;
@@ -12,6 +14,7 @@ mod metrics;
 mod namespace;
 mod native;
 mod numbers;
+mod openslides;
 mod registry;
 mod seat;
 mod secret;
@@ -23,6 +26,6 @@ mod socket;
 mod trouble;
 mod view;
 
-pub use config::{Config, LocktopusConfig};
+pub use config::{Config, LocktopusConfig, OpenslidesConfig};
 pub use limits::{LimitSpec, Limits};
 pub use serve::{Bound, ServeError, Stopped, run};
