@@ -4,7 +4,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help run test test-long check fix deps-test deps-bench bench-locks
+.PHONY: help run test test-long check fix deps-test deps-bench bench-locks bench-docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ test: deps-test check ## install what the tests need and run all of them
 	$(CARGO) test --locked --workspace
 
 test-long: deps-test ## the model tests and fuzzers for much longer; SEED=n starts elsewhere
-	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks
+	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks -p lockwood-engine
 	LOCKWOOD_FUZZ_COUNT=20000000 LOCKWOOD_FUZZ_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood-wire -p lockwood-server fuzz
 
 check: ## format, lints and purity; changes nothing
@@ -32,6 +32,10 @@ fix: ## put right what `check` complains about, where a machine can
 bench-locks: deps-bench ## measure locks in process and over the network, beside Redis
 	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
 	./target/release/lockwood-bench locks
+
+bench-docs: deps-bench ## measure documents, beside PostgreSQL and Tarantool
+	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
+	./target/release/lockwood-bench docs
 
 deps-test:
 	scripts/deps test

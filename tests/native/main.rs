@@ -12,6 +12,7 @@ mod client;
 mod command_line;
 mod connection_loss;
 mod crash;
+mod document_crash;
 mod drain;
 mod forced_release;
 mod guard;

@@ -1,5 +1,6 @@
 //! Measures what Lockwood costs and prints it. Knows nothing of what is measured.
 
+mod docs;
 mod figure;
 mod in_process;
 mod network;
@@ -11,44 +12,111 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: lockwood-bench <what> [--json]
+       lockwood-bench docs [--json] [--quick] [--only <part>]
 
 what:
   in-process   the lock table by itself, without a server
   network      the server over its protocols, beside redis-server
   pairs        only the part of that which compares pairs per second
   locks        both
+  docs         documents, beside PostgreSQL and Tarantool
 
---json         print a list of objects instead of a table";
-
-type Measure = fn() -> Vec<Figure>;
+--json         print a list of objects instead of a table
+--quick        shorter, and with a tenth of the documents where there are many
+--only <part>  one of disk, create, update, bulk, get, filter, all, as-of, feed, lock-check, million";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some((measure, json)) = read(&words) else {
+    let Some(order) = read(&words) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let figures = measure();
-    println!("{}", if json { figure::json(&figures) } else { figure::table(&figures) });
+    let figures = order.measure();
+    println!("{}", if order.json { figure::json(&figures) } else { figure::table(&figures) });
     ExitCode::SUCCESS
 }
 
-/// What to measure, and whether to print it as JSON.
-fn read(words: &[String]) -> Option<(Measure, bool)> {
-    let (flags, names): (Vec<&str>, Vec<&str>) =
-        words.iter().map(String::as_str).partition(|word| word.starts_with("--"));
-    if flags.iter().any(|flag| *flag != "--json") {
-        return None;
-    }
-    match names[..] {
-        ["in-process"] => Some((in_process::measure, !flags.is_empty())),
-        ["pairs"] => Some((network::measure_pairs, !flags.is_empty())),
-        ["network"] => Some((network::measure, !flags.is_empty())),
-        ["locks"] => Some((locks, !flags.is_empty())),
-        _ => None,
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+struct Order<'a> {
+    what: What,
+    json: bool,
+    quick: bool,
+    only: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    InProcess,
+    Network,
+    Pairs,
+    Locks,
+    Docs,
+}
+
+impl Order<'_> {
+    fn measure(&self) -> Vec<Figure> {
+        match self.what {
+            What::InProcess => in_process::measure(),
+            What::Network => network::measure(),
+            What::Pairs => network::measure_pairs(),
+            What::Locks => in_process::measure().into_iter().chain(network::measure()).collect(),
+            What::Docs => docs::measure(self.quick, self.only),
+        }
     }
 }
 
-fn locks() -> Vec<Figure> {
-    in_process::measure().into_iter().chain(network::measure()).collect()
+fn read(words: &[String]) -> Option<Order<'_>> {
+    let mut words = words.iter().map(String::as_str);
+    let what = match words.next()? {
+        "in-process" => What::InProcess,
+        "network" => What::Network,
+        "pairs" => What::Pairs,
+        "locks" => What::Locks,
+        "docs" => What::Docs,
+        _ => return None,
+    };
+    let mut order = Order { what, json: false, quick: false, only: None };
+    while let Some(word) = words.next() {
+        match word {
+            "--json" => order.json = true,
+            "--quick" if what == What::Docs => order.quick = true,
+            "--only" if what == What::Docs => order.only = Some(part(words.next()?)?),
+            _ => return None,
+        }
+    }
+    Some(order)
+}
+
+fn part(name: &str) -> Option<&str> {
+    docs::PARTS.iter().any(|(part, _)| *part == name).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Option<(What, bool, bool, Option<&str>)>) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let found = read(&words).map(|Order { what, json, quick, only }| (what, json, quick, only));
+        assert_eq!(found, expected, "{line}");
+    }
+
+    #[test]
+    fn command_lines() {
+        check("", None);
+        check("locks", Some((What::Locks, false, false, None)));
+        check("pairs --json", Some((What::Pairs, true, false, None)));
+        check("locks --quick", None);
+        check("docs --json --quick --only as-of", Some((What::Docs, true, true, Some("as-of"))));
+        check("docs --only", None);
+        check("docs --only nothing", None);
+    }
+
+    #[test]
+    fn every_part_is_named() {
+        for (name, _) in docs::PARTS {
+            assert!(USAGE.contains(name), "{name}");
+        }
+    }
 }

@@ -1,46 +1,67 @@
 //! A server to be measured: started on a free port, asked for its CPU time and memory, ended. Knows nothing
 //! of protocols.
 
+use rustix::process::{Pid, Signal};
 use std::{
     fs,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+const START_MAX: Duration = Duration::from_secs(60);
+
 /// A running server process; ended when dropped.
 pub(crate) struct Peer {
     child: Child,
-    _data: tempfile::TempDir,
+    /// The signal that ends it.
+    farewell: Signal,
+    data: Option<tempfile::TempDir>,
 }
 
 impl Peer {
+    /// Starts what keeps its data elsewhere, on any core.
+    pub(crate) fn start(command: &mut Command, farewell: Signal) -> Peer {
+        let child = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        Peer { child, farewell, data: None }
+    }
+
     /// The `lockwood` beside this program; gives its native and its Locktopus address.
     pub(crate) fn lockwood() -> (Peer, SocketAddr, SocketAddr) {
         let data = tempfile::tempdir().expect("a directory for data");
-        let binary = std::env::current_exe().expect("this program has a path").with_file_name("lockwood");
-        let mut command = on_first_core(&binary);
+        let (peer, greeting) = Peer::serve(on_first_core(&lockwood_binary()), data.path());
+        let peer = peer.with(data);
+        (peer, address(&greeting, "native     http://"), address(&greeting, "locktopus  ws://"))
+    }
+
+    /// The same on any core, with data that is there before and after; gives its native address.
+    pub(crate) fn lockwood_at(data: &Path) -> (Peer, SocketAddr) {
+        let (peer, greeting) = Peer::serve(Command::new(lockwood_binary()), data);
+        (peer, address(&greeting, "native     http://"))
+    }
+
+    /// A Lockwood and what it says once it listens.
+    fn serve(mut command: Command, data: &Path) -> (Peer, String) {
         command.args(["serve", "--listen", "127.0.0.1:0", "--locktopus", "127.0.0.1:0", "--data"]);
-        command.arg(data.path()).stdout(Stdio::piped()).env("RUST_LOG", "warn");
+        command.arg(data).stdout(Stdio::piped()).env("RUST_LOG", "warn");
         // Further flags to try, for example --threads 1.
         command.args(std::env::var("LOCKWOOD_BENCH_SERVE").unwrap_or_default().split_whitespace());
-        let mut child = command.spawn().expect("start lockwood: cargo build --release -p lockwood");
-        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut peer = Peer::start(&mut command, Signal::KILL);
+        let mut output = BufReader::new(peer.child.stdout.take().expect("it is piped"));
         let mut greeting = String::new();
         while !greeting.contains("curl ") {
             assert!(output.read_line(&mut greeting).expect("text") > 0, "lockwood ended: {greeting}");
         }
-        let peer = Peer { child, _data: data };
-        (peer, address(&greeting, "native     http://"), address(&greeting, "locktopus  ws://"))
+        (peer, greeting)
     }
 
     /// A Redis that keeps everything in memory only, as fast as it can be.
     pub(crate) fn redis() -> (Peer, SocketAddr) {
         let data = tempfile::tempdir().expect("a directory for data");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+        let free = free_address();
         let mut command = on_first_core(Path::new("redis-server"));
         command.args([
             "--bind",
@@ -53,13 +74,21 @@ impl Peer {
             "no",
         ]);
         command.arg("--dir").arg(data.path()).stdout(Stdio::null());
-        let child = command.spawn().expect("start redis-server: make deps installs it");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(free).is_err() {
-            assert!(Instant::now() < deadline, "redis-server does not answer");
-            thread::sleep(Duration::from_millis(20));
-        }
-        (Peer { child, _data: data }, free)
+        let peer = Peer::start(&mut command, Signal::KILL).with(data);
+        wait_until("redis-server answers", || TcpStream::connect(free).is_ok());
+        (peer, free)
+    }
+
+    /// Keeps its data for as long as it runs.
+    fn with(mut self, data: tempfile::TempDir) -> Peer {
+        self.data = Some(data);
+        self
+    }
+
+    /// Asks for an orderly end and waits for it.
+    pub(crate) fn end(&mut self) {
+        let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
+        self.child.wait().expect("it is our child");
     }
 
     /// CPU time of all threads so far.
@@ -81,9 +110,29 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Ok(None) = self.child.try_wait() {
+            let _ = rustix::process::kill_process(Pid::from_child(&self.child), self.farewell);
+            let _ = self.child.wait();
+        }
     }
+}
+
+/// An address of this machine on which nobody listens.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound")
+}
+
+/// Looks again and again; a server that has just been started needs a moment.
+pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + START_MAX;
+    while !reached() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn lockwood_binary() -> PathBuf {
+    std::env::current_exe().expect("this program has a path").with_file_name("lockwood")
 }
 
 /// Servers run on the first core and the load generator on the others, as far as there are others: where the

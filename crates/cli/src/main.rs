@@ -8,6 +8,7 @@ mod lock;
 mod locks;
 mod serve;
 mod target;
+mod verify;
 mod wait;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +27,7 @@ enum Command {
     Serve(serve::Args),
     Lock(lock::Args),
     Locks(locks::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
+        Command::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockwood: {error:#}");

@@ -1,6 +1,9 @@
 //! Adding elements to a list and removing them. Knows nothing of documents.
 
-use crate::request::ListChange;
+use crate::{
+    fault::{Fault, is_planted},
+    request::ListChange,
+};
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use lockwood_model::{Json, Number, Scalar};
@@ -18,7 +21,7 @@ enum Element {
 
 /// What the list becomes, or none if there is nothing to touch: removing from what is not there.
 pub(crate) fn changed(stored: Option<&Json>, change: &ListChange) -> Result<Option<Json>, NotAList> {
-    if stored.is_none() && change.add.is_none() {
+    if stored.is_none() && change.add.is_none() && !is_planted(Fault::RemoveTouchesAbsent) {
         return Ok(None);
     }
     let mut list = stored.map_or(Ok(Vec::new()), elements)?;

@@ -2,13 +2,16 @@
 //!
 //! A lock on a collection's field with a filter stands for a search: "these documents match, and this is what
 //! their field holds". A change breaks it if the document matched before or matches after, and the field or
-//! any field the filter looks at was touched. So entering, staying in and leaving the filter all count.
+//! any field the filter looks at was touched. So entering, staying in and leaving the filter all count. As
+//! every change moves `meta_position`, a filter that looks at it watches all fields; for a lock on that field
+//! itself only being deleted and restored counts.
 
 use crate::{
+    fault::{Fault, is_planted},
     request::{PositionLock, Target},
     view::{ChangeSeen, Origin, View},
 };
-use lockwood_model::{Filter, Operator, Position};
+use lockwood_model::{Filter, META_POSITION, Operator, Position};
 use std::ops::ControlFlow;
 
 /// A position lock that does not hold, and why.
@@ -43,19 +46,31 @@ pub enum BrokenBy {
 pub(crate) fn broken<V: View>(locks: &[PositionLock], view: &V) -> Result<Vec<Broken>, V::Error> {
     let mut broken = Vec::new();
     for (index, lock) in locks.iter().enumerate() {
-        if let Some(by) = judge(lock, view)? {
+        if let Some(by) = judge(&lock.target, since(lock, locks), view)? {
             broken.push(Broken { index, lock: lock.clone(), by });
+        }
+        if is_planted(Fault::StopAtFirstBroken) && !broken.is_empty() {
+            break;
         }
     }
     Ok(broken)
 }
 
-fn judge<V: View>(lock: &PositionLock, view: &V) -> Result<Option<BrokenBy>, V::Error> {
-    if lock.position < view.horizon() {
+/// Each by its own position, whatever the others have.
+fn since(lock: &PositionLock, locks: &[PositionLock]) -> Position {
+    if is_planted(Fault::LowestPosition) {
+        return locks.iter().map(|lock| lock.position).min().unwrap_or_default();
+    }
+    lock.position
+}
+
+fn judge<V: View>(target: &Target, since: Position, view: &V) -> Result<Option<BrokenBy>, V::Error> {
+    if since < view.horizon() && !is_planted(Fault::IgnoreHorizon) {
         return Ok(Some(BrokenBy::TooOld { horizon: view.horizon() }));
     }
-    let changed = changed(&lock.target, lock.position, view)?;
-    if changed <= lock.position {
+    let changed = changed(target, since, view)?;
+    let is_seen = if is_planted(Fault::BrokenBySeen) { changed < since } else { changed <= since };
+    if is_seen {
         return Ok(None);
     }
     Ok(Some(BrokenBy::Write { position: changed, origin: view.origin(changed)? }))
@@ -84,18 +99,14 @@ fn search_changed<V: View>(
     since: Position,
     view: &V,
 ) -> Result<Position, V::Error> {
-    let mut watched = filter.fields();
-    watched.push(field);
-    let mut touched = Position::START;
-    for name in &watched {
-        touched = touched.max(view.touched(collection, name)?);
-    }
-    if touched <= since || is_quiet(collection, filter, since, view) {
+    let watched = watched(field, filter);
+    if is_untouched(collection, watched.as_deref(), since, view)? || is_quiet(collection, filter, since, view)
+    {
         return Ok(Position::START);
     }
     let mut changed = Position::START;
     view.changes_after(collection, since, &mut |change| {
-        if !breaks(change, &watched, filter) {
+        if !breaks(change, watched.as_deref(), filter) {
             return ControlFlow::Continue(());
         }
         changed = change.position;
@@ -104,16 +115,44 @@ fn search_changed<V: View>(
     Ok(changed)
 }
 
+/// The fields that matter; none if all do.
+fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
+    let mut names = if is_planted(Fault::OwnFieldOnly) { Vec::new() } else { filter.fields() };
+    if names.contains(&META_POSITION) {
+        return None;
+    }
+    names.push(field);
+    Some(names)
+}
+
+fn is_untouched<V: View>(
+    collection: &str,
+    watched: Option<&[&str]>,
+    since: Position,
+    view: &V,
+) -> Result<bool, V::Error> {
+    let Some(watched) = watched else { return Ok(false) };
+    for name in watched {
+        if view.touched(collection, name)? > since {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &V) -> bool {
     filter.required().into_iter().any(|condition| {
-        condition.operator() == Operator::Equal
+        (condition.operator() == Operator::Equal || is_planted(Fault::QuietForAnyOperator))
             && view
                 .quiet_since(collection, condition.field(), condition.value(), since)
                 .is_some_and(|quiet| quiet <= since)
     })
 }
 
-fn breaks(change: &ChangeSeen<'_>, watched: &[&str], filter: &Filter) -> bool {
-    change.touched.iter().any(|name| watched.contains(name))
-        && (filter.matches(change.after) || change.before.is_some_and(|before| filter.matches(before)))
+fn breaks(change: &ChangeSeen<'_>, watched: Option<&[&str]>, filter: &Filter) -> bool {
+    let after = || filter.matches(change.after) && !is_planted(Fault::FilterBeforeOnly);
+    let before =
+        || change.before.is_some_and(|before| filter.matches(before)) && !is_planted(Fault::FilterAfterOnly);
+    watched.is_none_or(|watched| change.touched.iter().any(|name| watched.contains(name)))
+        && (after() || before())
 }

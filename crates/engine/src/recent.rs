@@ -1,15 +1,16 @@
 //! Which values documents had that changed lately. A memory that may forget, never one that errs: it can say
 //! "nothing with this value has changed", and otherwise "look for yourself". Knows nothing of filters.
 
+use crate::fault::{Fault, is_planted};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use lockwood_model::{Document, Json, Number, Position, Scalar};
+use lockwood_model::{Document, Json, META_DELETED, META_POSITION, Number, Position, Scalar};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// So many values are remembered before everything is forgotten.
 pub(crate) const RECENT_LEN_MAX: usize = 1 << 18;
-/// Longer values are not remembered.
-const VALUE_BYTES_MAX: usize = 64;
+/// Longer text is not remembered.
+const TEXT_BYTES_MAX: usize = 64;
 
 /// The last position at which a document with a value in a field changed, for many fields and values of many
 /// namespaces. Different values may share an entry, which can only make the answer more careful.
@@ -39,7 +40,7 @@ impl Recent {
         for deleted in [true, false] {
             if deleted == document.deleted {
                 let value = Json::trusted(if deleted { "true" } else { "false" });
-                let hash = hash(namespace, collection, lockwood_model::META_DELETED, &value);
+                let hash = hash(namespace, collection, META_DELETED, &value);
                 hash.map(|hash| self.last.insert(hash, position));
             }
         }
@@ -55,7 +56,12 @@ impl Recent {
         value: &Json,
         from: Position,
     ) -> Option<Position> {
-        if self.floors.get(&namespace).is_none_or(|floor| from < *floor) {
+        let is_unknown = self.floors.get(&namespace).is_none_or(|floor| from < *floor);
+        if is_unknown && !is_planted(Fault::IgnoreFloor) {
+            return None;
+        }
+        // It is not among the values that are noted.
+        if field == META_POSITION {
             return None;
         }
         let hash = hash(namespace, collection, field, value)?;
@@ -67,13 +73,13 @@ impl Recent {
 fn hash(namespace: u32, collection: &str, field: &str, value: &Json) -> Option<u64> {
     let mut hasher = FixedState::with_seed(0).build_hasher();
     (namespace, collection, field).hash(&mut hasher);
-    if value.as_str().len() > VALUE_BYTES_MAX {
-        return None;
-    }
     match Scalar::read(value.as_str()) {
+        _ if is_planted(Fault::RecentByText) => value.as_str().hash(&mut hasher),
         Scalar::Bool(value) => (1u8, value).hash(&mut hasher),
         // Adding zero makes one of the two zeros.
         Scalar::Number(number) => (2u8, (Number::as_f64(number) + 0.0).to_bits()).hash(&mut hasher),
+        // Not the text as it is written, which may be longer for one of two equal values.
+        Scalar::Text(text) if text.len() > TEXT_BYTES_MAX => return None,
         Scalar::Text(text) => (3u8, &*text).hash(&mut hasher),
         Scalar::Null | Scalar::Compound(_) => return None,
     }
@@ -109,10 +115,19 @@ mod tests {
         assert_eq!(ask(&recent, "1", 4), None, "what was before the first note is not known");
         assert_eq!(ask(&recent, "[1]", 6), None);
         let deleted = Json::trusted("false");
-        assert_eq!(
-            recent.quiet_since(1, "c", lockwood_model::META_DELETED, &deleted, Position(6)),
-            Some(Position(7))
-        );
+        assert_eq!(recent.quiet_since(1, "c", META_DELETED, &deleted, Position(6)), Some(Position(7)));
+        let position = Json::trusted("5");
+        assert_eq!(recent.quiet_since(1, "c", META_POSITION, &position, Position(6)), None);
+    }
+
+    #[test]
+    fn it_knows_equal_values_however_long_they_are_written() {
+        let mut recent = Recent::default();
+        recent.note(1, "c", &document(&format!("1.{}", "0".repeat(99)), 5), Position(5));
+        recent.note(1, "c", &document(&format!("\"{}\"", "\\u0061".repeat(20)), 6), Position(6));
+        assert_eq!(ask(&recent, "1", 5), Some(5));
+        assert_eq!(ask(&recent, &format!("\"{}\"", "a".repeat(20)), 5), Some(6));
+        assert_eq!(ask(&recent, &format!("\"{}\"", "a".repeat(99)), 5), None);
     }
 
     #[test]

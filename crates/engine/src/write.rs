@@ -1,6 +1,7 @@
 //! From a write request to the events it makes. Knows nothing of what is done with them.
 
 use crate::{
+    fault::{Fault, is_planted},
     list,
     position_lock::broken,
     request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request},
@@ -22,7 +23,9 @@ pub fn decide_all<V: View>(
     for request in requests {
         match decide(request, view, limits, now)? {
             Ok(commit) => {
-                view.advance(&commit)?;
+                if !is_planted(Fault::BlindRequests) {
+                    view.advance(&commit)?;
+                }
                 commits.push(commit);
             }
             Err(refused) => return Ok(Err(refused)),
@@ -52,7 +55,9 @@ pub fn decide<V: View>(
             Err(refused) => return Ok(Err(refused)),
         };
         document.apply(&change, position);
-        if let Err(refused) = limits.check(at, document.present()) {
+        if writes_values(&change)
+            && let Err(refused) = limits.check(at, document.present())
+        {
             return Ok(Err(refused));
         }
         events.push(Event { at: at.clone(), change });
@@ -68,7 +73,7 @@ struct Draft(HashMap<DocumentKey, Document, FixedState>);
 
 impl Draft {
     fn document<V: View>(&mut self, at: &DocumentKey, view: &V) -> Result<&mut Document, V::Error> {
-        if !self.0.contains_key(at) {
+        if !self.0.contains_key(at) || is_planted(Fault::BlindIntents) {
             let document = view.document(at)?.unwrap_or_else(Document::unborn);
             self.0.insert(at.clone(), document);
         }
@@ -83,7 +88,8 @@ fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Chan
         Action::Put { fields, when } => put(at, fields, *when, document),
         Action::Delete => {
             let names = present(at, document)?.present().map(|(name, _)| name.into()).collect();
-            Ok(Change::Deleted { fields: names })
+            let forget = is_planted(Fault::DeleteTouchesNothing);
+            Ok(Change::Deleted { fields: if forget { Vec::new() } else { names } })
         }
         Action::Restore if document.deleted => {
             let content = document.present().map(|(name, value)| (name.into(), value.clone()));
@@ -94,14 +100,16 @@ fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Chan
 }
 
 fn create(at: &DocumentKey, fields: &[FieldValue], document: &Document) -> Result<Change, Refused> {
-    if document.is_born() {
+    let ignore = document.deleted && is_planted(Fault::CreateDeleted);
+    if document.is_born() && !ignore {
         return Err(Refused::Exists { at: at.clone(), deleted: document.deleted });
     }
     Ok(Change::Created { fields: without_nulls(fields) })
 }
 
 fn without_nulls(fields: &[FieldValue]) -> Vec<FieldValue> {
-    fields.iter().filter(|(_, value)| !value.is_null()).cloned().collect()
+    let is_kept = |value: &Json| !value.is_null() || is_planted(Fault::NullIsValue);
+    fields.iter().filter(|(_, value)| is_kept(value)).cloned().collect()
 }
 
 fn update(
@@ -126,13 +134,14 @@ fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document
     if !document.is_born() && when != PutIf::Present {
         return create(at, fields, document);
     }
-    let document = present(at, document)?;
     if when == PutIf::Absent {
-        return Err(Refused::Exists { at: at.clone(), deleted: false });
+        return Err(Refused::Exists { at: at.clone(), deleted: document.deleted });
     }
+    let document = present(at, document)?;
     let kept = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| &**name);
     let kept: HashSet<&str, FixedState> = kept.collect();
-    let gone = document.present().map(|(name, _)| name).filter(|name| !kept.contains(name));
+    let is_gone = |name: &&str| !kept.contains(name) && !is_planted(Fault::PutKeepsRest);
+    let gone = document.present().map(|(name, _)| name).filter(is_gone);
     let removed = gone.map(Into::into).collect();
     Ok(Change::Updated { set: without_nulls(fields), removed })
 }
@@ -142,4 +151,14 @@ fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document,
         return Err(Refused::NoDocument { at: at.clone(), deleted: document.deleted });
     }
     Ok(document)
+}
+
+/// Nothing else makes a document larger. So what is over a limit that was lowered can still be made smaller
+/// and deleted.
+fn writes_values(change: &Change) -> bool {
+    match change {
+        Change::Created { .. } => true,
+        Change::Updated { set, .. } => !set.is_empty(),
+        Change::Deleted { .. } | Change::Restored { .. } => false,
+    }
 }

@@ -23,6 +23,8 @@ pub struct Document {
     pub position: Position,
     /// When it was last created, deleted or restored.
     pub existence: Position,
+    /// When it was last deleted or restored.
+    pub hidden: Position,
     /// Whether it is deleted.
     pub deleted: bool,
     /// How many write requests have changed it, the one that created it included.
@@ -51,6 +53,7 @@ impl Document {
             created: Position::START,
             position: Position::START,
             existence: Position::START,
+            hidden: Position::START,
             deleted: false,
             version: 0,
             forgotten: Position::START,
@@ -87,7 +90,7 @@ impl Document {
     }
 
     fn exist(&mut self, deleted: bool, position: Position) {
-        (self.deleted, self.existence) = (deleted, position);
+        (self.deleted, self.existence, self.hidden) = (deleted, position, position);
         let present = self.fields.iter_mut().filter(|field| field.value.is_some());
         present.for_each(|field| field.position = position);
     }
@@ -133,8 +136,7 @@ impl Document {
     pub fn touched(&self, name: &str) -> Position {
         match name {
             META_DELETED => self.existence,
-            META_POSITION if self.existence > self.created || self.deleted => self.existence,
-            META_POSITION => Position::START,
+            META_POSITION => self.hidden,
             _ => match self.fields.binary_search_by(|field| (*field.name).cmp(name)) {
                 Ok(index) => self.fields[index].position,
                 Err(_) => self.forgotten,
@@ -198,6 +200,15 @@ mod tests {
         document.apply(&Change::Restored { fields: vec![("a".into(), one())] }, Position(4));
         assert_eq!((document.touched("a").0, document.touched(META_POSITION).0), (4, 4));
         assert_eq!(document.value(META_POSITION).unwrap(), "4");
+    }
+
+    #[test]
+    fn delete_and_restore_in_the_request_that_creates() {
+        let mut document = created();
+        document.apply(&Change::Deleted { fields: vec!["a".into(), "b".into()] }, Position(1));
+        assert_eq!(document.touched(META_POSITION), Position(1));
+        document.apply(&Change::Restored { fields: vec![("a".into(), one())] }, Position(1));
+        assert_eq!(document.touched(META_POSITION), Position(1));
     }
 
     #[test]

@@ -295,9 +295,13 @@ impl PartialEq for Number {
 }
 
 fn compare_mixed(whole: i128, float: f64) -> Ordering {
-    const EDGE: f64 = 1.7e38;
-    if float.abs() >= EDGE {
-        return 0.0.partial_cmp(&float).unwrap_or(Ordering::Equal);
+    /// 2¹²⁷, one more than the largest whole number there is; the smallest is exactly its negative.
+    const EDGE: f64 = -(i128::MIN as f64);
+    if float >= EDGE {
+        return Ordering::Less;
+    }
+    if float < -EDGE {
+        return Ordering::Greater;
     }
     let trunk = float.trunc();
     whole.cmp(&(trunk as i128)).then_with(|| 0.0.partial_cmp(&(float - trunk)).unwrap_or(Ordering::Equal))
@@ -353,6 +357,18 @@ mod tests {
                 assert_eq!(Number::read(a).compare(Number::read(b)), i.cmp(&j), "{a} {b}");
             }
         }
+        let edge = ["1.7e38", "170141183460469231731687303715884105727", "1.7014118346046924e38"];
+        for (i, a) in edge.iter().enumerate() {
+            for (j, b) in edge.iter().enumerate() {
+                assert_eq!(Number::read(a).compare(Number::read(b)), i.cmp(&j), "{a} {b}");
+                let (a, b) = (format!("-{a}"), format!("-{b}"));
+                assert_eq!(Number::read(&a).compare(Number::read(&b)), j.cmp(&i), "{a} {b}");
+            }
+        }
+        assert_eq!(
+            Number::read("-170141183460469231731687303715884105728"),
+            Number::read("-1.7014118346046923e38")
+        );
         assert_eq!(Number::read("1"), Number::read("1.0"));
         assert_eq!(Number::read("-0"), Number::read("0.0"));
     }

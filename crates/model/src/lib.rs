@@ -3,6 +3,7 @@
 mod document;
 mod event;
 mod filter;
+mod filter_text;
 mod id;
 mod json;
 mod key;
@@ -15,6 +16,7 @@ mod time;
 pub use document::{Document, Field, REMOVED_FIELDS_LEN_MAX};
 pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION};
 pub use filter::{Condition, Fields, Filter, FilterError, Operator};
+pub use filter_text::{FILTER_TEXT_DEPTH_MAX, FilterTextError};
 pub use id::{LockId, OwnerId, Token};
 pub use json::{Json, JsonError, Number, Scalar};
 pub use key::{DocumentKey, Key, KeyError, KeyPart};

@@ -1,4 +1,5 @@
-//! The shell around the lock tables: listeners, sessions, interfaces, metrics. Decides nothing about locks.
+//! The shell around lock tables and documents: listeners, sessions, interfaces, shards, metrics. Decides nothing
+//! about locks or documents.
 
 mod clock;
 mod config;
@@ -24,8 +25,10 @@ mod shard;
 mod shared;
 mod socket;
 mod trouble;
+mod verify;
 mod view;
 
 pub use config::{Config, LocktopusConfig, OpenslidesConfig};
 pub use limits::{LimitSpec, Limits};
 pub use serve::{Bound, ServeError, Stopped, run};
+pub use verify::{Verified, VerifyError, verify};

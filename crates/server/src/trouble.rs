@@ -1,6 +1,6 @@
 //! Why something was not done, in a form every interface can put into its own words.
 
-use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage};
+use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage, documents::BrokenLock};
 
 /// A refusal with everything there is to say about it.
 #[derive(Debug, Clone)]
@@ -9,11 +9,13 @@ pub(crate) struct Trouble {
     pub(crate) message: String,
     pub(crate) blockers: Vec<Blocker>,
     pub(crate) cycle: Vec<CycleStep>,
+    /// Position locks that do not hold.
+    pub(crate) broken: Vec<BrokenLock>,
 }
 
 impl Trouble {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Trouble {
-        Trouble { code, message: message.into(), blockers: Vec::new(), cycle: Vec::new() }
+        Trouble { code, message: message.into(), blockers: Vec::new(), cycle: Vec::new(), broken: Vec::new() }
     }
 
     /// More than the limit called `name` allows.
@@ -51,11 +53,11 @@ impl Trouble {
     }
 
     pub(crate) fn into_message(self, id: Option<u64>, lock: Option<u64>) -> ServerMessage {
-        let Trouble { code, message, blockers, cycle } = self;
+        let Trouble { code, message, blockers, cycle, .. } = self;
         ServerMessage::Error { id, code, message, lock, blockers, cycle }
     }
 
     pub(crate) fn into_problem(self) -> Problem {
-        Problem::new(self.code, self.message)
+        Problem { broken: self.broken, ..Problem::new(self.code, self.message) }
     }
 }

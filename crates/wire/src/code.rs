@@ -92,6 +92,46 @@ codes! {
     TooMany = "too_many", 503;
     /// The disk failed; nothing is promised that could not be kept.
     StorageFailed = "storage_failed", 503;
+    /// The body is not JSON, or not what this request takes.
+    BadBody = "bad_body", 400;
+    /// The body has a member that this request does not have.
+    UnknownMember = "unknown_member", 400;
+    /// A key is not written as keys are.
+    BadKey = "bad_key", 400;
+    /// A name no collection can have.
+    BadCollection = "bad_collection", 400;
+    /// A name no field can have.
+    BadField = "bad_field", 400;
+    /// The field says something about its document; it can be read, not written.
+    ReservedField = "reserved_field", 400;
+    /// A filter is not written as filters are.
+    BadFilter = "bad_filter", 400;
+    /// The cursor is not one this server gave for such a request.
+    BadCursor = "bad_cursor", 400;
+    /// The events of a write make no sense.
+    BadEvents = "bad_events", 400;
+    /// Elements are to be added to or removed from what is no list of whole numbers and strings.
+    NotAList = "not_a_list", 400;
+    /// Lists and objects inside each other, too many of them.
+    JsonTooDeep = "json_too_deep", 400;
+    /// There is no such document, or it is deleted.
+    NoDocument = "no_document", 404;
+    /// There is such a document already.
+    DocumentExists = "document_exists", 409;
+    /// The document is deleted; it can be restored.
+    DocumentDeleted = "document_deleted", 409;
+    /// The document is not deleted, so there is nothing to restore.
+    NotDeleted = "not_deleted", 409;
+    /// What was read has changed since.
+    PositionLocked = "position_locked", 409;
+    /// What happened at this position is forgotten.
+    PositionTooOld = "position_too_old", 410;
+    /// The idempotency key was used for another write.
+    IdempotencyMismatch = "idempotency_mismatch", 409;
+    /// The body is of a kind this request does not take.
+    UnsupportedMediaType = "unsupported_media_type", 415;
+    /// A dump can be loaded into an empty namespace only.
+    NamespaceNotEmpty = "namespace_not_empty", 409;
     /// Another connection has taken over the session.
     Replaced = "replaced", 409;
     /// The other side was silent for too long.

@@ -1,6 +1,6 @@
 //! The bodies of the plain HTTP interface. Knows nothing of routes.
 
-use crate::{Code, WirePath, WireResource};
+use crate::{Code, WirePath, WireResource, documents::BrokenLock};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -264,6 +264,9 @@ pub struct Problem {
     pub code: Code,
     /// What happened and what to do.
     pub detail: String,
+    /// The position locks that do not hold, if that is what is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<BrokenLock>,
 }
 
 impl Problem {
@@ -275,6 +278,7 @@ impl Problem {
             status: code.status(),
             code,
             detail: detail.into(),
+            broken: Vec::new(),
         }
     }
 }

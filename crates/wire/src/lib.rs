@@ -1,6 +1,9 @@
 //! The native protocol as types, and their conversions to and from the model. Knows nothing of sockets.
 
 mod code;
+pub mod documents;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod resource;
 mod session;

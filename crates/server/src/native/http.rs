@@ -1,7 +1,7 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, guard, openapi};
+use super::{connection, documents, guard, openapi};
 use crate::{
     clock::rfc3339,
     listener::Counted,
@@ -37,7 +37,7 @@ const OPERATOR_LOG_LEN: usize = 100;
 /// How many resources of a lock a record keeps.
 const RECORDED_RESOURCES_MAX: usize = 16;
 
-type App = State<Arc<Shared>>;
+pub(super) type App = State<Arc<Shared>>;
 
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     Router::new()
@@ -52,6 +52,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/{namespace}/tree", get(tree))
         .route("/v1/{namespace}/waits", get(waits))
         .route("/v1/{namespace}/operator-log", get(operator_log))
+        .merge(documents::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guarded))
@@ -77,7 +78,7 @@ impl IntoResponse for Trouble {
 type Answer<T> = Result<Json<T>, Trouble>;
 
 /// The named parts of the address; if they cannot be read it is a problem like any other.
-struct InPath<T>(T);
+pub(super) struct InPath<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<T> {
     type Rejection = Trouble;
@@ -327,7 +328,7 @@ fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64)
     Ok((namespace, number))
 }
 
-fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
+pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
     if name.is_empty() {
         return Err(Trouble::new(Code::BadNamespace, "a namespace needs a name: /v1/NAMESPACE/..."));
     }
@@ -339,7 +340,7 @@ fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
+pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
     query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, error.body_text()))
 }
 
@@ -360,6 +361,30 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "Lockwood", description = "Locks on a tree, for everyone to see."),
-    paths(healthz, readyz, metrics, namespaces, session, locks, lock, release, tree, waits, operator_log)
+    paths(
+        healthz,
+        readyz,
+        metrics,
+        namespaces,
+        session,
+        locks,
+        lock,
+        release,
+        tree,
+        waits,
+        operator_log,
+        documents::document,
+        documents::documents,
+        documents::put,
+        documents::delete,
+        documents::write,
+        documents::reserve,
+        documents::get_many,
+        documents::filter,
+        documents::count,
+        documents::exists,
+        documents::min,
+        documents::max
+    )
 )]
 pub(crate) struct Api;

@@ -1,6 +1,7 @@
 //! The native interface: HTTP routes and the session protocol. Knows nothing of other interfaces.
 
 mod connection;
+mod documents;
 mod guard;
 mod http;
 mod openapi;

@@ -357,7 +357,10 @@ impl Writer {
                 let mut fields: BTreeMap<&str, &Json> = stored.present().collect();
                 fields.extend(given.iter().map(|(name, value)| (&**name, value)));
                 let left = fields.into_iter().filter(|(_, value)| !value.is_null());
-                limits.check(&at, left)?;
+                // What only loses fields becomes no larger.
+                if given.iter().any(|(_, value)| !value.is_null()) {
+                    limits.check(&at, left)?;
+                }
                 let (removed, set): (Vec<_>, Vec<_>) =
                     given.into_iter().partition(|(_, value)| value.is_null());
                 let removed = removed.into_iter().map(|(name, _)| name).collect();

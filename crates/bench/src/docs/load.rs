@@ -1,0 +1,97 @@
+//! Clients that ask again and again, all in one thread as those of pgbench are. Knows nothing of protocols.
+
+use super::run::Run;
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+use tokio::task::JoinSet;
+
+/// A connection on which a request has one answer.
+pub(crate) trait Exchange: Send + 'static {
+    /// Sends a request and reads all of its answer; gives the position in it, or 0 if it has none.
+    fn exchange(&mut self, request: &[u8]) -> impl Future<Output = u64> + Send;
+}
+
+/// Makes the next request from the position in the last answer.
+type Next = Box<dyn FnMut(u64) -> Vec<u8> + Send>;
+
+pub(crate) struct Client<E> {
+    connection: E,
+    position: u64,
+    next: Next,
+}
+
+impl<E: Exchange> Client<E> {
+    /// One that has seen `position` already.
+    pub(crate) fn new(
+        connection: E,
+        position: u64,
+        next: impl FnMut(u64) -> Vec<u8> + Send + 'static,
+    ) -> Client<E> {
+        Client { connection, position, next: Box::new(next) }
+    }
+
+    async fn run_until(mut self, end: Instant) -> Vec<f64> {
+        let mut latencies = Vec::new();
+        loop {
+            let request = (self.next)(self.position);
+            let start = Instant::now();
+            if start >= end {
+                return latencies;
+            }
+            self.position = self.connection.exchange(&request).await;
+            latencies.push(micros(start.elapsed()));
+        }
+    }
+}
+
+/// So many clients at once, for a while.
+pub(crate) fn run<E: Exchange>(
+    clients: usize,
+    slice: Duration,
+    open: impl AsyncFn(usize) -> Client<E>,
+) -> Run {
+    block_on(async {
+        let mut opened = Vec::new();
+        for number in 0..clients {
+            opened.push(open(number).await);
+        }
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for client in opened {
+            tasks.spawn(client.run_until(start + slice));
+        }
+        let latencies = tasks.join_all().await.concat();
+        Run::new(latencies, start.elapsed())
+    })
+}
+
+/// The same work one after the other, for a while; it says itself how long it took.
+pub(crate) fn repeat(slice: Duration, mut work: impl FnMut() -> Duration) -> Run {
+    let end = Instant::now() + slice;
+    let mut latencies = Vec::new();
+    while latencies.is_empty() || Instant::now() < end {
+        latencies.push(work());
+    }
+    let elapsed = latencies.iter().sum();
+    Run::new(latencies.into_iter().map(micros).collect(), elapsed)
+}
+
+pub(crate) fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
+    runtime().block_on(work)
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}

@@ -1,0 +1,232 @@
+//! What each action does to a document, which fields it touches, and when it is refused.
+
+use crate::{
+    Action::{self, Delete, Restore},
+    Limits, PutIf, Refused, Request,
+    scene::{NO_LIMITS, Scene, add, create, key, put, remove, request, update, update_lists},
+};
+use lockwood_model::{Document, META_DELETED, META_POSITION, Position};
+use std::collections::BTreeSet;
+
+const AT: &str = "c/1";
+
+/// A document is written as JSON, with a minus sign before it if it is deleted, and empty if it was never
+/// there. Expected are the document afterwards and the fields touched in the order of their names; `*` stands
+/// for `meta_deleted meta_position`.
+#[track_caller]
+fn check(before: &str, actions: &[Action], expected: Result<(&str, &str), Refused>) {
+    check_within(NO_LIMITS, before, actions, expected);
+}
+
+#[track_caller]
+fn check_within(limits: Limits, before: &str, actions: &[Action], expected: Result<(&str, &str), Refused>) {
+    let mut scene = scene(before);
+    let old = scene.state.documents.get(&key(AT)).cloned();
+    let outcome = scene.call(&[request(AT, actions)], limits);
+    let found = outcome.map(|commits| {
+        let changes = commits.iter().flat_map(|commit| &commit.events).map(|event| &event.change);
+        let touched: BTreeSet<&str> = changes.flat_map(|change| change.touches()).collect();
+        let document = &scene.state.documents[&key(AT)];
+        assert_eq!((document.position, commits.len()), (scene.state.position, 1));
+        check_touched(old.as_deref(), document, &touched);
+        (text(document), touched.into_iter().collect::<Vec<_>>().join(" "))
+    });
+    let meta = format!("{META_DELETED} {META_POSITION}");
+    let expected = expected.map(|(after, touched)| (after.to_owned(), touched.replace('*', &meta)));
+    assert_eq!(found, expected, "{before} {actions:?}");
+}
+
+/// The document knows what the events say.
+#[track_caller]
+fn check_touched(old: Option<&Document>, new: &Document, touched: &BTreeSet<&str>) {
+    for name in ["f", "g", "h", "unknown", META_DELETED, META_POSITION] {
+        let before = old.map_or(Position::START, |old| old.touched(name));
+        let expected = if touched.contains(name) { new.position } else { before };
+        assert_eq!(new.touched(name), expected, "{name}");
+    }
+}
+
+fn scene(before: &str) -> Scene {
+    let mut scene = Scene::default();
+    // Something else, so that positions are not what they are by default.
+    let mut requests = vec![request("c/2", &[create("{}")])];
+    match before.strip_prefix('-') {
+        None if before.is_empty() => {}
+        None => requests.push(request(AT, &[create(before)])),
+        Some(before) => requests.extend([request(AT, &[create(before)]), request(AT, &[Delete])]),
+    }
+    scene.call(&requests, NO_LIMITS).unwrap();
+    scene
+}
+
+fn text(document: &Document) -> String {
+    let members: Vec<String> =
+        document.present().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{}{{{}}}", if document.deleted { "-" } else { "" }, members.join(","))
+}
+
+fn no_document(deleted: bool) -> Refused {
+    Refused::NoDocument { at: key(AT), deleted }
+}
+
+fn exists(deleted: bool) -> Refused {
+    Refused::Exists { at: key(AT), deleted }
+}
+
+fn not_deleted(missing: bool) -> Refused {
+    Refused::NotDeleted { at: key(AT), missing }
+}
+
+fn not_a_list(field: &str) -> Refused {
+    Refused::NotAList { at: key(AT), field: field.into() }
+}
+
+#[test]
+fn creating() {
+    check(
+        "",
+        &[create(r#"{"f":1,"g":[null,{"a":null}]}"#)],
+        Ok((r#"{"f":1,"g":[null,{"a":null}]}"#, "f g meta_deleted")),
+    );
+    check("", &[create("{}")], Ok(("{}", "meta_deleted")));
+    check("", &[create(r#"{"f":null,"g":0}"#)], Ok((r#"{"g":0}"#, "g meta_deleted")));
+    check("{}", &[create("{}")], Err(exists(false)));
+    check("-{}", &[create("{}")], Err(exists(true)));
+    check("", &[create("{}"), create("{}")], Err(exists(false)));
+}
+
+#[test]
+fn updating() {
+    check(r#"{"f":1}"#, &[update(r#"{"f":2}"#)], Ok((r#"{"f":2}"#, "f")));
+    check(r#"{"f":1}"#, &[update(r#"{"f":1}"#)], Ok((r#"{"f":1}"#, "f")));
+    check(r#"{"f":1}"#, &[update(r#"{"g":2}"#)], Ok((r#"{"f":1,"g":2}"#, "g")));
+    check(r#"{"f":1}"#, &[update(r#"{"f":null}"#)], Ok(("{}", "f")));
+    check(r#"{"f":1}"#, &[update(r#"{"g":null}"#)], Ok((r#"{"f":1}"#, "g")));
+    check(r#"{"f":1}"#, &[update(r#"{"f":null,"g":2,"h":null}"#)], Ok((r#"{"g":2}"#, "f g h")));
+    check(r#"{"f":1}"#, &[update(r#"{"f":null}"#), update(r#"{"f":3}"#)], Ok((r#"{"f":3}"#, "f")));
+    check("", &[update(r#"{"f":1}"#)], Err(no_document(false)));
+    check("", &[update(r#"{"f":null}"#)], Err(no_document(false)));
+    check("-{}", &[update(r#"{"f":1}"#)], Err(no_document(true)));
+}
+
+#[test]
+fn adding_to_lists() {
+    check("{}", &[add("f", "[1]")], Ok((r#"{"f":[1]}"#, "f")));
+    check("{}", &[add("f", "[1,1,2]")], Ok((r#"{"f":[1,1,2]}"#, "f")));
+    check("{}", &[add("f", "[]")], Ok((r#"{"f":[]}"#, "f")));
+    check(r#"{"f":[42]}"#, &[add("f", "[1]")], Ok((r#"{"f":[42,1]}"#, "f")));
+    check(r#"{"f":[42]}"#, &[add("f", "[42]")], Ok((r#"{"f":[42]}"#, "f")));
+    check(r#"{"f":[42]}"#, &[add("f", "[\"42\"]")], Ok((r#"{"f":[42,"42"]}"#, "f")));
+    check(r#"{"f":1}"#, &[add("f", "[1]")], Err(not_a_list("f")));
+    check(r#"{"f":[[1]]}"#, &[add("f", "[1]")], Err(not_a_list("f")));
+    check(r#"{"f":[1.0]}"#, &[add("f", "[1]")], Err(not_a_list("f")));
+    check("", &[add("f", "[1]")], Err(no_document(false)));
+    check("-{}", &[add("f", "[1]")], Err(no_document(true)));
+}
+
+#[test]
+fn removing_from_lists() {
+    check(r#"{"f":[1]}"#, &[remove("f", "[1]")], Ok((r#"{"f":[]}"#, "f")));
+    check(r#"{"f":[1,2,1]}"#, &[remove("f", "[1,7]")], Ok((r#"{"f":[2]}"#, "f")));
+    check(r#"{"f":[1]}"#, &[remove("f", "[7]")], Ok((r#"{"f":[1]}"#, "f")));
+    check(r#"{"f":[]}"#, &[remove("f", "[1]")], Ok((r#"{"f":[]}"#, "f")));
+    check(r#"{"f":"x"}"#, &[remove("f", "[1]")], Err(not_a_list("f")));
+    check(r#"{"f":[[1]]}"#, &[remove("f", "[1]")], Err(not_a_list("f")));
+    // The document has changed, but none of its fields.
+    check(r#"{"g":1}"#, &[remove("f", "[1]")], Ok((r#"{"g":1}"#, "")));
+    check("", &[remove("f", "[1]")], Err(no_document(false)));
+}
+
+#[test]
+fn changing_lists_and_values_together() {
+    check(r#"{"f":[1]}"#, &[update_lists("{}", &[("f", "[2]", "[1]")])], Ok((r#"{"f":[2]}"#, "f")));
+    check("{}", &[update_lists("{}", &[("f", "[1,2]", "[1]")])], Ok((r#"{"f":[2]}"#, "f")));
+    let lists = [("f", "[2]", ""), ("g", "", "[1]")];
+    check(r#"{"f":[1],"g":[1]}"#, &[update_lists("{}", &lists)], Ok((r#"{"f":[1,2],"g":[]}"#, "f g")));
+    check(r#"{"f":[1]}"#, &[update_lists(r#"{"h":null}"#, &lists)], Ok((r#"{"f":[1,2]}"#, "f h")));
+    check(r#"{"f":[1],"g":5}"#, &[update_lists(r#"{"h":1}"#, &lists)], Err(not_a_list("g")));
+    check("", &[create("{}"), add("f", "[1]"), add("f", "[1,2]")], Ok((r#"{"f":[1,2]}"#, "f meta_deleted")));
+}
+
+#[test]
+fn putting() {
+    use PutIf::{Absent, Always, Present};
+    let new = r#"{"f":null,"g":2}"#;
+    check("", &[put(new, Always)], Ok((r#"{"g":2}"#, "g meta_deleted")));
+    check("", &[put(new, Absent)], Ok((r#"{"g":2}"#, "g meta_deleted")));
+    check("", &[put(new, Present)], Err(no_document(false)));
+    check(r#"{"f":1,"h":1}"#, &[put(new, Always)], Ok((r#"{"g":2}"#, "f g h")));
+    check(r#"{"g":2}"#, &[put(new, Present)], Ok((r#"{"g":2}"#, "g")));
+    check("{}", &[put(new, Absent)], Err(exists(false)));
+    check("-{}", &[put(new, Always)], Err(no_document(true)));
+    check("-{}", &[put(new, Present)], Err(no_document(true)));
+    check("-{}", &[put(new, Absent)], Err(exists(true)));
+}
+
+#[test]
+fn deleting_and_restoring() {
+    check(r#"{"f":1,"g":2}"#, &[Delete], Ok((r#"-{"f":1,"g":2}"#, "f g *")));
+    check("{}", &[Delete], Ok(("-{}", "*")));
+    check(r#"-{"f":1}"#, &[Restore], Ok((r#"{"f":1}"#, "f *")));
+    check("", &[Delete], Err(no_document(false)));
+    check("-{}", &[Delete], Err(no_document(true)));
+    check("", &[Restore], Err(not_deleted(true)));
+    check("{}", &[Restore], Err(not_deleted(false)));
+}
+
+#[test]
+fn several_actions_in_one_request() {
+    let (f1, g2) = (r#"{"f":1}"#, r#"{"g":2}"#);
+    check("", &[create(f1), update(g2)], Ok((r#"{"f":1,"g":2}"#, "f g meta_deleted")));
+    check("", &[create(f1), Delete], Ok((r#"-{"f":1}"#, "f *")));
+    check("", &[create(f1), Delete, Restore], Ok((f1, "f *")));
+    check(f1, &[Delete, Restore, Delete, Restore], Ok((f1, "f *")));
+    check(f1, &[update(g2), Delete, Restore, update(r#"{"f":null}"#)], Ok((g2, "f g *")));
+    check(f1, &[update(r#"{"f":null}"#), Delete], Ok(("-{}", "f *")));
+    check(f1, &[Delete, update(g2)], Err(no_document(true)));
+    check(f1, &[Delete, create(g2)], Err(exists(true)));
+}
+
+#[test]
+fn limits() {
+    let two_fields = Limits { fields_per_document_max: 2, ..NO_LIMITS };
+    let seven_bytes = Limits { document_bytes_max: 7, ..NO_LIMITS };
+    let over = |name, limit, len| Refused::OverLimit { at: key(AT), name, limit, len };
+    let (two, three) = (r#"{"f":1,"g":2}"#, r#"{"f":1,"g":2,"h":3}"#);
+    check_within(two_fields, "", &[create(two)], Ok((two, "f g meta_deleted")));
+    check_within(two_fields, "", &[create(three)], Err(over("fields_per_document_max", 2, 3)));
+    check_within(two_fields, two, &[update(r#"{"h":3}"#)], Err(over("fields_per_document_max", 2, 3)));
+    check_within(two_fields, two, &[update(r#"{"f":null,"h":3}"#)], Ok((r#"{"g":2,"h":3}"#, "f h")));
+    check_within(seven_bytes, "", &[create(r#"{"f":123456}"#)], Ok((r#"{"f":123456}"#, "f meta_deleted")));
+    check_within(seven_bytes, "", &[create(r#"{"f":1234567}"#)], Err(over("document_bytes_max", 7, 8)));
+    check_within(
+        seven_bytes,
+        "",
+        &[create("{}"), add("f", "[1,2,3]")],
+        Err(over("document_bytes_max", 7, 8)),
+    );
+}
+
+#[test]
+fn what_is_over_a_lowered_limit_can_be_made_smaller() {
+    let none = Limits { fields_per_document_max: 0, document_bytes_max: 0 };
+    let one = r#"{"f":1}"#;
+    check_within(none, one, &[update(r#"{"f":null}"#)], Ok(("{}", "f")));
+    check_within(none, one, &[Delete, Restore], Ok((one, "f *")));
+    check_within(none, one, &[put("{}", PutIf::Always)], Ok(("{}", "f")));
+    let over = Refused::OverLimit { at: key(AT), name: "fields_per_document_max", limit: 0, len: 1 };
+    check_within(none, one, &[update(one)], Err(over));
+}
+
+#[test]
+fn a_call_is_done_as_a_whole_or_not_at_all() {
+    let mut scene = scene("{}");
+    let start = scene.state.position;
+    let write = |action: Action| -> Request { request(AT, &[action]) };
+    let refused = scene.call(&[write(update(r#"{"f":1}"#)), write(Restore)], NO_LIMITS);
+    assert_eq!((refused, scene.state.position), (Err(not_deleted(false)), start));
+    let commits = scene.call(&[write(Delete), write(Restore)], NO_LIMITS).unwrap();
+    let positions: Vec<Position> = commits.iter().map(|commit| commit.position).collect();
+    assert_eq!(positions, [start.next(), start.next().next()]);
+    assert_eq!(scene.call(&[], NO_LIMITS), Ok(Vec::new()));
+}

@@ -1,0 +1,266 @@
+//! Answers, written straight into bytes; refusals, put into words. Knows nothing of routes.
+
+use crate::{
+    clock::rfc3339,
+    shard::{Found, PageError, ShardError},
+    trouble::Trouble,
+};
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use hyper::header;
+use lockwood_engine::{Broken, BrokenBy, Refused, Target};
+use lockwood_model::{DocumentKey, META_DELETED, META_POSITION, Position};
+use lockwood_storage::{DocumentRef, StoreError};
+use lockwood_wire::{
+    Code,
+    documents::{BrokenLock, WireFilter, WireKey, WireLock},
+};
+use std::{fmt::Write as _, io::Write as _};
+
+/// The fields wanted of a document; all if there is no list.
+pub(super) type Projection<'a> = Option<&'a [String]>;
+
+/// A body that is complete already.
+pub(super) fn json(body: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response()
+}
+
+/// Any answer that is small enough to be made of parts.
+pub(super) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
+    json(serde_json::to_vec(answer).expect("answers can be written"))
+}
+
+/// Writes a document as the interface shows it.
+pub(super) fn write_found(
+    out: &mut Vec<u8>,
+    found: &Found,
+    fields: Projection<'_>,
+) -> Result<(), StoreError> {
+    write_document(out, &found.at, &found.document()?, fields);
+    Ok(())
+}
+
+fn write_document(out: &mut Vec<u8>, at: &DocumentKey, document: &DocumentRef<'_>, fields: Projection<'_>) {
+    out.extend_from_slice(b"{\"collection\":");
+    write_text(out, &at.collection);
+    out.extend_from_slice(b",\"key\":");
+    write_text(out, &at.key.to_string());
+    let (position, created, deleted) = (document.position(), document.created(), document.deleted());
+    write!(out, ",\"position\":{position},\"created\":{created},\"deleted\":{deleted},\"value\":{{")
+        .expect("memory can be written");
+    let mut first = true;
+    let mut member = |out: &mut Vec<u8>, name: &str, value: &str| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        write_text(out, name);
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
+    };
+    match fields {
+        None => document.fields().for_each(|(name, value)| member(out, name, value)),
+        Some(fields) => {
+            let known = fields.iter().filter_map(|name| Some((name, document.get(name)?)));
+            known.for_each(|(name, value)| member(out, name, value));
+        }
+    }
+    out.extend_from_slice(b"}}");
+}
+
+/// A JSON string.
+pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("memory can be written");
+}
+
+/// Starts an answer with the position of its snapshot.
+pub(super) fn open(position: Position) -> Vec<u8> {
+    format!("{{\"position\":{position},").into_bytes()
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Trouble {
+        match error {
+            StoreError::Poisoned => Trouble::storage_failed(),
+            StoreError::Failed(_) => {
+                tracing::error!(%error, "use the store");
+                Trouble::storage_failed()
+            }
+            StoreError::Damaged { .. } => {
+                tracing::error!(%error, "read the store");
+                let message = "what is stored there is damaged, so it cannot be read; restore it from a copy";
+                Trouble::new(Code::StorageFailed, message)
+            }
+        }
+    }
+}
+
+impl From<PageError> for Trouble {
+    fn from(error: PageError) -> Trouble {
+        match error {
+            PageError::Store(error) => error.into(),
+            PageError::TooManyLooks(limit) => Trouble::over(
+                "looks_max",
+                limit,
+                "too many documents would have to be looked at; declare an index for a field that the filter \
+                 compares with =",
+            ),
+        }
+    }
+}
+
+impl From<ShardError> for Trouble {
+    fn from(error: ShardError) -> Trouble {
+        match error {
+            ShardError::Refused(refused) => (*refused).into(),
+            ShardError::Store(error) => error.into(),
+            ShardError::IdempotencyMismatch => Trouble::new(
+                Code::IdempotencyMismatch,
+                "the idempotency key was used for another write; use a new key for a new write",
+            ),
+            ShardError::NotEmpty(position) => Trouble::new(
+                Code::NamespaceNotEmpty,
+                format!("the namespace is at position {position}; choose one that nothing was written to"),
+            ),
+            ShardError::HasPositions(at) => Trouble::new(
+                Code::DocumentExists,
+                format!("there is a document {at} already; update or put it"),
+            ),
+            ShardError::Misfit(message) => Trouble::new(Code::BadBody, message),
+            ShardError::TooMuchPending(limit) => {
+                Trouble::too_many("pending_bytes_max", limit, "too much is waiting for the disk")
+            }
+            ShardError::TooManyNamespaces(limit) => {
+                Trouble::too_many("namespaces_max", limit, "there are too many namespaces")
+            }
+            ShardError::NoIdsLeft => {
+                Trouble::new(Code::OverLimit, "there are not so many ids left in this collection")
+            }
+        }
+    }
+}
+
+impl From<Refused> for Trouble {
+    fn from(refused: Refused) -> Trouble {
+        match refused {
+            Refused::Locked(broken) => locked(broken),
+            Refused::NoDocument { at, deleted: false } => no_document(&at),
+            Refused::NoDocument { at, deleted: true } => {
+                Trouble::new(Code::DocumentDeleted, format!("the document {at} is deleted; restore it first"))
+            }
+            Refused::Exists { at, deleted: false } => Trouble::new(
+                Code::DocumentExists,
+                format!("there is a document {at} already; update or put it"),
+            ),
+            Refused::Exists { at, deleted: true } => Trouble::new(
+                Code::DocumentDeleted,
+                format!("there was a document {at}, and it is deleted; restore it, or choose another key"),
+            ),
+            Refused::NotDeleted { at, missing: true } => no_document(&at),
+            Refused::NotDeleted { at, missing: false } => {
+                Trouble::new(Code::NotDeleted, format!("the document {at} is not deleted"))
+            }
+            Refused::NotAList { at, field } => Trouble::new(
+                Code::NotAList,
+                format!("the field {field:?} of {at} is not a list of whole numbers and strings"),
+            ),
+            Refused::OverLimit { at, name, limit, len } => {
+                Trouble::over(name, limit, &format!("the document {at} would come to {len}"))
+            }
+        }
+    }
+}
+
+pub(super) fn no_document(at: &DocumentKey) -> Trouble {
+    Trouble::new(Code::NoDocument, format!("there is no document {at}"))
+}
+
+pub(crate) fn too_old(position: Position, horizon: Position) -> Trouble {
+    Trouble::new(
+        Code::PositionTooOld,
+        format!(
+            "what was at position {position} is forgotten; the oldest position that is kept is {horizon}"
+        ),
+    )
+}
+
+/// Says which locks are broken, by whom, and what to do.
+fn locked(broken: Vec<Broken>) -> Trouble {
+    let horizon = broken.iter().find_map(|broken| match broken.by {
+        BrokenBy::TooOld { horizon } => Some((broken.lock.position, horizon)),
+        BrokenBy::Write { .. } => None,
+    });
+    let all_too_old = broken.iter().all(|broken| matches!(broken.by, BrokenBy::TooOld { .. }));
+    let mut trouble = match horizon.filter(|_| all_too_old) {
+        Some((position, horizon)) => too_old(position, horizon),
+        None => {
+            let mut message = format!("{} changed since it was read", name(&broken[0].lock.target));
+            if broken.len() > 1 {
+                write!(message, " and so did {} more", broken.len() - 1).expect("text can be written");
+            }
+            message.push_str("; read again and try again with the new position");
+            Trouble::new(Code::PositionLocked, message)
+        }
+    };
+    trouble.broken = broken.into_iter().map(broken_lock).collect();
+    trouble
+}
+
+fn name(target: &Target) -> String {
+    match target {
+        Target::Document(at) => format!("the document {at}"),
+        Target::Field(at, field) => format!("the field {field:?} of {at}"),
+        Target::CollectionField { collection, field, filter: None } => {
+            format!("the field {field:?} of a document in {collection:?}")
+        }
+        Target::CollectionField { collection, filter: Some(_), .. } => {
+            format!("what a filter finds in {collection:?}")
+        }
+    }
+}
+
+fn broken_lock(broken: Broken) -> BrokenLock {
+    let position = broken.lock.position.0;
+    let lock = match broken.lock.target {
+        Target::Document(at) => wire_lock(at.collection, Some(at.key), None, None, position),
+        Target::Field(at, field) => wire_lock(at.collection, Some(at.key), Some(field), None, position),
+        Target::CollectionField { collection, field, filter } => {
+            wire_lock(collection, None, Some(field), filter.as_ref().map(Into::into), position)
+        }
+    };
+    match broken.by {
+        BrokenBy::TooOld { horizon } => {
+            BrokenLock { lock, position: horizon.0, user: None, note: None, at: None }
+        }
+        BrokenBy::Write { position, origin } => {
+            let (at, user, note) = match origin {
+                Some(origin) => (Some(rfc3339(origin.at)), origin.user, origin.note),
+                None => (None, None, None),
+            };
+            let value = |json: Option<lockwood_model::Json>| json.as_ref().map(Into::into);
+            BrokenLock { lock, position: position.0, user: value(user), note: value(note), at }
+        }
+    }
+}
+
+fn wire_lock(
+    collection: Box<str>,
+    key: Option<lockwood_model::Key>,
+    field: Option<Box<str>>,
+    filter: Option<WireFilter>,
+    position: u64,
+) -> WireLock {
+    WireLock {
+        collection: collection.into(),
+        key: key.map(WireKey),
+        field: field.map(Into::into),
+        filter,
+        position,
+    }
+}
+
+/// The reserved fields are no part of a document's value, but can be asked for.
+pub(super) fn is_reserved(field: &str) -> bool {
+    field == META_DELETED || field == META_POSITION
+}

@@ -1,0 +1,54 @@
+//! The body of a request, read within its limit. Knows nothing of what is in it.
+
+use crate::{shared::Shared, trouble::Trouble};
+use axum::{
+    body::{Body, Bytes},
+    extract::{FromRequest, Request},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{HeaderMap, header};
+use lockwood_wire::{Code, documents::read_body};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// A JSON body, not yet taken apart.
+pub(crate) struct JsonBody(pub(crate) Bytes);
+
+impl JsonBody {
+    /// The body as what the request takes.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Trouble> {
+        read_body(&self.0).map_err(|error| Trouble::new(error.code, error.message))
+    }
+}
+
+impl FromRequest<Arc<Shared>> for JsonBody {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<JsonBody, Trouble> {
+        check_type(request.headers())?;
+        collect(request.into_body(), shared.config.limits.body_bytes_max).await.map(JsonBody)
+    }
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
+    let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let given = given.to_str().unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json") {
+        return Ok(());
+    }
+    let message = format!("the content type is {given:?}; this request takes application/json");
+    Err(Trouble::new(Code::UnsupportedMediaType, message))
+}
+
+async fn collect(body: Body, limit: u64) -> Result<Bytes, Trouble> {
+    match Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Trouble::over(
+            "body_bytes_max",
+            limit,
+            "the body is too large; split it into several requests",
+        )),
+        Err(_) => Err(Trouble::new(Code::BadBody, "the body ended before it was complete")),
+    }
+}

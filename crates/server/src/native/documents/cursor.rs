@@ -1,0 +1,62 @@
+//! Cursors: where a page ended, as text that only this server has to understand. Knows nothing of pages.
+
+use crate::shard::{Place, Sort};
+use lockwood_model::Key;
+use std::fmt::Write;
+
+/// The text of a place in a list that is sorted so.
+pub(super) fn write(collection: &str, sort: &[Sort], place: &Place) -> String {
+    let content = serde_json::to_vec(&(query(collection, sort), place.key.to_string(), &place.values));
+    let content = content.expect("a cursor can be written");
+    content.iter().fold(String::with_capacity(content.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("text can be written");
+        text
+    })
+}
+
+/// The place, if the text was made for the same list.
+pub(super) fn read(collection: &str, sort: &[Sort], text: &str) -> Option<Place> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let pairs = digits.chunks_exact(2).map(|pair| {
+        let text = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    });
+    let content: Vec<u8> = pairs.collect::<Option<_>>()?;
+    let (made_for, key, values): (u32, String, Vec<String>) = serde_json::from_slice(&content).ok()?;
+    let sorted = values.iter().all(|value| serde_json::from_str::<serde::de::IgnoredAny>(value).is_ok());
+    if made_for != query(collection, sort) || values.len() != sort.len() || !sorted {
+        return None;
+    }
+    Some(Place { values, key: key.parse::<Key>().ok()? })
+}
+
+/// A number that differs when what is listed differs.
+fn query(collection: &str, sort: &[Sort]) -> u32 {
+    let mut text = collection.to_owned();
+    for Sort { field, descending } in sort {
+        write!(text, "\0{field}\0{descending}").expect("text can be written");
+    }
+    // FNV-1a: cursors of one list in another are mistakes, not attacks.
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_good_for_its_own_list_only() {
+        let sort = [Sort { field: "age".into(), descending: true }];
+        let place = Place { values: vec!["\"é\"".to_owned()], key: "a:7".parse().unwrap() };
+        let text = write("user", &sort, &place);
+        assert_eq!(read("user", &sort, &text), Some(place));
+        assert_eq!(read("users", &sort, &text), None);
+        assert_eq!(read("user", &[], &text), None);
+        for damaged in ["", "x", "0", "00", "zz", "é", &text[2..], &text[..text.len() - 2]] {
+            assert_eq!(read("user", &sort, damaged), None, "{damaged:?}");
+        }
+    }
+}

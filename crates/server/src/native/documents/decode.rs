@@ -1,0 +1,273 @@
+//! From what a client wrote to what the engine takes, within the limits. Knows nothing of the state.
+
+use crate::{limits::Limits, shard::Call, trouble::Trouble};
+use lockwood_engine::{Action, Intent, ListChange, PositionLock, PutIf, Request, Target};
+use lockwood_model::{
+    DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Position, Scalar,
+};
+use lockwood_storage::Answer;
+use lockwood_wire::{
+    Code,
+    documents::{
+        BodyError, Fields, FilterLimits, LockTarget, Named, WireEvent, WireFilter, WireKey, WireLock,
+        WireValue, WriteCall, WriteRequest,
+    },
+};
+use sha2::{Digest, Sha256};
+
+/// Decodes within a server's limits.
+#[derive(Clone, Copy)]
+pub(crate) struct Decoder<'a>(pub(crate) &'a Limits);
+
+impl From<BodyError> for Trouble {
+    fn from(error: BodyError) -> Trouble {
+        Trouble::new(error.code, error.message)
+    }
+}
+
+impl Decoder<'_> {
+    pub(crate) fn call(self, call: &WriteCall) -> Result<Call, Trouble> {
+        self.check_counts(call)?;
+        let requests = call.requests.iter().map(|request| self.request(request));
+        Ok(Call {
+            requests: requests.collect::<Result<_, _>>()?,
+            answer: call.idempotency_key.as_deref().map(|key| self.answer(key, call)).transpose()?,
+            limits: Some(self.engine_limits()),
+            ..Call::default()
+        })
+    }
+
+    pub(crate) fn engine_limits(self) -> lockwood_engine::Limits {
+        lockwood_engine::Limits {
+            document_bytes_max: self.0.document_bytes_max,
+            fields_per_document_max: self.0.fields_per_document_max,
+        }
+    }
+
+    fn check_counts(self, call: &WriteCall) -> Result<(), Trouble> {
+        let events: usize = call.requests.iter().map(|request| request.events.len()).sum();
+        let locks: usize = call.requests.iter().map(|request| request.locks.len()).sum();
+        let counts = [
+            ("requests_per_call_max", self.0.requests_per_call_max, call.requests.len(), "requests"),
+            ("events_per_call_max", self.0.events_per_call_max, events, "events"),
+            ("position_locks_per_call_max", self.0.position_locks_per_call_max, locks, "position locks"),
+        ];
+        for (name, limit, len, what) in counts {
+            if len as u64 > limit {
+                return Err(Trouble::over(name, limit, &format!("the call has {len} {what}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The call is known again by what it asks for, not by how it is written.
+    fn answer(self, key: &str, call: &WriteCall) -> Result<Answer, Trouble> {
+        self.check_len(
+            "idempotency_key_bytes_max",
+            self.0.idempotency_key_bytes_max,
+            key,
+            "the idempotency key",
+        )?;
+        let text = serde_json::to_vec(call).expect("a call can be written");
+        let digest = Sha256::digest(&text);
+        let fingerprint = digest[..16].try_into().expect("a digest is longer than that");
+        Ok(Answer { key: key.into(), fingerprint })
+    }
+
+    fn request(self, request: &WriteRequest) -> Result<Request, Trouble> {
+        if request.events.is_empty() {
+            return Err(Trouble::new(Code::BadEvents, "a write request needs at least one event"));
+        }
+        Ok(Request {
+            intents: request.events.iter().map(|event| self.intent(event)).collect::<Result<_, _>>()?,
+            locks: request.locks.iter().map(|lock| self.position_lock(lock)).collect::<Result<_, _>>()?,
+            user: self.note(request.user.as_ref(), "user")?,
+            note: self.note(request.note.as_ref(), "note")?,
+        })
+    }
+
+    /// The user or the note of a request.
+    pub(crate) fn note(self, value: Option<&WireValue>, what: &str) -> Result<Option<Json>, Trouble> {
+        let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+        self.check_len("note_bytes_max", self.0.note_bytes_max, value.as_str(), &format!("the {what}"))?;
+        Ok(Some(value.read(self.json_depth())?))
+    }
+
+    fn json_depth(self) -> usize {
+        self.0.json_depth_max as usize
+    }
+
+    fn intent(self, event: &WireEvent) -> Result<Intent, Trouble> {
+        let (collection, key) = event.at();
+        let at = self.document(collection, key)?;
+        let action = match event {
+            WireEvent::Create { fields, .. } => Action::Create { fields: self.fields(fields)? },
+            WireEvent::Update { fields, add, remove, .. } => self.update(fields, add, remove)?,
+            WireEvent::Put { fields, .. } => {
+                Action::Put { fields: self.fields(fields)?, when: PutIf::Always }
+            }
+            WireEvent::Delete { .. } => Action::Delete,
+            WireEvent::Restore { .. } => Action::Restore,
+        };
+        Ok(Intent { at, action })
+    }
+
+    pub(crate) fn fields(self, fields: &Fields) -> Result<Vec<FieldValue>, Trouble> {
+        fields.0.iter().try_for_each(|(name, _)| self.written_field(name))?;
+        Ok(fields.read(self.json_depth())?)
+    }
+
+    fn update(
+        self,
+        fields: &Fields,
+        add: &Named<Vec<WireValue>>,
+        remove: &Named<Vec<WireValue>>,
+    ) -> Result<Action, Trouble> {
+        if fields.is_empty() && add.is_empty() && remove.is_empty() {
+            return Err(Trouble::new(Code::BadEvents, "an update needs fields, add or remove"));
+        }
+        let set = self.fields(fields)?;
+        let mut lists: Vec<ListChange> = Vec::new();
+        for (name, elements) in &add.0 {
+            self.list_field(name, fields)?;
+            let add = Some(elements.iter().map(|element| self.element(element)).collect::<Result<_, _>>()?);
+            lists.push(ListChange { field: name.clone(), add, remove: None });
+        }
+        for (name, elements) in &remove.0 {
+            self.list_field(name, fields)?;
+            let remove =
+                Some(elements.iter().map(|element| self.element(element)).collect::<Result<_, _>>()?);
+            match add.0.iter().position(|(added, _)| added == name) {
+                Some(index) => lists[index].remove = remove,
+                None => lists.push(ListChange { field: name.clone(), add: None, remove }),
+            }
+        }
+        Ok(Action::Update { set, lists })
+    }
+
+    fn list_field(self, name: &str, fields: &Fields) -> Result<(), Trouble> {
+        self.written_field(name)?;
+        if fields.get(name).is_some() {
+            let message =
+                format!("the field {name:?} is in fields and in add or remove; it can be in one of them");
+            return Err(Trouble::new(Code::BadEvents, message));
+        }
+        Ok(())
+    }
+
+    fn element(self, element: &WireValue) -> Result<Json, Trouble> {
+        let element = element.read(self.json_depth())?;
+        match Scalar::read(element.as_str()) {
+            Scalar::Number(lockwood_model::Number::Whole(_)) | Scalar::Text(_) => Ok(element),
+            _ => Err(Trouble::new(
+                Code::NotAList,
+                format!("{element} cannot be an element to add or remove; whole numbers and strings can"),
+            )),
+        }
+    }
+
+    fn position_lock(self, lock: &WireLock) -> Result<PositionLock, Trouble> {
+        self.collection(&lock.collection)?;
+        lock.key.as_ref().map_or(Ok(()), |key| self.key(&key.0))?;
+        lock.field.as_ref().map_or(Ok(()), |field| self.field(field))?;
+        let target = match lock.target(self.filter_limits())? {
+            LockTarget::Document(at) => Target::Document(at),
+            LockTarget::Field(at, field) => Target::Field(at, field),
+            LockTarget::CollectionField { collection, field, filter } => {
+                if let Some(filter) = &filter {
+                    self.filter_fields(filter)?;
+                }
+                Target::CollectionField { collection, field, filter }
+            }
+        };
+        Ok(PositionLock { target, position: Position(lock.position) })
+    }
+
+    pub(crate) fn filter_limits(self) -> FilterLimits {
+        FilterLimits {
+            filter_depth_max: self.0.filter_depth_max as usize,
+            filter_conditions_max: self.0.filter_conditions_max as usize,
+            json_depth_max: self.json_depth(),
+        }
+    }
+
+    pub(crate) fn filter(self, filter: &WireFilter) -> Result<Filter, Trouble> {
+        let filter = filter.read(self.filter_limits())?;
+        self.filter_fields(&filter)?;
+        Ok(filter)
+    }
+
+    fn filter_fields(self, filter: &Filter) -> Result<(), Trouble> {
+        filter.fields().into_iter().try_for_each(|field| self.field(field))
+    }
+
+    pub(crate) fn document(self, collection: &str, key: &WireKey) -> Result<DocumentKey, Trouble> {
+        self.collection(collection)?;
+        self.key(&key.0)?;
+        Ok(DocumentKey::new(collection, key.0.clone()))
+    }
+
+    /// A document as the address names it.
+    pub(crate) fn document_at(self, collection: &str, key: &str) -> Result<DocumentKey, Trouble> {
+        let key: Key = key
+            .parse()
+            .map_err(|error: lockwood_model::KeyError| Trouble::new(Code::BadKey, error.to_string()))?;
+        self.document(collection, &WireKey(key))
+    }
+
+    pub(crate) fn collection(self, name: &str) -> Result<(), Trouble> {
+        self.check_len(
+            "collection_bytes_max",
+            self.0.collection_bytes_max,
+            name,
+            "the name of the collection",
+        )?;
+        check_name(name, "collection", Code::BadCollection)
+    }
+
+    fn key(self, key: &Key) -> Result<(), Trouble> {
+        let bytes = key.parts().iter().map(|part| match part {
+            lockwood_model::KeyPart::Number(_) => 8,
+            lockwood_model::KeyPart::Text(text) => text.len() as u64 + 1,
+        });
+        let len: u64 = bytes.sum();
+        if len > self.0.key_bytes_max {
+            let what = format!("the key has {len} bytes");
+            return Err(Trouble::over("key_bytes_max", self.0.key_bytes_max, &what));
+        }
+        Ok(())
+    }
+
+    /// A field that is asked for.
+    pub(crate) fn field(self, name: &str) -> Result<(), Trouble> {
+        self.check_len("field_bytes_max", self.0.field_bytes_max, name, "the name of the field")?;
+        check_name(name, "field", Code::BadField)
+    }
+
+    fn written_field(self, name: &str) -> Result<(), Trouble> {
+        if name == META_DELETED || name == META_POSITION {
+            let message =
+                format!("the field {name:?} is kept by the server; it can be read and locked, not written");
+            return Err(Trouble::new(Code::ReservedField, message));
+        }
+        self.field(name)
+    }
+
+    fn check_len(self, limit_name: &str, limit: u64, text: &str, what: &str) -> Result<(), Trouble> {
+        if text.len() as u64 > limit {
+            return Err(Trouble::over(limit_name, limit, &format!("{what} has {} bytes", text.len())));
+        }
+        Ok(())
+    }
+}
+
+fn check_name(name: &str, what: &str, code: Code) -> Result<(), Trouble> {
+    if name.is_empty() {
+        return Err(Trouble::new(code, format!("the name of a {what} cannot be empty")));
+    }
+    if name.chars().any(char::is_control) {
+        let message = format!("the name of the {what} {name:?} has a control character in it");
+        return Err(Trouble::new(code, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Writing documents.
+
+use super::{answer::json_of, body::JsonBody, decode::Decoder};
+use crate::{
+    native::http::{App, InPath, check_namespace, read_query},
+    shard::Call,
+    trouble::Trouble,
+};
+use axum::{
+    extract::{Query, State, rejection::QueryRejection},
+    response::Response,
+};
+use lockwood_engine::{Action, Intent, PositionLock, PutIf, Request, Target};
+use lockwood_model::{DocumentKey, Position};
+use lockwood_wire::{
+    Code, Problem,
+    documents::{Fields, ReserveRequest, Reserved, WireValue, WriteCall, Written},
+};
+use serde::Deserialize;
+
+/// Larger bodies are worked on beside the threads that serve connections.
+const LARGE_BODY_BYTES: usize = 64 * 1024;
+
+/// Does all write requests of a call, or none.
+#[utoipa::path(post, path = "/v1/{namespace}/write", params(("namespace" = String, Path)),
+    request_body = WriteCall, responses(
+    (status = 200, body = Written), (status = 400, body = Problem), (status = 404, body = Problem),
+    (status = 409, body = Problem), (status = 410, body = Problem)))]
+pub(in crate::native) async fn write(
+    State(shared): App,
+    InPath(namespace): InPath<String>,
+    body: JsonBody,
+) -> Result<Response, Trouble> {
+    check_namespace(&shared, &namespace)?;
+    let decode = || Decoder(&shared.config.limits).call(&body.read::<WriteCall>()?);
+    let call = if body.0.len() > LARGE_BODY_BYTES { tokio::task::block_in_place(decode)? } else { decode()? };
+    answer(&shared, &namespace, &call).await
+}
+
+async fn answer(shared: &crate::shared::Shared, namespace: &str, call: &Call) -> Result<Response, Trouble> {
+    let written = shared.shard.write(namespace, call, shared.clock.now()).await?;
+    let positions: Vec<u64> = written.positions.iter().map(|position| position.0).collect();
+    let position = match positions.last() {
+        Some(position) => *position,
+        None => shared.shard.read().namespace(namespace)?.map_or(0, |(_, position)| position.0),
+    };
+    Ok(json_of(&Written { position, positions, replayed: written.replayed }))
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct PutQuery {
+    /// Only if there is no such document yet (`absent`), or only if there is one (`present`).
+    r#if: Option<String>,
+    /// Only if the document has not changed since this position.
+    position: Option<u64>,
+    /// Who writes, for the history.
+    user: Option<String>,
+    /// Why, for the history.
+    note: Option<String>,
+}
+
+/// Makes a document exactly what the body says, be it there or not.
+#[utoipa::path(put, path = "/v1/{namespace}/documents/{collection}/{key}",
+    params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), PutQuery),
+    request_body = Object, responses((status = 200, body = Written), (status = 400, body = Problem),
+    (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(in crate::native) async fn put(
+    State(shared): App,
+    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    query: Result<Query<PutQuery>, QueryRejection>,
+    body: JsonBody,
+) -> Result<Response, Trouble> {
+    check_namespace(&shared, &namespace)?;
+    let query = read_query(query)?;
+    let decoder = Decoder(&shared.config.limits);
+    let when = match query.r#if.as_deref() {
+        None => PutIf::Always,
+        Some("absent") => PutIf::Absent,
+        Some("present") => PutIf::Present,
+        Some(_) => return Err(Trouble::new(Code::BadQuery, "if is absent or present")),
+    };
+    let at = decoder.document_at(&collection, &key)?;
+    let fields = decoder.fields(&body.read::<Fields>()?)?;
+    let call = single(decoder, at, Action::Put { fields, when }, query.position, (query.user, query.note))?;
+    answer(&shared, &namespace, &call).await
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct DeleteQuery {
+    /// Only if the document has not changed since this position.
+    position: Option<u64>,
+    /// Who deletes, for the history.
+    user: Option<String>,
+    /// Why, for the history.
+    note: Option<String>,
+}
+
+/// Deletes a document; it can be restored.
+#[utoipa::path(delete, path = "/v1/{namespace}/documents/{collection}/{key}",
+    params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), DeleteQuery),
+    responses((status = 200, body = Written), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(in crate::native) async fn delete(
+    State(shared): App,
+    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
+) -> Result<Response, Trouble> {
+    check_namespace(&shared, &namespace)?;
+    let query = read_query(query)?;
+    let decoder = Decoder(&shared.config.limits);
+    let at = decoder.document_at(&collection, &key)?;
+    let call = single(decoder, at, Action::Delete, query.position, (query.user, query.note))?;
+    answer(&shared, &namespace, &call).await
+}
+
+/// A call that does one thing to one document.
+fn single(
+    decoder: Decoder<'_>,
+    at: DocumentKey,
+    action: Action,
+    position: Option<u64>,
+    (user, note): (Option<String>, Option<String>),
+) -> Result<Call, Trouble> {
+    let text = |text: Option<String>| text.map(|text| WireValue::from(&serde_json::Value::from(text)));
+    let lock = |position| PositionLock { target: Target::Document(at.clone()), position: Position(position) };
+    let request = Request {
+        locks: position.map(lock).into_iter().collect(),
+        intents: vec![Intent { at: at.clone(), action }],
+        user: decoder.note(text(user).as_ref(), "user")?,
+        note: decoder.note(text(note).as_ref(), "note")?,
+    };
+    Ok(Call { requests: vec![request], limits: Some(decoder.engine_limits()), ..Call::default() })
+}
+
+/// Hands out ids that nobody else gets.
+#[utoipa::path(post, path = "/v1/{namespace}/reserve", params(("namespace" = String, Path)),
+    request_body = ReserveRequest, responses((status = 200, body = Reserved), (status = 400, body = Problem)))]
+pub(in crate::native) async fn reserve(
+    State(shared): App,
+    InPath(namespace): InPath<String>,
+    body: JsonBody,
+) -> Result<Response, Trouble> {
+    check_namespace(&shared, &namespace)?;
+    let ReserveRequest { collection, amount } = body.read()?;
+    Decoder(&shared.config.limits).collection(&collection)?;
+    let limit = shared.config.limits.reserve_max;
+    if amount == 0 {
+        return Err(Trouble::new(Code::BadBody, "amount counts from 1"));
+    }
+    if amount > limit {
+        return Err(Trouble::over("reserve_max", limit, &format!("{amount} ids are too many at once")));
+    }
+    let first = shared.shard.reserve(&namespace, &collection, amount).await?;
+    Ok(json_of(&Reserved { first, last: first + amount - 1 }))
+}
