@@ -270,10 +270,19 @@ impl Writer {
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
             let (position, horizon) = edges(&below, id)?;
-            let mut view = WriteView { fold, recent: &mut self.recent, namespace: id, position, horizon };
             let late = call.founding.iter().copied().find(|at| *at > 0 || position > Position::START);
             // What comes before the one that is too late is judged first.
             let requests = &call.requests[..late.unwrap_or(call.requests.len())];
+            let mut view = WriteView {
+                fold,
+                recent: &mut self.recent,
+                namespace: id,
+                position,
+                horizon,
+                index,
+                left: requests.len(),
+                done: Vec::new(),
+            };
             let commits = match decide_all(requests, &mut view, limits, now)? {
                 Ok(_) if late.is_some() => return Err(ShardError::NotEmpty(view.position)),
                 Ok(commits) if commits.is_empty() => {

@@ -2,8 +2,11 @@
 //! for namespaces, ids up to a limit.
 
 use super::{Call, Find, Keep, Selection, Shard, ShardError, ShardLimits};
-use lockwood_engine::{Action, Intent, Limits, Refused, Request};
-use lockwood_model::{DocumentKey, FieldValue, Fields, Json, Key, META_POSITION, Position, Timestamp};
+use lockwood_engine::{Action, Intent, Limits, PositionLock, Refused, Request, Target};
+use lockwood_model::{
+    Condition, DocumentKey, FieldValue, Fields, Filter, Json, Key, META_POSITION, Operator, Position,
+    Timestamp,
+};
 use lockwood_storage::{Entry, Memory, Store, verify};
 use std::sync::Arc;
 
@@ -62,6 +65,50 @@ async fn a_founding_request_comes_first_or_not_at_all() {
     assert_eq!(version(&shard, "n"), None);
     assert_eq!(write(&shard, "n", vec![create(1)], &[]).await, "[1]");
     assert_eq!(version(&shard, "n"), None);
+}
+
+/// The lock of the last request is broken by the one before it, which is in no record of the log yet.
+#[tokio::test]
+async fn a_request_sees_what_the_ones_before_it_in_its_call_did() {
+    let shard = open(&Memory::default());
+    assert_eq!(write(&shard, "n", vec![create(1)], &[]).await, "[1]");
+    let set = fields(&[("f", "1")]);
+    let update = Intent { at: at(1), action: Action::Update { set, lists: Vec::new() } };
+    let (collection, field): (Box<str>, Box<str>) = ("a".into(), "f".into());
+    let is_one = Condition::new("f", Operator::Equal, Json::trusted("1")).map(Filter::Is).unwrap();
+    let targets = [
+        (Target::Document(at(1)), true),
+        (Target::Field(at(1), field.clone()), true),
+        (Target::Field(at(1), "g".into()), false),
+        (
+            Target::CollectionField { collection: collection.clone(), field: field.clone(), filter: None },
+            true,
+        ),
+        (
+            Target::CollectionField {
+                collection: collection.clone(),
+                field: field.clone(),
+                filter: Some(is_one.clone()),
+            },
+            true,
+        ),
+        (Target::CollectionField { collection, field, filter: Some(Filter::Not(Box::new(is_one))) }, false),
+    ];
+    let mut position = 1;
+    for (target, broken) in targets {
+        let first = Request { intents: vec![update.clone()], ..Request::default() };
+        let second = Request {
+            locks: vec![PositionLock { target: target.clone(), position: Position(position) }],
+            ..first.clone()
+        };
+        let outcome = write(&shard, "n", vec![first.clone(), first, second], &[]).await;
+        if broken {
+            assert_eq!(outcome, "1 of the position locks are broken", "{target:?}");
+        } else {
+            assert_eq!(outcome, format!("[{}, {}, {}]", position + 1, position + 2, position + 3));
+            position += 3;
+        }
+    }
 }
 
 #[tokio::test]
