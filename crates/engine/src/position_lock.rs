@@ -11,7 +11,7 @@ use crate::{
     request::{PositionLock, Target},
     view::{ChangeSeen, Origin, View},
 };
-use lockwood_model::{Filter, META_POSITION, Operator, Position};
+use lockwood_model::{Document, Filter, META_DELETED, META_POSITION, Operator, Position};
 use std::ops::ControlFlow;
 
 /// A position lock that does not hold, and why.
@@ -122,6 +122,10 @@ fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
         return None;
     }
     names.push(field);
+    // A document without any of these fields comes and goes without touching one.
+    if filter.matches(&Document::unborn()) {
+        names.push(META_DELETED);
+    }
     Some(names)
 }
 

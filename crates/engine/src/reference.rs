@@ -154,7 +154,8 @@ impl Reference {
                 documents.any(|(at, after)| {
                     let before = index.checked_sub(1).and_then(|index| self.past[index].after.get(at));
                     let is_meant = |version: &Rc<Version>| matches(filter, version);
-                    past.touched(at, &watched) && (before.is_some_and(is_meant) || is_meant(after))
+                    let is_watched = past.touched(at, &watched) || past.touched(at, &[META_DELETED]);
+                    is_watched && (before.is_some_and(is_meant) || is_meant(after))
                 })
             }
         }

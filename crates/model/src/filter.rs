@@ -119,7 +119,7 @@ impl Condition {
             (_, Operator::Equal | Operator::Different) => String::new(),
             (Scalar::Null, _) => return Err(FilterError::Null(name)),
             (Scalar::Compound(_), _) => return Err(FilterError::Compound(name)),
-            (Scalar::Text(text), Operator::EqualFolded | Operator::Like) => text.to_lowercase(),
+            (Scalar::Text(text), Operator::EqualFolded | Operator::Like) => folded(&text),
             (_, Operator::Like) => return Err(FilterError::NotText(name)),
             _ => String::new(),
         };
@@ -165,11 +165,11 @@ impl Condition {
             Operator::Greater => ordered(&[Ordering::Greater]),
             Operator::GreaterOrEqual => ordered(&[Ordering::Greater, Ordering::Equal]),
             Operator::EqualFolded => match &found {
-                Scalar::Text(text) if matches!(value, Scalar::Text(_)) => text.to_lowercase() == self.folded,
+                Scalar::Text(text) if matches!(value, Scalar::Text(_)) => folded(text) == self.folded,
                 _ => found.equals(&value),
             },
             Operator::Like => match &found {
-                Scalar::Text(text) => is_like(&text.to_lowercase(), &self.folded),
+                Scalar::Text(text) => is_like(&folded(text), &self.folded),
                 _ => false,
             },
         }
@@ -215,6 +215,11 @@ impl Filter {
             Filter::Any(_) | Filter::Not(_) => Vec::new(),
         }
     }
+}
+
+/// Text without regard to case: letter by letter, so that a part of it is folded as it is in the whole.
+fn folded(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
 }
 
 /// One thing a pattern asks for.
@@ -335,6 +340,7 @@ mod tests {
         check("\"50%\"", "%=", "\"50\\\\%\"", true);
         check("\"500\"", "%=", "\"50\\\\%\"", false);
         check("\"\"", "%=", "\"%%\"", true);
+        check("\"ΑΣ\"", "%=", "\"%σ\"", true);
         check("\"aaaaaaaaaaaaaaaaaaaaaaaaab\"", "%=", "\"%a%a%a%a%a%a%a%c\"", false);
     }
 
