@@ -1,7 +1,7 @@
 //! Requests bent and broken at random: reading and answering them never panics, and what is wrong with them is
 //! always the client's mistake.
 //!
-//! `LOCKWOOD_FUZZ_COUNT` says how many bodies (default 20,000), `LOCKWOOD_FUZZ_SEED` which ones.
+//! `LOCKWOOD_FUZZ_COUNT` says how many bodies (default 10,000), `LOCKWOOD_FUZZ_SEED` which ones.
 
 use super::{
     answer::Refusal,
@@ -19,7 +19,7 @@ use lockwood_storage::Memory;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
-const COUNT: u64 = 20_000;
+const COUNT: u64 = 10_000;
 const SEED: u64 = 0x0de5_1de5;
 const NAMESPACE: &str = "openslides";
 

@@ -363,12 +363,11 @@ impl Writer {
             }
             Keep::Merge(at, given) => {
                 let stored = self.kept(namespace, &at)?.unwrap_or_else(Document::unborn);
-                let mut fields: BTreeMap<&str, &Json> = stored.present().collect();
-                fields.extend(given.iter().map(|(name, value)| (&**name, value)));
-                let left = fields.into_iter().filter(|(_, value)| !value.is_null());
                 // What only loses fields becomes no larger.
                 if given.iter().any(|(_, value)| !value.is_null()) {
-                    limits.check(&at, left)?;
+                    let mut fields: BTreeMap<&str, &Json> = stored.present().collect();
+                    fields.extend(given.iter().map(|(name, value)| (&**name, value)));
+                    limits.check(&at, fields.into_iter().filter(|(_, value)| !value.is_null()))?;
                 }
                 let (removed, set): (Vec<_>, Vec<_>) =
                     given.into_iter().partition(|(_, value)| value.is_null());
