@@ -1,13 +1,14 @@
 //! Groups O and P: the routes beside reading and writing, addresses and methods, and many connections at once.
 
 use crate::{
+    harness::BINARY,
     http::{Connection, JSON, once},
     store::{
         INVALID_REQUEST, READER, Store, WRITER, assert_is, assert_refused, assert_silent, create, delete,
         missing, request, with,
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::thread;
 
 const READS: [&str; 10] = [
@@ -167,6 +168,131 @@ fn o09_every_reading_route_refuses_what_is_not_json() {
             let reply = store.reader.send("POST", &path, Some(JSON), body);
             assert_refused(&reply, INVALID_REQUEST, &format!("{route} of {body:?}"));
         }
+    }
+}
+
+/// Browsers say on whose behalf they ask, and no backend does.
+#[test]
+fn o10_web_pages_are_refused() {
+    let mut store = development();
+    store.apply(&[create("a/1", &json!({}))]);
+    let kind = "application/json\r\norigin: http://127.0.0.1:9011";
+    for route in ["write", "truncate_db", "delete_history_information"] {
+        let reply = store.writer.send("POST", &format!("{WRITER}/{route}"), Some(kind), "[]");
+        assert_eq!(reply.status, 403, "{route}");
+    }
+    let reply = store.reader.send("POST", &format!("{READER}/get_everything"), Some(kind), "{}");
+    assert_eq!(reply.status, 403);
+    store.has("a/1", &json!({}), 1);
+}
+
+#[test]
+fn o11_what_is_too_much_is_refused_with_the_name_of_the_limit() {
+    let flags = [
+        ["--body-bytes-max", "2000"],
+        ["--events-per-call-max", "2"],
+        ["--requests-per-call-max", "2"],
+        ["--position-locks-per-call-max", "2"],
+        ["--document-bytes-max", "100"],
+        ["--fields-per-document-max", "3"],
+        ["--json-depth-max", "3"],
+        ["--note-bytes-max", "16"],
+        ["--filter-conditions-max", "2"],
+        ["--filter-depth-max", "2"],
+        ["--documents-per-get-max", "2"],
+        ["--looks-max", "2"],
+        ["--reserve-max", "2"],
+        ["--answer-bytes-max", "1024"],
+    ];
+    let mut store = Store::start_with(&flags.concat());
+    let one = request(&[create("a/1", &json!({ "f": 1 }))]);
+    let events: Vec<Value> = (1..4).map(|id| create(&format!("a/{id}"), &json!({}))).collect();
+    let deep = json!([[[[1]]]]);
+    let writes = [
+        ("body_bytes_max", with(&one, "x", &json!("x".repeat(2000)))),
+        ("events_per_call_max", request(&events)),
+        ("requests_per_call_max", json!([one, one, one])),
+        (
+            "position_locks_per_call_max",
+            with(&one, "locked_fields", &json!({ "a/1": 1, "a/2": 1, "a/f": 1 })),
+        ),
+        ("document_bytes_max", request(&[create("a/1", &json!({ "f": "x".repeat(100) }))])),
+        ("fields_per_document_max", request(&[create("a/1", &json!({ "f": 1, "g": 1, "h": 1, "i": 1 }))])),
+        ("json_depth_max", request(&[create("a/1", &json!({ "f": deep }))])),
+        ("json_depth_max", with(&one, "information", &deep)),
+        ("note_bytes_max", with(&one, "information", &json!("x".repeat(20)))),
+    ];
+    for (limit, body) in writes {
+        // A body that is too long may cost the connection.
+        let mut connection = Connection::open(store.server.openslides_writer());
+        let reply = connection.send("POST", &format!("{WRITER}/write"), Some(JSON), &body.to_string());
+        assert_refused(&reply, INVALID_REQUEST, limit);
+        assert!(reply.body.contains(limit), "{limit}: {reply:?}");
+    }
+    let volatile = json!([request(&[create("action_worker/1", &json!({ "f": "x".repeat(100) }))])]);
+    let reply = store.ask_writer("write_without_events", &volatile);
+    assert_refused(&reply, INVALID_REQUEST, "document_bytes_max");
+    let reply = store.ask_writer("reserve_ids", &json!({ "collection": "a", "amount": 3 }));
+    assert_refused(&reply, INVALID_REQUEST, "reserve_max");
+    store.is_empty();
+    for id in 1..=30 {
+        store.apply(&[create(&format!("b/{id}"), &json!({ "f": "x".repeat(40) }))]);
+        store.apply(&[create(&format!("c_{}/1", "c".repeat(id)), &json!({ "f": "x".repeat(40) }))]);
+    }
+    let is = |field: &str| json!({ "field": field, "operator": "=", "value": 1 });
+    let not = |filter: &Value| json!({ "not_filter": filter });
+    let many = json!({ "and_filter": [is("f"), is("g"), is("h")] });
+    let reads = [
+        ("filter_conditions_max", "count", json!({ "collection": "b", "filter": many })),
+        ("filter_depth_max", "filter", json!({ "collection": "b", "filter": not(&not(&is("f"))) })),
+        ("looks_max", "filter", json!({ "collection": "b", "filter": is("f") })),
+        (
+            "documents_per_get_max",
+            "get_many",
+            json!({ "requests": [{ "collection": "b", "ids": [1, 2, 3] }] }),
+        ),
+        ("documents_per_get_max", "get_many", json!({ "requests": ["b/1/f", "b/2/f", "b/3/f"] })),
+        ("documents_per_get_max", "history_information", json!({ "fqids": ["b/1", "b/2", "b/3"] })),
+    ];
+    for (limit, route, body) in reads {
+        let reply = store.ask_reader(route, &body);
+        assert_refused(&reply, INVALID_REQUEST, limit);
+        assert!(reply.body.contains(limit), "{limit}: {reply:?}");
+    }
+    let mut store = store.crashed(&["--answer-bytes-max", "1024"]);
+    for (route, body) in [("get_all", json!({ "collection": "b" })), ("get_everything", json!({}))] {
+        let reply = store.ask_reader(route, &body);
+        assert_refused(&reply, INVALID_REQUEST, route);
+        assert!(reply.body.contains("answer_bytes_max"), "{route}: {reply:?}");
+    }
+}
+
+#[test]
+fn o12_each_namespace_is_a_datastore_of_its_own() {
+    let mut store = Store::start();
+    store.apply(&[create("a/1", &json!({ "f": 1 }))]);
+    let mut store = store.crashed(&["--openslides-namespace", "another"]);
+    store.is_empty();
+    assert_eq!(store.apply(&[create("a/1", &json!({ "f": 2 }))]), 1);
+    store.crashed(&[]).has("a/1", &json!({ "f": 1 }), 1);
+}
+
+#[test]
+fn o13_unsafe_and_senseless_flags_are_refused() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["--openslides", "0.0.0.0:0,127.0.0.1:0"], "--insecure"),
+        (&["--openslides", "127.0.0.1:0,0.0.0.0:0"], "--insecure"),
+        (&["--openslides", "127.0.0.1:0"], "two addresses"),
+        (&["--openslides", "127.0.0.1:0,127.0.0.1:0", "--openslides-redis", "nowhere"], "a host and a port"),
+        (&["--openslides-development"], "--openslides"),
+    ];
+    for (flags, hint) in cases {
+        let folder = tempfile::TempDir::new().unwrap();
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path()).args(flags);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains(hint), "{flags:?}: {text}");
     }
 }
 

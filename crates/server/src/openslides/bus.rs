@@ -3,7 +3,7 @@
 //! Knows nothing of requests.
 
 use super::redis::{Link, add_to_stream};
-use crate::shared::Shared;
+use crate::{shard::Shard, shared::Shared};
 use lockwood_model::{Change, Commit, DocumentKey, FieldValue, META_DELETED, META_POSITION};
 use lockwood_storage::{Entry, StoreError};
 use std::{borrow::Cow, collections::BTreeMap, io, sync::Arc, time::Duration};
@@ -14,7 +14,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// So many records of the log are looked at before what was found is sent.
 const LOOKS_MAX: u64 = 4096;
 /// Redis takes about a million words in one command; a longer message becomes several.
-const MESSAGE_LEN_MAX: usize = 400_000;
+const MESSAGE_LEN_MAX: usize = if cfg!(test) { 100 } else { 400_000 };
 /// Between two tries to reach Redis; doubled up to the second.
 const DELAY: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(2);
@@ -75,8 +75,9 @@ impl Bus {
     }
 
     async fn tell_some(&mut self, line: &mut Line) {
-        let (shared, namespace, cursor) = (Arc::clone(&self.shared), self.namespace.clone(), self.cursor);
-        let gathered = tokio::task::spawn_blocking(move || gather(&shared, &namespace, cursor)).await;
+        let (shard, namespace, cursor) =
+            (Arc::clone(&self.shared.shard), self.namespace.clone(), self.cursor);
+        let gathered = tokio::task::spawn_blocking(move || gather(&shard, &namespace, cursor)).await;
         let batch = match gathered {
             Ok(Ok(batch)) => batch,
             Ok(Err(error)) => {
@@ -174,8 +175,8 @@ impl Line {
 }
 
 /// The messages of the records after `cursor`, up to a limit.
-fn gather(shared: &Shared, namespace: &str, cursor: u64) -> Result<Batch, StoreError> {
-    let reading = shared.shard.read();
+fn gather(shard: &Shard, namespace: &str, cursor: u64) -> Result<Batch, StoreError> {
+    let reading = shard.read();
     let state = reading.state();
     let applied = state.applied()?;
     let mut batch = Batch { last: cursor, ..Batch::default() };
@@ -262,5 +263,69 @@ impl<'a> Message<'a> {
 
     fn put(&mut self, at: &DocumentKey, field: &str, value: impl Into<Cow<'a, str>>) {
         self.0.insert(format!("{at}/{field}"), value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::{Call, ShardLimits};
+    use lockwood_engine::{Action, Intent, Request};
+    use lockwood_model::{Json, Key, Timestamp};
+    use lockwood_storage::Memory;
+
+    fn open() -> Arc<Shard> {
+        let limits = ShardLimits { pending_bytes_max: u64::MAX, namespaces_max: 10 };
+        Arc::new(Shard::open(Arc::new(Memory::default()), limits).unwrap())
+    }
+
+    /// One create in a namespace, at a time.
+    async fn create(shard: &Shard, namespace: &str, id: i64, fields: usize, at: u64) {
+        let fields = (0..fields).map(|number| (format!("f{number}").into(), Json::trusted("1"))).collect();
+        let at_key = DocumentKey::new("a", Key::number(id));
+        let intents = vec![Intent { at: at_key, action: Action::Create { fields } }];
+        let call = Call { requests: vec![Request { intents, ..Request::default() }], ..Call::default() };
+        shard.write(namespace, &call, Timestamp(at)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_one_namespace_is_told_of() {
+        let shard = open();
+        for (namespace, id) in [("n", 1), ("other", 1), ("n", 2)] {
+            create(&shard, namespace, id, 1, 5).await;
+        }
+        shard.record(Entry::Emptied { namespace: "n".into() }).await.unwrap();
+        let batch = gather(&shard, "n", 0).unwrap();
+        assert_eq!((batch.told, batch.last, batch.forgotten), (vec![1, 3], 4, None));
+        let text = String::from_utf8(batch.commands).unwrap();
+        assert_eq!(text.matches("ModifiedFields").count(), 2, "{text}");
+        let batch = gather(&shard, "n", 3).unwrap();
+        assert_eq!((batch.told, batch.last), (vec![], 4));
+    }
+
+    #[tokio::test]
+    async fn what_was_forgotten_is_skipped_and_said() {
+        let shard = open();
+        for id in 1..=3 {
+            create(&shard, "n", id, 1, 5).await;
+        }
+        assert!(shard.trim(Timestamp(6)).await.unwrap() >= 3);
+        create(&shard, "n", 4, 1, 7).await;
+        let batch = gather(&shard, "n", 1).unwrap();
+        assert!(batch.told.is_empty());
+        let forgotten = batch.forgotten.unwrap();
+        assert_eq!(forgotten, batch.last + 1);
+        let batch = gather(&shard, "n", batch.last).unwrap();
+        assert_eq!(batch.told.len(), 1);
+        assert_eq!(batch.forgotten, None);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_long_is_told_once_all_its_parts_are() {
+        let shard = open();
+        create(&shard, "n", 1, MESSAGE_LEN_MAX, 5).await;
+        create(&shard, "n", 2, 1, 5).await;
+        let batch = gather(&shard, "n", 0).unwrap();
+        assert_eq!(batch.told, [0, 1, 2]);
     }
 }

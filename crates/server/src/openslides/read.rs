@@ -347,8 +347,14 @@ impl<'a> Library<'a> {
 struct Notes<'a> {
     library: &'a Library<'a>,
     /// None for positions without a note.
-    known: BTreeMap<Position, Option<(Timestamp, Option<Json>, Json)>>,
+    known: BTreeMap<Position, Option<Note>>,
     looks: u64,
+}
+
+struct Note {
+    at: Timestamp,
+    user: Option<Json>,
+    information: Json,
 }
 
 impl Notes<'_> {
@@ -365,32 +371,29 @@ impl Notes<'_> {
                 ));
             }
             self.library.check_total(out.len())?;
-            let Some((written, user, note)) = self.note(*namespace, position)? else { continue };
+            let Some(note) = self.note(*namespace, position)? else { continue };
             if !out.is_empty() {
                 out.push(b',');
             }
-            let (seconds, millis) = (written.0 / 1000, written.0 % 1000);
-            let user = user.as_ref().map_or("null", Json::as_str);
+            let (seconds, millis) = (note.at.0 / 1000, note.at.0 % 1000);
+            let information = &note.information;
+            let user = note.user.as_ref().map_or("null", Json::as_str);
             write!(
                 out,
                 "{{\"position\":{position},\"timestamp\":{seconds}.{millis:03},\"user_id\":{user},\
-                 \"information\":{note}}}"
+                 \"information\":{information}}}"
             )
             .expect("memory takes everything");
         }
         Ok(())
     }
 
-    fn note(
-        &mut self,
-        namespace: NamespaceId,
-        position: Position,
-    ) -> Result<Option<&(Timestamp, Option<Json>, Json)>, Refusal> {
+    fn note(&mut self, namespace: NamespaceId, position: Position) -> Result<Option<&Note>, Refusal> {
         if !self.known.contains_key(&position) {
             let found = self.library.reading.state().commit(namespace, position)?;
             let note = found.and_then(|found| {
                 let commit = found.commit;
-                Some((commit.at, commit.user, commit.note?))
+                Some(Note { at: commit.at, user: commit.user, information: commit.note? })
             });
             self.known.insert(position, note);
         }

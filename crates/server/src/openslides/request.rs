@@ -461,21 +461,21 @@ fn build_fields(
 
 fn build_lists(at: &DocumentKey, lists: RawLists<'_>, limits: &Limits) -> Result<Vec<ListChange>, Refusal> {
     let mut changes: BTreeMap<Box<str>, ListChange> = BTreeMap::new();
-    let given = |lists: Option<Members<'_, Vec<Element>>>| -> Result<Vec<(Box<str>, Vec<Json>)>, Refusal> {
-        let build = |(name, list): (Cow<'_, str>, Vec<Element>)| {
-            let list = list.into_iter().map(|Element(json)| json).collect();
-            Ok((field_name(at, &name, limits)?.into(), list))
-        };
-        lists.into_iter().flat_map(|lists| lists.0).map(build).collect()
-    };
-    for (field, list) in given(lists.add)? {
-        changes.insert(field.clone(), ListChange { field, add: Some(list), remove: None });
+    let (added, removed) = (lists.add.into_iter(), lists.remove.into_iter());
+    for (name, list) in added.flat_map(|lists| lists.0) {
+        let field: Box<str> = field_name(at, &name, limits)?.into();
+        changes.insert(field.clone(), ListChange { field, add: Some(elements(list)), remove: None });
     }
-    for (field, list) in given(lists.remove)? {
+    for (name, list) in removed.flat_map(|lists| lists.0) {
+        let field: Box<str> = field_name(at, &name, limits)?.into();
         let unchanged = ListChange { field: field.clone(), add: None, remove: None };
-        changes.entry(field).or_insert(unchanged).remove = Some(list);
+        changes.entry(field).or_insert(unchanged).remove = Some(elements(list));
     }
     Ok(changes.into_values().collect())
+}
+
+fn elements(list: Vec<Element>) -> Vec<Json> {
+    list.into_iter().map(|Element(json)| json).collect()
 }
 
 fn field_name<'a>(at: &DocumentKey, name: &'a str, limits: &Limits) -> Result<&'a str, Refusal> {
