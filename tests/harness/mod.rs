@@ -83,6 +83,16 @@ impl Server {
         self.data.path()
     }
 
+    /// Where the reader of the OpenSlides facade is; only if it was asked for.
+    pub(crate) fn openslides_reader(&self) -> SocketAddr {
+        address(&self.greeting, "openslides reader http://")
+    }
+
+    /// The same for its writer.
+    pub(crate) fn openslides_writer(&self) -> SocketAddr {
+        address(&self.greeting, "openslides writer http://")
+    }
+
     /// The process id, to measure or to signal.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

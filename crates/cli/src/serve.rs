@@ -2,7 +2,7 @@
 
 use crate::{limits::LimitArgs, wait::parse_span};
 use anyhow::Context;
-use lockwood_server::{Bound, Config, LocktopusConfig, Stopped};
+use lockwood_server::{Bound, Config, LocktopusConfig, OpenslidesConfig, Stopped};
 use std::{
     io::{IsTerminal, Write},
     net::{SocketAddr, ToSocketAddrs},
@@ -23,6 +23,8 @@ const EXAMPLES: &str = "\
 Examples:
   lockwood serve                         the native interface on 127.0.0.1:7117
   lockwood serve --locktopus             and the Locktopus protocol on 127.0.0.1:9009
+  lockwood serve --openslides --openslides-redis 127.0.0.1:6379
+                                         and the OpenSlides datastore on 127.0.0.1:9010 and 127.0.0.1:9011
   lockwood serve --data /var/lib/lockwood --log-format json
 
 Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
@@ -79,6 +81,9 @@ pub(crate) struct Args {
     locktopus: LocktopusArgs,
 
     #[command(flatten)]
+    openslides: OpenslidesArgs,
+
+    #[command(flatten)]
     limits: LimitArgs,
 }
 
@@ -115,6 +120,44 @@ struct LocktopusArgs {
     #[arg(long, value_name = "MS", env = "LOCKTOPUS_DEFAULT_ABANDON_TIMEOUT", value_parser = optional::<i64>,
         allow_negative_numbers = true)]
     locktopus_default_abandon_timeout: Option<Optional<i64>>,
+}
+
+/// The flags of the OpenSlides facade.
+#[derive(clap::Args)]
+#[command(next_help_heading = "OpenSlides")]
+struct OpenslidesArgs {
+    /// Be an OpenSlides datastore too, its reader and its writer on these addresses, for example
+    /// 127.0.0.1:9010,127.0.0.1:9011, which they are without a value
+    #[arg(long, value_name = "READER,WRITER", num_args = 0..=1, require_equals = false, value_parser = two_addresses)]
+    openslides: Option<Option<(SocketAddr, SocketAddr)>>,
+
+    /// The namespace its models are in
+    #[arg(long, value_name = "NAME", default_value = "openslides")]
+    openslides_namespace: String,
+
+    /// Tell the stream ModifiedFields of this Redis of every change, for example 127.0.0.1:6379
+    #[arg(long, value_name = "HOST:PORT", requires = "openslides", value_parser = host_and_port)]
+    openslides_redis: Option<String>,
+
+    /// Let truncate_db throw everything in the namespace away
+    #[arg(long, requires = "openslides")]
+    openslides_development: bool,
+}
+
+fn two_addresses(text: &str) -> Result<(SocketAddr, SocketAddr), String> {
+    let rule = "two addresses with a comma between them, for example 127.0.0.1:9010,127.0.0.1:9011";
+    let (reader, writer) = text.split_once(',').ok_or(rule)?;
+    let address = |text: &str| text.trim().parse::<SocketAddr>().map_err(|error| format!("{error}; {rule}"));
+    Ok((address(reader)?, address(writer)?))
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("a host and a port, for example 127.0.0.1:6379".to_owned()),
+    }
 }
 
 /// A value that counts as absent when it is empty, as the original has it for its environment.
@@ -185,11 +228,15 @@ async fn pass_on_signals(stop: mpsc::Sender<()>) {
 
 /// What a user sees first: where everything is and what to try.
 fn greeting(bound: &Bound, data: &str) -> String {
-    let Bound { native, locktopus, grace_ms } = bound;
+    let Bound { native, locktopus, openslides, grace_ms } = bound;
     let mut text = format!("Lockwood {} is up. Data: {data}\n\n", env!("CARGO_PKG_VERSION"));
     text += &format!("  native     http://{native}    (sessions: ws://{native}/v1/NAMESPACE/session)\n");
     if let Some(locktopus) = locktopus {
         text += &format!("  locktopus  ws://{locktopus}/v1?namespace=NAMESPACE\n");
+    }
+    if let Some((reader, writer)) = openslides {
+        text += &format!("  openslides reader http://{reader}\n");
+        text += &format!("  openslides writer http://{writer}\n");
     }
     if *grace_ms > 0 {
         text += &format!(
@@ -237,7 +284,23 @@ impl Args {
             silence_max: self.silence_max,
             drain_timeout: self.drain_timeout,
             locktopus,
+            openslides: self.openslides.into_config(),
             limits: self.limits.0,
+        })
+    }
+}
+
+impl OpenslidesArgs {
+    /// The facade is on only if `--openslides` says so.
+    fn into_config(self) -> Option<OpenslidesConfig> {
+        let standard =
+            || (SocketAddr::from(([127, 0, 0, 1], 9010)), SocketAddr::from(([127, 0, 0, 1], 9011)));
+        let (reader, writer) = self.openslides?.unwrap_or_else(standard);
+        Some(OpenslidesConfig {
+            namespace: self.openslides_namespace,
+            redis: self.openslides_redis,
+            development: self.openslides_development,
+            ..OpenslidesConfig::new(reader, writer)
         })
     }
 }

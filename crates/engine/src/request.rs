@@ -112,6 +112,31 @@ pub struct Limits {
     pub fields_per_document_max: u64,
 }
 
+impl Limits {
+    /// Whether a document with these fields is small enough.
+    pub fn check<'a>(
+        self,
+        at: &DocumentKey,
+        fields: impl Iterator<Item = (&'a str, &'a Json)>,
+    ) -> Result<(), Refused> {
+        let (mut len, mut bytes) = (0, 0);
+        for (name, value) in fields {
+            len += 1;
+            bytes += (name.len() + value.as_str().len()) as u64;
+        }
+        let over = |name, limit, len| Err(Refused::OverLimit { at: at.clone(), name, limit, len });
+        match () {
+            () if len > self.fields_per_document_max => {
+                over("fields_per_document_max", self.fields_per_document_max, len)
+            }
+            () if bytes > self.document_bytes_max => {
+                over("document_bytes_max", self.document_bytes_max, bytes)
+            }
+            () => Ok(()),
+        }
+    }
+}
+
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refused {

@@ -56,7 +56,7 @@ pub fn decide<V: View>(
         };
         document.apply(&change, position);
         if writes_values(&change)
-            && let Err(refused) = check_size(at, document, limits)
+            && let Err(refused) = limits.check(at, document.present())
         {
             return Ok(Err(refused));
         }
@@ -160,23 +160,5 @@ fn writes_values(change: &Change) -> bool {
         Change::Created { .. } => true,
         Change::Updated { set, .. } => !set.is_empty(),
         Change::Deleted { .. } | Change::Restored { .. } => false,
-    }
-}
-
-fn check_size(at: &DocumentKey, document: &Document, limits: Limits) -> Result<(), Refused> {
-    let (mut len, mut bytes) = (0, 0);
-    for (name, value) in document.present() {
-        len += 1;
-        bytes += (name.len() + value.as_str().len()) as u64;
-    }
-    let over = |name, limit, len| Err(Refused::OverLimit { at: at.clone(), name, limit, len });
-    match () {
-        () if len > limits.fields_per_document_max => {
-            over("fields_per_document_max", limits.fields_per_document_max, len)
-        }
-        () if bytes > limits.document_bytes_max => {
-            over("document_bytes_max", limits.document_bytes_max, bytes)
-        }
-        () => Ok(()),
     }
 }

@@ -149,7 +149,7 @@ impl Fields for Document {
     fn value(&self, field: &str) -> Option<Cow<'_, str>> {
         match field {
             META_DELETED => Some(Cow::Borrowed(if self.deleted { "true" } else { "false" })),
-            META_POSITION => Some(Cow::Owned(self.position.to_string())),
+            META_POSITION => (self.position > Position::START).then(|| Cow::Owned(self.position.to_string())),
             _ => self.get(field).map(|value| Cow::Borrowed(value.as_str())),
         }
     }

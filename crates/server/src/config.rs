@@ -25,6 +25,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// The Locktopus facade, if it is wanted.
     pub locktopus: Option<LocktopusConfig>,
+    /// The OpenSlides facade, if it is wanted.
+    pub openslides: Option<OpenslidesConfig>,
     /// What is too much.
     pub limits: Limits,
 }
@@ -44,6 +46,21 @@ pub struct LocktopusConfig {
     pub stats_interval: Option<Duration>,
 }
 
+/// The settings of the OpenSlides facade.
+#[derive(Debug, Clone)]
+pub struct OpenslidesConfig {
+    /// Where its reader listens.
+    pub reader: SocketAddr,
+    /// Where its writer listens.
+    pub writer: SocketAddr,
+    /// The namespace its models are in.
+    pub namespace: String,
+    /// The Redis that is told of changes, as host and port.
+    pub redis: Option<String>,
+    /// Whether everything may be thrown away by a request.
+    pub development: bool,
+}
+
 impl Config {
     /// The defaults, with everything kept in `data`.
     pub fn new(data: PathBuf) -> Config {
@@ -57,6 +74,7 @@ impl Config {
             silence_max: Duration::from_secs(45),
             drain_timeout: Duration::from_secs(30),
             locktopus: None,
+            openslides: None,
             limits: Limits::default(),
         }
     }
@@ -80,6 +98,19 @@ impl LocktopusConfig {
             log_clients: false,
             log_locks: false,
             stats_interval: None,
+        }
+    }
+}
+
+impl OpenslidesConfig {
+    /// The defaults, on these addresses.
+    pub fn new(reader: SocketAddr, writer: SocketAddr) -> OpenslidesConfig {
+        OpenslidesConfig {
+            reader,
+            writer,
+            namespace: "openslides".to_owned(),
+            redis: None,
+            development: false,
         }
     }
 }

@@ -4,6 +4,8 @@
 mod clock;
 mod config;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod grace;
 mod handshake;
 mod limits;
@@ -13,6 +15,7 @@ mod metrics;
 mod namespace;
 mod native;
 mod numbers;
+mod openslides;
 mod registry;
 mod seat;
 mod secret;
@@ -25,7 +28,7 @@ mod trouble;
 mod verify;
 mod view;
 
-pub use config::{Config, LocktopusConfig};
+pub use config::{Config, LocktopusConfig, OpenslidesConfig};
 pub use limits::{LimitSpec, Limits};
 pub use serve::{Bound, ServeError, Stopped, run};
 pub use verify::{Verified, VerifyError, verify};

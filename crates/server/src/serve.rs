@@ -9,6 +9,7 @@ use crate::{
     metrics::Metrics,
     native::Native,
     numbers::Numbers,
+    openslides::{Bus, Openslides, Side},
     registry::Registry,
     secret::{Secrets, random},
     shard::{Shard, ShardLimits},
@@ -38,6 +39,8 @@ pub struct Bound {
     pub native: SocketAddr,
     /// The Locktopus facade.
     pub locktopus: Option<SocketAddr>,
+    /// The reader and the writer of the OpenSlides facade.
+    pub openslides: Option<(SocketAddr, SocketAddr)>,
     /// How long nothing is granted because the last run did not end cleanly.
     pub grace_ms: u64,
 }
@@ -98,8 +101,17 @@ pub async fn run(
         Some(facade) => Some(bind(&config, facade.listen).await?),
         None => None,
     };
+    let openslides = match &config.openslides {
+        Some(facade) => Some((bind(&config, facade.reader).await?, bind(&config, facade.writer).await?)),
+        None => None,
+    };
     let (shared, grace_ms) = open(config).await?;
-    let bound = Bound { native: address(&native), locktopus: locktopus.as_ref().map(address), grace_ms };
+    let bound = Bound {
+        native: address(&native),
+        locktopus: locktopus.as_ref().map(address),
+        openslides: openslides.as_ref().map(|(reader, writer)| (address(reader), address(writer))),
+        grace_ms,
+    };
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
     tasks.spawn(wait_out_grace(Arc::clone(&shared), grace_ms));
@@ -108,6 +120,14 @@ pub async fn run(
         let facade = Locktopus::new(&shared);
         tasks.spawn(facade.clone().log_stats());
         tasks.spawn(listen(listener, Arc::clone(&shared), facade));
+    }
+    if let Some((reader, writer)) = openslides {
+        // Before the first write, so that the bus misses none.
+        if let Some(bus) = open_bus(&shared).await? {
+            tasks.spawn(bus.run());
+        }
+        tasks.spawn(listen(reader, Arc::clone(&shared), Openslides::new(&shared, Side::Reader)));
+        tasks.spawn(listen(writer, Arc::clone(&shared), Openslides::new(&shared, Side::Writer)));
     }
     ready(&bound);
     let _ = stop.recv().await;
@@ -121,6 +141,13 @@ fn check(config: &Config) -> Result<(), ServeError> {
         let message =
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
         return Err(ServeError::Setting(message));
+    }
+    if let Some(facade) = &config.openslides {
+        let limit = config.limits.namespace_bytes_max;
+        if facade.namespace.is_empty() || facade.namespace.len() as u64 > limit {
+            let message = format!("--openslides-namespace must have 1 to {limit} bytes");
+            return Err(ServeError::Setting(message));
+        }
     }
     Ok(())
 }
@@ -178,6 +205,13 @@ fn open_data(directory: &Path, limits: ShardLimits) -> Result<(Ledger, Recovered
     let (ledger, recovered) = Ledger::open(Arc::clone(&store), random())?;
     let shard = Shard::open(store, limits)?;
     Ok((ledger, recovered, shard))
+}
+
+async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
+    let Some(facade) = &shared.config.openslides else { return Ok(None) };
+    let Some(redis) = facade.redis.clone() else { return Ok(None) };
+    let (shared, namespace) = (Arc::clone(shared), facade.namespace.clone());
+    blocking(move || Bus::open(&shared, &namespace, &redis).map(Some)).await
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

@@ -76,6 +76,24 @@ pub enum Entry {
         /// The index.
         to: u64,
     },
+    /// Some fields of a document without positions were written; it came into being if it was not there.
+    Merged {
+        /// Where.
+        namespace: Box<str>,
+        /// Which.
+        at: DocumentKey,
+        /// These have a value now.
+        set: Vec<FieldValue>,
+        /// These have none, and perhaps had none before.
+        removed: Vec<Box<str>>,
+    },
+    /// Whoever began a namespace said which version its data is of.
+    Versioned {
+        /// Where.
+        namespace: Box<str>,
+        /// In the words of the writer.
+        version: i64,
+    },
 }
 
 /// How a call is known again.
@@ -151,6 +169,16 @@ enum StoredEntry<'a> {
     },
     Trimmed {
         to: u64,
+    },
+    Merged {
+        namespace: &'a str,
+        at: StoredKey<'a>,
+        set: Vec<StoredField<'a>>,
+        removed: Vec<&'a str>,
+    },
+    Versioned {
+        namespace: &'a str,
+        version: i64,
     },
 }
 
@@ -228,6 +256,13 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
             documents: documents.iter().map(|(at, document)| (stored_key(at), document.into())).collect(),
         },
         Entry::Trimmed { to } => StoredEntry::Trimmed { to: *to },
+        Entry::Merged { namespace, at, set, removed } => StoredEntry::Merged {
+            namespace,
+            at: stored_key(at),
+            set: stored_fields(set),
+            removed: removed.iter().map(|name| &**name).collect(),
+        },
+        Entry::Versioned { namespace, version } => StoredEntry::Versioned { namespace, version: *version },
     }
 }
 
@@ -301,6 +336,15 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
                 .collect::<Option<_>>()?,
         },
         StoredEntry::Trimmed { to } => Entry::Trimmed { to },
+        StoredEntry::Merged { namespace, at, set, removed } => Entry::Merged {
+            namespace: namespace.into(),
+            at: key(at)?,
+            set: fields(set),
+            removed: removed.into_iter().map(Into::into).collect(),
+        },
+        StoredEntry::Versioned { namespace, version } => {
+            Entry::Versioned { namespace: namespace.into(), version }
+        }
     })
 }
 
@@ -426,6 +470,13 @@ mod tests {
             },
             Entry::NotesErased { namespace: namespace.clone() },
             Entry::Emptied { namespace: namespace.clone() },
+            Entry::Merged {
+                namespace: namespace.clone(),
+                at: at("1"),
+                set: vec![field("a", "2")],
+                removed: vec!["b".into()],
+            },
+            Entry::Versioned { namespace: namespace.clone(), version: -7 },
             Entry::Loaded { namespace, horizon: Position(4), documents: vec![(at("x"), document)] },
             Entry::Trimmed { to: 77 },
         ]

@@ -83,6 +83,19 @@ impl Ledger {
         self.put("grace_ms", &grace_ms.to_be_bytes())
     }
 
+    /// How far a reader of the log has come, by the reader's name.
+    pub fn cursor(&self, reader: &str) -> Result<Option<u64>, StoreError> {
+        self.number(&format!("cursor/{reader}"))
+    }
+
+    /// Notes how far a reader of the log has come. After a crash it may find an earlier note, never a later
+    /// one.
+    pub fn set_cursor(&self, reader: &str, index: u64) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        batch.put(Space::Numbers, format!("cursor/{reader}").as_str(), index.to_be_bytes());
+        self.store.commit(&batch, Durability::Buffered)
+    }
+
     /// Keeps a record of what an operator did.
     pub fn record(&self, action: &Action) -> Result<(), StoreError> {
         let _turn = self.recording.lock();
@@ -166,6 +179,15 @@ mod tests {
         ledger.set_grace(60_000).unwrap();
         let (_, recovered) = Ledger::open(Arc::new(memory), [2; 32]).unwrap();
         assert_eq!(recovered, Recovered { ceiling: 1000, grace_ms: 60_000, secret_key: [1; 32] });
+    }
+
+    #[test]
+    fn readers_of_the_log_have_cursors_of_their_own() {
+        let (ledger, _) = open(&Memory::default());
+        assert_eq!(ledger.cursor("a").unwrap(), None);
+        ledger.set_cursor("a", 7).unwrap();
+        ledger.set_cursor("b", 9).unwrap();
+        assert_eq!((ledger.cursor("a").unwrap(), ledger.cursor("b").unwrap()), (Some(7), Some(9)));
     }
 
     #[test]

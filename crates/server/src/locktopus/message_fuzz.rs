@@ -4,13 +4,12 @@
 //! `LOCKWOOD_FUZZ_COUNT` says how many messages (default 200,000), `LOCKWOOD_FUZZ_SEED` which ones.
 
 use super::message::Message;
+use crate::fuzz::{Case, Random, number};
 use lockwood_model::{Mode, Resource};
 use serde_json::json;
 
 const COUNT: u64 = 200_000;
 const SEED: u64 = 0x10c7_0905;
-/// Splices would let messages grow for ever.
-const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// Messages to start from: what clients send, what the original tolerates, what makes no sense.
 const CORPUS: &[&str] = &[
@@ -73,7 +72,7 @@ const PIECES: &[&[u8]] = &[
 fn broken_messages_never_panic_and_readable_ones_keep_their_meaning() {
     let seed = number("LOCKWOOD_FUZZ_SEED", SEED);
     let count = number("LOCKWOOD_FUZZ_COUNT", COUNT);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed, CORPUS, PIECES);
     let mut read = 0;
     for index in 0..count {
         let bytes = random.message();
@@ -145,88 +144,4 @@ fn canonical(action: &str, resources: &[Resource]) -> String {
         json!({ "type": kind, "path": resource.path.segments().collect::<Vec<_>>() })
     });
     json!({ "action": action, "resources": resources.collect::<Vec<_>>() }).to_string()
-}
-
-/// Tells how to see a failure again, when there is one.
-struct Case<'a> {
-    seed: u64,
-    count: u64,
-    index: u64,
-    bytes: &'a [u8],
-}
-
-impl Drop for Case<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!(
-                "LOCKWOOD_FUZZ_SEED={} LOCKWOOD_FUZZ_COUNT={}, message {}: {}",
-                self.seed,
-                self.count,
-                self.index,
-                self.bytes.escape_ascii()
-            );
-        }
-    }
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a whole number"))
-}
-
-/// SplitMix64: the same numbers for the same seed, everywhere.
-struct Random(u64);
-
-impl Random {
-    fn message(&mut self) -> Vec<u8> {
-        let mut bytes = self.pick(CORPUS).as_bytes().to_vec();
-        for _ in 0..self.below(5) {
-            self.bend(&mut bytes);
-        }
-        bytes.truncate(MESSAGE_BYTES_MAX);
-        bytes
-    }
-
-    fn bend(&mut self, bytes: &mut Vec<u8>) {
-        let at = self.below(bytes.len() + 1);
-        match self.below(7) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-            1 if at < bytes.len() => bytes[at] = self.next() as u8,
-            2 => bytes.truncate(at),
-            3 => {
-                let end = at + self.below(bytes.len() - at + 1);
-                bytes.drain(at..end);
-            }
-            4 => {
-                let end = at + self.below(bytes.len() - at + 1);
-                let repeated = bytes[at..end].repeat(1 + self.below(4));
-                bytes.splice(at..at, repeated);
-            }
-            5 => {
-                let other = self.pick(CORPUS).as_bytes();
-                let start = self.below(other.len() + 1);
-                bytes.truncate(at);
-                bytes.extend(&other[start..]);
-            }
-            _ => {
-                let piece = self.pick(PIECES);
-                bytes.splice(at..at, piece.iter().copied());
-            }
-        }
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }

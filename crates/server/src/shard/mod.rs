@@ -16,9 +16,11 @@ mod maintenance;
 mod query;
 mod view;
 mod writer;
+#[cfg(test)]
+mod writer_test;
 
 use lockwood_engine::{Limits, Refused, Request};
-use lockwood_model::{Position, Timestamp};
+use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
 use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -33,6 +35,21 @@ pub(crate) struct Call {
     /// How to know the call if it comes again.
     pub(crate) answer: Option<Answer>,
     pub(crate) limits: Option<Limits>,
+    /// Requests, by their place in the call, that may only be the first write of the namespace.
+    pub(crate) founding: Vec<usize>,
+    /// Which version the data of the namespace is of, if this call founds it.
+    pub(crate) version: Option<i64>,
+}
+
+/// What is to be done to documents without positions.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Keep {
+    /// Make it exactly this.
+    Put(DocumentKey, Vec<FieldValue>),
+    /// Write some of its fields; null removes a field.
+    Merge(DocumentKey, Vec<FieldValue>),
+    /// Take these away without a trace.
+    Remove(Vec<DocumentKey>),
 }
 
 /// What a write call led to.
@@ -53,6 +70,8 @@ pub(crate) enum ShardError {
     IdempotencyMismatch,
     /// The namespace has something in it.
     NotEmpty(Position),
+    /// The document has positions, so it cannot be written without one.
+    HasPositions(DocumentKey),
     /// Lines of a dump that do not fit what is there.
     Misfit(String),
     /// More is waiting for the disk than the limit allows.
@@ -63,6 +82,12 @@ pub(crate) enum ShardError {
     NoIdsLeft,
     /// The disk, or what is on it.
     Store(StoreError),
+}
+
+impl From<Refused> for ShardError {
+    fn from(refused: Refused) -> ShardError {
+        ShardError::Refused(Box::new(refused))
+    }
 }
 
 impl From<StoreError> for ShardError {
@@ -115,7 +140,23 @@ impl Shard {
         collection: &str,
         amount: u64,
     ) -> Result<u64, ShardError> {
-        self.submit(|writer| writer.reserve(namespace, collection, amount)).await
+        self.reserve_up_to(namespace, collection, amount, i64::MAX as u64 - 1).await
+    }
+
+    /// The same, if the last of them is no larger than `last_max`.
+    pub(crate) async fn reserve_up_to(
+        &self,
+        namespace: &str,
+        collection: &str,
+        amount: u64,
+        last_max: u64,
+    ) -> Result<u64, ShardError> {
+        self.submit(|writer| writer.reserve(namespace, collection, amount, last_max)).await
+    }
+
+    /// Writes or takes away documents without positions.
+    pub(crate) async fn keep(&self, namespace: &str, keep: Keep, limits: Limits) -> Result<(), ShardError> {
+        self.submit(|writer| writer.keep(namespace, keep, limits)).await
     }
 
     /// Puts a record into the log that needs no deciding.

@@ -230,7 +230,7 @@ impl Reading {
     }
 
     /// Shows what is found in the order of the keys, until told to stop.
-    fn each(
+    pub(crate) fn each(
         &self,
         find: &Find,
         after: Option<&Key>,

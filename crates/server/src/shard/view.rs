@@ -2,7 +2,7 @@
 
 use lockwood_engine::{ChangeSeen, Origin, Recent, View};
 use lockwood_model::{Commit, Document, DocumentKey, Json, Position};
-use lockwood_storage::{Documents, Fold, NamespaceId, State, StoreError};
+use lockwood_storage::{Batch, Documents, Entry, Fold, NamespaceId, Overlay, Space, State, StoreError};
 use std::{cell::RefCell, ops::ControlFlow};
 
 /// One namespace, with the changes of the call that is being decided.
@@ -14,12 +14,33 @@ pub(super) struct WriteView<'a> {
     pub(super) namespace: NamespaceId,
     pub(super) position: Position,
     pub(super) horizon: Position,
+    /// The record of the log that the call will be.
+    pub(super) index: u64,
+    /// How many requests of the call are still to be decided.
+    pub(super) left: usize,
+    /// Those that were, if others come after them: they are in no record yet.
+    pub(super) done: Vec<Commit>,
 }
 
 impl WriteView<'_> {
     fn read<T>(&self, question: impl FnOnce(State<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let view = self.fold.view();
         question(State::new(&view))
+    }
+
+    /// The same with a record of what was decided so far, for questions about writes.
+    fn read_writes<T>(
+        &self,
+        question: impl FnOnce(State<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.done.is_empty() {
+            return self.read(question);
+        }
+        let so_far = Entry::Committed { namespace: "".into(), commits: self.done.clone(), answer: None };
+        let mut record = Batch::default();
+        record.put(Space::Log, self.index.to_be_bytes(), so_far.encode());
+        let view = self.fold.view();
+        question(State::new(&Overlay { below: &view, above: &record }))
     }
 }
 
@@ -57,7 +78,7 @@ impl View for WriteView<'_> {
         after: Position,
         see: &mut dyn FnMut(&ChangeSeen<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.read(|state| {
+        self.read_writes(|state| {
             state.changes_after(self.namespace, collection, after, &mut |position, touched, before, after| {
                 see(&ChangeSeen { position, touched, before, after })
             })
@@ -65,7 +86,7 @@ impl View for WriteView<'_> {
     }
 
     fn origin(&self, position: Position) -> Result<Option<Origin>, StoreError> {
-        let found = self.read(|state| state.commit(self.namespace, position))?;
+        let found = self.read_writes(|state| state.commit(self.namespace, position))?;
         Ok(found.map(|found| Origin {
             at: found.commit.at,
             user: found.commit.user,
@@ -81,6 +102,10 @@ impl View for WriteView<'_> {
             }
         }
         self.position = commit.position;
+        self.left -= 1;
+        if self.left > 0 {
+            self.done.push(commit.clone());
+        }
         Ok(())
     }
 }

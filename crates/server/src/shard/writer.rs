@@ -1,15 +1,15 @@
 //! The writing half of a shard: decides calls in order and makes them durable in batches. Knows nothing of
 //! what is asked by readers.
 
-use super::{Call, ShardError, ShardLimits, Written, base::Base, view::WriteView};
+use super::{Call, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
 use lockwood_engine::{Limits, Recent, decide_all};
-use lockwood_model::{Position, Timestamp};
+use lockwood_model::{Document, DocumentKey, Json, Position, Timestamp};
 use lockwood_storage::{
     Appended, Batch, Claim, Entry, Epoch, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot, State, Store,
     StoreError,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::{cell::RefCell, sync::Arc, thread::JoinHandle};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc, thread::JoinHandle};
 use tokio::sync::{oneshot, watch};
 
 /// A shard that this process owns.
@@ -261,26 +261,35 @@ impl Writer {
         }
         let limits =
             call.limits.unwrap_or(Limits { document_bytes_max: u64::MAX, fields_per_document_max: u64::MAX });
-        let namespaces_max = self.limits.namespaces_max;
+        self.check_room(namespace)?;
         let index = self.next_index;
         let (entry, batch) = {
             let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
-            if u64::from(id.0) >= namespaces_max {
-                return Err(ShardError::TooManyNamespaces(namespaces_max));
-            }
             let (position, horizon) = edges(&below, id)?;
-            let recent = &mut self.recent;
-            let seen = RefCell::default();
-            let mut view = WriteView { fold, recent, seen, namespace: id, position, horizon };
-            let commits = match decide_all(&call.requests, &mut view, limits, now)? {
+            let late = call.founding.iter().copied().find(|at| *at > 0 || position > Position::START);
+            // What comes before the one that is too late is judged first.
+            let requests = &call.requests[..late.unwrap_or(call.requests.len())];
+            let mut view = WriteView {
+                fold,
+                recent: &mut self.recent,
+                seen: RefCell::default(),
+                namespace: id,
+                position,
+                horizon,
+                index,
+                left: requests.len(),
+                done: Vec::new(),
+            };
+            let commits = match decide_all(requests, &mut view, limits, now)? {
+                Ok(_) if late.is_some() => return Err(ShardError::NotEmpty(view.position)),
                 Ok(commits) if commits.is_empty() => {
                     return Ok(Written { positions: Vec::new(), replayed: false });
                 }
                 Ok(commits) => commits,
-                Err(refused) => return Err(ShardError::Refused(Box::new(refused))),
+                Err(refused) => return Err(refused.into()),
             };
             let entry =
                 Entry::Committed { namespace: namespace.into(), commits, answer: call.answer.clone() };
@@ -288,8 +297,23 @@ impl Writer {
             (entry, batch)
         };
         self.take(batch);
+        if let Some(version) = call.version {
+            // In the same batch, so there is no moment without it.
+            self.record(&Entry::Versioned { namespace: namespace.into(), version })?;
+        }
         let Entry::Committed { commits, .. } = entry else { unreachable!("it was just made") };
         Ok(Written { positions: commits.iter().map(|commit| commit.position).collect(), replayed: false })
+    }
+
+    /// A namespace that is new must be one of not too many.
+    fn check_room(&self, namespace: &str) -> Result<(), ShardError> {
+        let namespaces_max = self.limits.namespaces_max;
+        self.look(|state| {
+            if state.namespace(namespace)?.is_none() && state.namespaces()?.len() as u64 >= namespaces_max {
+                return Err(ShardError::TooManyNamespaces(namespaces_max));
+            }
+            Ok(())
+        })
     }
 
     /// What was answered to the same call before.
@@ -314,15 +338,59 @@ impl Writer {
         namespace: &str,
         collection: &str,
         amount: u64,
+        last_max: u64,
     ) -> Result<u64, ShardError> {
         let first = self.look(|state| match state.namespace(namespace)? {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
         })?;
-        let next = first.checked_add(amount).filter(|next| *next <= i64::MAX as u64);
+        let next = first.checked_add(amount).filter(|next| *next - 1 <= last_max);
         let next = next.ok_or(ShardError::NoIdsLeft)?;
         self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
         Ok(first)
+    }
+
+    /// Looks and records under one lock, so that nothing comes between what is there and what is made of it.
+    pub(super) fn keep(&mut self, namespace: &str, keep: Keep, limits: Limits) -> Result<(), ShardError> {
+        self.check_room(namespace)?;
+        let entry = match keep {
+            Keep::Put(at, mut fields) => {
+                self.kept(namespace, &at)?;
+                fields.retain(|(_, value)| !value.is_null());
+                limits.check(&at, fields.iter().map(|(name, value)| (&**name, value)))?;
+                let put = vec![(at, fields)];
+                Entry::Kept { namespace: namespace.into(), put, removed: Vec::new() }
+            }
+            Keep::Merge(at, given) => {
+                let stored = self.kept(namespace, &at)?.unwrap_or_else(Document::unborn);
+                // What only loses fields becomes no larger.
+                if given.iter().any(|(_, value)| !value.is_null()) {
+                    let mut fields: BTreeMap<&str, &Json> = stored.present().collect();
+                    fields.extend(given.iter().map(|(name, value)| (&**name, value)));
+                    limits.check(&at, fields.into_iter().filter(|(_, value)| !value.is_null()))?;
+                }
+                let (removed, set): (Vec<_>, Vec<_>) =
+                    given.into_iter().partition(|(_, value)| value.is_null());
+                let removed = removed.into_iter().map(|(name, _)| name).collect();
+                Entry::Merged { namespace: namespace.into(), at, set, removed }
+            }
+            Keep::Remove(removed) => {
+                removed.iter().try_for_each(|at| self.kept(namespace, at).map(drop))?;
+                Entry::Kept { namespace: namespace.into(), put: Vec::new(), removed }
+            }
+        };
+        self.record(&entry)
+    }
+
+    /// A document without positions, if it is there.
+    fn kept(&self, namespace: &str, at: &DocumentKey) -> Result<Option<Document>, ShardError> {
+        self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(None) };
+            match state.document(id, at)? {
+                Some(document) if document.is_born() => Err(ShardError::HasPositions(at.clone())),
+                found => Ok(found),
+            }
+        })
     }
 
     pub(super) fn load(

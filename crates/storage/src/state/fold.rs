@@ -12,8 +12,8 @@ use crate::{
     overlay::Overlay,
     store::{Batch, Order, Snapshot, Space, StoreError, with_prefix},
 };
-use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Position};
-use std::collections::HashMap;
+use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Json, Position};
+use std::collections::{BTreeMap, HashMap};
 
 /// The changes that one record makes, growing.
 pub struct Fold<'a> {
@@ -181,6 +181,14 @@ impl<'a> Fold<'a> {
                 self.load(id, *horizon, documents)?;
             }
             Entry::Trimmed { to } => self.trim(*to)?,
+            Entry::Merged { namespace, at, set, removed } => {
+                let id = self.namespace(namespace)?;
+                self.merge(id, at, set, removed)?;
+            }
+            Entry::Versioned { namespace, version } => {
+                let id = self.namespace(namespace)?;
+                self.batch.put(Space::Meta, keys::meta::version(id.0), version.to_be_bytes());
+            }
         }
         Ok(())
     }
@@ -235,6 +243,24 @@ impl<'a> Fold<'a> {
         self.put_document(namespace, at, before.as_ref(), &after)
     }
 
+    fn merge(
+        &mut self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        set: &[FieldValue],
+        removed: &[Box<str>],
+    ) -> Done {
+        let stored = self.read(|state| state.document(namespace, at))?.unwrap_or_else(Document::unborn);
+        let mut fields: BTreeMap<&str, &Json> = stored.present().collect();
+        fields.extend(set.iter().map(|(name, value)| (&**name, value)));
+        for name in removed {
+            fields.remove(&**name);
+        }
+        let fields: Vec<FieldValue> =
+            fields.into_iter().map(|(name, value)| (name.into(), value.clone())).collect();
+        self.keep(namespace, at, &fields)
+    }
+
     fn discard(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
         let before = self.read(|state| state.document(namespace, at))?;
         let indexes = self.read(|state| state.indexes(namespace, &at.collection))?;
@@ -269,7 +295,7 @@ impl<'a> Fold<'a> {
         }
         self.remove_all(Space::Meta, &keys::meta::counters(namespace.0))?;
         self.remove_all(Space::Meta, &keys::meta::indexes(namespace.0))?;
-        let single = [keys::meta::position, keys::meta::horizon, keys::meta::erased];
+        let single = [keys::meta::position, keys::meta::horizon, keys::meta::erased, keys::meta::version];
         single.into_iter().for_each(|key| self.batch.remove(Space::Meta, key(namespace.0)));
         self.batch.remove(Space::Meta, keys::meta::namespace(name));
         Ok(())

@@ -96,6 +96,11 @@ pub(crate) mod meta {
         [&b"e"[..], &namespace.to_be_bytes()].concat()
     }
 
+    /// Which version the data of a namespace is of.
+    pub(crate) fn version(namespace: u32) -> Vec<u8> {
+        [&b"v"[..], &namespace.to_be_bytes()].concat()
+    }
+
     /// All counters of a namespace.
     pub(crate) fn counters(namespace: u32) -> Vec<u8> {
         [&b"c"[..], &namespace.to_be_bytes()].concat()

@@ -93,6 +93,12 @@ impl<'a> State<'a> {
         self.meta(&keys::meta::horizon(namespace.0)).map(Position)
     }
 
+    /// Which version its data is of, if whoever began it said so.
+    pub fn version(&self, namespace: NamespaceId) -> Read<Option<i64>> {
+        let found = self.snapshot.get(Space::Meta, &keys::meta::version(namespace.0))?;
+        found.map(|bytes| read_number(&bytes).map(|number| number as i64)).transpose()
+    }
+
     /// The first id of a collection that is neither reserved nor used.
     pub fn next_id(&self, namespace: NamespaceId, collection: &str) -> Read<u64> {
         self.meta(&keys::meta::counter(namespace.0, collection)).map(|next| next.max(1))
@@ -294,6 +300,17 @@ impl<'a> State<'a> {
         }
         steps.reverse();
         Ok(steps)
+    }
+
+    /// When a document changed, its creation included, oldest first.
+    pub fn changed_at(
+        &self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        len_max: usize,
+    ) -> Read<Vec<Position>> {
+        let Some(current) = self.document(namespace, at)? else { return Ok(Vec::new()) };
+        self.change_positions(&keys::document(namespace.0, at), &current, Position::START, len_max)
     }
 
     /// When a document changed after a position, its creation included.

@@ -59,7 +59,7 @@ impl Fields for DocumentRef<'_> {
     fn value(&self, field: &str) -> Option<Cow<'_, str>> {
         match field {
             META_DELETED => Some(Cow::Borrowed(if self.0.deleted { "true" } else { "false" })),
-            META_POSITION => Some(Cow::Owned(self.0.position.to_string())),
+            META_POSITION => (self.0.position > 0).then(|| Cow::Owned(self.0.position.to_string())),
             _ => self.get(field).map(Cow::Borrowed),
         }
     }

@@ -123,6 +123,10 @@ impl From<ShardError> for Trouble {
                 Code::NamespaceNotEmpty,
                 format!("the namespace is at position {position}; choose one that nothing was written to"),
             ),
+            ShardError::HasPositions(at) => Trouble::new(
+                Code::DocumentExists,
+                format!("there is a document {at} already; update or put it"),
+            ),
             ShardError::Misfit(message) => Trouble::new(Code::BadBody, message),
             ShardError::TooMuchPending(limit) => {
                 Trouble::too_many("pending_bytes_max", limit, "too much is waiting for the disk")

@@ -33,6 +33,7 @@ impl Decoder<'_> {
             requests: requests.collect::<Result<_, _>>()?,
             answer: call.idempotency_key.as_deref().map(|key| self.answer(key, call)).transpose()?,
             limits: Some(self.engine_limits()),
+            ..Call::default()
         })
     }
 

@@ -132,7 +132,7 @@ fn single(
         user: decoder.note(text(user).as_ref(), "user")?,
         note: decoder.note(text(note).as_ref(), "note")?,
     };
-    Ok(Call { requests: vec![request], answer: None, limits: Some(decoder.engine_limits()) })
+    Ok(Call { requests: vec![request], limits: Some(decoder.engine_limits()), ..Call::default() })
 }
 
 /// Hands out ids that nobody else gets.

@@ -1,0 +1,244 @@
+//! The OpenSlides facade: the reader and the writer of its datastore, on the same documents as everything else.
+//! Translates and decides nothing; knows nothing of other interfaces.
+
+mod answer;
+mod bus;
+#[cfg(test)]
+mod decode_fuzz;
+mod filter;
+mod json;
+mod model;
+mod name;
+mod read;
+mod redis;
+mod request;
+
+use self::{
+    answer::{Answer, Refusal, ids, method_not_allowed, plain, silent, written},
+    read::{Library, Question},
+};
+use crate::{
+    config::OpenslidesConfig,
+    limits::Limits,
+    listener::Service,
+    shard::{Call, Keep},
+    shared::Shared,
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{
+    Method, Request, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderMap, ORIGIN},
+};
+use lockwood_storage::Entry;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+pub(crate) use bus::Bus;
+
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
+/// Larger bodies are taken apart where they keep nobody waiting.
+const DECODE_BYTES_MAX: usize = 64 * 1024;
+
+/// Which half of the datastore a listener is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Reader,
+    Writer,
+}
+
+/// Answers everything on one of the two listeners.
+#[derive(Clone)]
+pub(crate) struct Openslides {
+    shared: Arc<Shared>,
+    side: Side,
+}
+
+/// What the writer can be asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Write,
+    ReserveIds,
+    WriteWithoutEvents,
+    DeleteHistoryInformation,
+    TruncateDb,
+}
+
+enum Route {
+    Health,
+    Ask(Question),
+    Do(Order),
+}
+
+impl Service for Openslides {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
+        // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.
+        if request.headers().contains_key(ORIGIN) {
+            return plain(StatusCode::FORBIDDEN, "web pages may not use this server");
+        }
+        let Some(route) = self.route(request.uri().path()) else {
+            return plain(StatusCode::NOT_FOUND, "there is no such route");
+        };
+        match (route, request.method()) {
+            (Route::Health, &Method::GET | &Method::HEAD) => self.health(),
+            (Route::Health, _) => method_not_allowed("GET"),
+            (Route::Ask(question), &Method::POST) => self.ask(question, request).await,
+            (Route::Do(order), &Method::POST) => self.order(order, request).await,
+            (Route::Ask(_) | Route::Do(_), _) => method_not_allowed("POST"),
+        }
+    }
+}
+
+impl Openslides {
+    pub(crate) fn new(shared: &Arc<Shared>, side: Side) -> Openslides {
+        Openslides { shared: Arc::clone(shared), side }
+    }
+
+    fn config(&self) -> &OpenslidesConfig {
+        self.shared.config.openslides.as_ref().expect("the facade runs because it was asked for")
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    fn route(&self, path: &str) -> Option<Route> {
+        let base = match self.side {
+            Side::Reader => "/internal/datastore/reader/",
+            Side::Writer => "/internal/datastore/writer/",
+        };
+        let name = path.strip_prefix(base)?;
+        let name = name.strip_suffix('/').unwrap_or(name);
+        Some(match (self.side, name) {
+            (_, "health") => Route::Health,
+            (Side::Reader, name) => Route::Ask(Question::named(name)?),
+            (Side::Writer, "write") => Route::Do(Order::Write),
+            (Side::Writer, "reserve_ids") => Route::Do(Order::ReserveIds),
+            (Side::Writer, "write_without_events") => Route::Do(Order::WriteWithoutEvents),
+            (Side::Writer, "delete_history_information") => Route::Do(Order::DeleteHistoryInformation),
+            (Side::Writer, "truncate_db") if self.config().development => Route::Do(Order::TruncateDb),
+            (Side::Writer, _) => return None,
+        })
+    }
+
+    fn health(&self) -> Answer {
+        if self.shared.shard.is_poisoned() {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "the server's storage failed; its log says more");
+        }
+        silent(StatusCode::OK)
+    }
+
+    async fn ask(&self, question: Question, request: Request<Incoming>) -> Answer {
+        match self.try_ask(question, request).await {
+            Ok(body) => answer::json(StatusCode::OK, body),
+            Err(refusal) => refusal.into_answer(""),
+        }
+    }
+
+    async fn try_ask(&self, question: Question, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
+        let body = self.body(request).await?;
+        let look = move |shared: &Shared, namespace: &str, body: &[u8]| {
+            let library = Library::open(shared.shard.read(), namespace, &shared.config.limits)?;
+            library.answer(question, body)
+        };
+        if !question.is_long(&body) {
+            return look(&self.shared, &self.config().namespace, &body);
+        }
+        let facade = self.clone();
+        blocking(move || look(&facade.shared, &facade.config().namespace, &body)).await
+    }
+
+    async fn order(&self, order: Order, request: Request<Incoming>) -> Answer {
+        let done = match order {
+            Order::Write => self.write(request).await,
+            Order::ReserveIds => self.reserve_ids(request).await,
+            Order::WriteWithoutEvents => self.write_without_events(request).await,
+            Order::DeleteHistoryInformation => {
+                self.record(Entry::NotesErased { namespace: self.config().namespace.as_str().into() }).await
+            }
+            Order::TruncateDb => {
+                self.record(Entry::Emptied { namespace: self.config().namespace.as_str().into() }).await
+            }
+        };
+        done.unwrap_or_else(|refusal| refusal.into_answer("\n"))
+    }
+
+    async fn write(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let call: Call = self.decode(request, request::read_call).await?;
+        let now = self.shared.clock.now();
+        let done = self.shared.shard.write(&self.config().namespace, &call, now).await?;
+        Ok(written(done.positions.last().copied()))
+    }
+
+    async fn reserve_ids(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let (collection, amount) = self.decode(request, request::read_reserve).await?;
+        let namespace = &self.config().namespace;
+        let last_max = name::ID_MAX as u64;
+        let first = self.shared.shard.reserve_up_to(namespace, &collection, amount, last_max).await?;
+        Ok(ids(first, amount))
+    }
+
+    async fn write_without_events(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let keep: Keep = self.decode(request, request::read_volatile).await?;
+        let status = match keep {
+            Keep::Remove(_) => StatusCode::OK,
+            Keep::Put(..) | Keep::Merge(..) => StatusCode::CREATED,
+        };
+        let limits = request::document_limits(self.limits());
+        self.shared.shard.keep(&self.config().namespace, keep, limits).await?;
+        Ok(silent(status))
+    }
+
+    async fn record(&self, entry: Entry) -> Result<Answer, Refusal> {
+        self.shared.shard.record(entry).await?;
+        Ok(silent(StatusCode::NO_CONTENT))
+    }
+
+    async fn decode<T: Send + 'static>(
+        &self,
+        request: Request<Incoming>,
+        read: fn(&[u8], &Limits) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let body = self.body(request).await?;
+        if body.len() <= DECODE_BYTES_MAX {
+            return read(&body, self.limits());
+        }
+        let shared = Arc::clone(&self.shared);
+        blocking(move || read(&body, &shared.config.limits)).await
+    }
+
+    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
+        if !is_json(request.headers()) {
+            return Err(Refusal::Request("the body must be json: send it as application/json".to_owned()));
+        }
+        let limit = self.limits().body_bytes_max;
+        let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
+        match tokio::time::timeout(BODY_PATIENCE, body.collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(Refusal::over("body_bytes_max", limit, "the body is too long"))
+            }
+            Ok(Err(error)) => Err(Refusal::Request(format!("the body did not arrive: {error}"))),
+            Err(_) => Err(Refusal::Request("the body took too long to arrive".to_owned())),
+        }
+    }
+}
+
+/// `application/json` or something built on it, with or without parameters.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return false };
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "answer an OpenSlides request");
+        Err(Refusal::Failed)
+    })
+}
