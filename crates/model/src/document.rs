@@ -12,6 +12,9 @@ use std::borrow::Cow;
 /// So many removed fields are remembered one by one.
 pub const REMOVED_FIELDS_LEN_MAX: usize = 64;
 
+/// More fields than this are not put in their places one by one.
+const TOUCH_LEN: usize = 16;
+
 /// The content of a document, deleted or not.
 ///
 /// Invariant: `fields` is sorted by name; [`Document::apply`] keeps it.
@@ -75,12 +78,11 @@ impl Document {
             Change::Created { fields } => {
                 (self.created, self.existence, self.deleted) = (position, position, false);
                 self.fields.clear();
-                self.fields.reserve(fields.len());
-                fields.iter().for_each(|(name, value)| self.touch(name, position, Some(value)));
+                self.touch_all(fields.iter().map(|(name, value)| (&**name, Some(value))), position);
             }
             Change::Updated { set, removed } => {
-                set.iter().for_each(|(name, value)| self.touch(name, position, Some(value)));
-                removed.iter().for_each(|name| self.touch(name, position, None));
+                self.touch_all(set.iter().map(|(name, value)| (&**name, Some(value))), position);
+                self.touch_all(removed.iter().map(|name| (&**name, None)), position);
                 self.forget_removed();
             }
             Change::Deleted { .. } => self.exist(true, position),
@@ -93,6 +95,28 @@ impl Document {
         (self.deleted, self.existence, self.hidden) = (deleted, position, position);
         let present = self.fields.iter_mut().filter(|field| field.value.is_some());
         present.for_each(|field| field.position = position);
+    }
+
+    /// Touches one field after the other; the last touch of a field counts.
+    fn touch_all<'a>(
+        &mut self,
+        touches: impl ExactSizeIterator<Item = (&'a str, Option<&'a Json>)>,
+        position: Position,
+    ) {
+        if touches.len() <= TOUCH_LEN {
+            touches.for_each(|(name, value)| self.touch(name, position, value));
+            return;
+        }
+        let field = |(name, value): (&str, Option<&Json>)| Field {
+            name: name.into(),
+            position,
+            value: value.cloned(),
+        };
+        self.fields.extend(touches.map(field));
+        self.fields.reverse();
+        // Stable, so of several touches the last one comes first and stays.
+        self.fields.sort_by(|a, b| a.name.cmp(&b.name));
+        self.fields.dedup_by(|later, first| later.name == first.name);
     }
 
     fn touch(&mut self, name: &str, position: Position, value: Option<&Json>) {
@@ -209,6 +233,19 @@ mod tests {
         assert_eq!(document.touched(META_POSITION), Position(1));
         document.apply(&Change::Restored { fields: vec![("a".into(), one())] }, Position(1));
         assert_eq!(document.touched(META_POSITION), Position(1));
+    }
+
+    #[test]
+    fn many_fields_at_once_are_as_many_one_by_one() {
+        let names: Vec<String> = (0..40).map(|number| format!("f{}", number * 7 % 30)).collect();
+        let value = |index: usize| Json::read(&index.to_string(), 1).unwrap();
+        let pairs = || names.iter().enumerate().map(|(index, name)| (name.as_str().into(), value(index)));
+        let (mut at_once, mut one_by_one) = (created(), created());
+        at_once.apply(&Change::Updated { set: pairs().collect(), removed: Vec::new() }, Position(2));
+        for pair in pairs() {
+            one_by_one.apply(&Change::Updated { set: vec![pair], removed: Vec::new() }, Position(2));
+        }
+        assert_eq!(at_once, one_by_one);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use lockwood_wire::{
     },
 };
 use sha2::{Digest, Sha256};
+use std::collections::{HashMap, HashSet};
 
 /// Decodes within a server's limits.
 #[derive(Clone, Copy)]
@@ -127,27 +128,30 @@ impl Decoder<'_> {
             return Err(Trouble::new(Code::BadEvents, "an update needs fields, add or remove"));
         }
         let set = self.fields(fields)?;
-        let mut lists: Vec<ListChange> = Vec::new();
+        let named: HashSet<&str> = fields.0.iter().map(|(name, _)| &**name).collect();
+        let mut lists: Vec<ListChange> = Vec::with_capacity(add.0.len());
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(add.0.len());
         for (name, elements) in &add.0 {
-            self.list_field(name, fields)?;
+            self.list_field(name, &named)?;
+            places.insert(name, lists.len());
             let add = Some(elements.iter().map(|element| self.element(element)).collect::<Result<_, _>>()?);
             lists.push(ListChange { field: name.clone(), add, remove: None });
         }
         for (name, elements) in &remove.0 {
-            self.list_field(name, fields)?;
+            self.list_field(name, &named)?;
             let remove =
                 Some(elements.iter().map(|element| self.element(element)).collect::<Result<_, _>>()?);
-            match add.0.iter().position(|(added, _)| added == name) {
-                Some(index) => lists[index].remove = remove,
+            match places.get(&**name) {
+                Some(place) => lists[*place].remove = remove,
                 None => lists.push(ListChange { field: name.clone(), add: None, remove }),
             }
         }
         Ok(Action::Update { set, lists })
     }
 
-    fn list_field(self, name: &str, fields: &Fields) -> Result<(), Trouble> {
+    fn list_field(self, name: &str, fields: &HashSet<&str>) -> Result<(), Trouble> {
         self.written_field(name)?;
-        if fields.get(name).is_some() {
+        if fields.contains(name) {
             let message =
                 format!("the field {name:?} is in fields and in add or remove; it can be in one of them");
             return Err(Trouble::new(Code::BadEvents, message));
