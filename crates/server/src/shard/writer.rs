@@ -261,7 +261,7 @@ impl Writer {
         }
         let limits =
             call.limits.unwrap_or(Limits { document_bytes_max: u64::MAX, fields_per_document_max: u64::MAX });
-        let namespaces_max = self.limits.namespaces_max;
+        self.admit(namespace)?;
         let index = self.next_index;
         let (entry, batch) = {
             let in_flight =
@@ -269,9 +269,6 @@ impl Writer {
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
-            if u64::from(id.0) >= namespaces_max {
-                return Err(ShardError::TooManyNamespaces(namespaces_max));
-            }
             let (position, horizon) = edges(&below, id)?;
             let mut view = WriteView { fold, recent: &mut self.recent, namespace: id, position, horizon };
             let commits = match decide_all(&call.requests, &mut view, limits, now)? {
@@ -289,6 +286,18 @@ impl Writer {
         self.take(batch);
         let Entry::Committed { commits, .. } = entry else { unreachable!("it was just made") };
         Ok(Written { positions: commits.iter().map(|commit| commit.position).collect(), replayed: false })
+    }
+
+    /// A new namespace must find room. Those that were emptied make room.
+    fn admit(&self, namespace: &str) -> Result<(), ShardError> {
+        let namespaces_max = self.limits.namespaces_max;
+        self.look(|state| {
+            let known = state.namespace(namespace)?.is_some();
+            if !known && state.namespaces()?.len() as u64 >= namespaces_max {
+                return Err(ShardError::TooManyNamespaces(namespaces_max));
+            }
+            Ok(())
+        })
     }
 
     /// What was answered to the same call before.
@@ -318,6 +327,7 @@ impl Writer {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
         })?;
+        self.admit(namespace)?;
         let next = first.checked_add(amount).filter(|next| *next <= i64::MAX as u64);
         let next = next.ok_or(ShardError::NoIdsLeft)?;
         self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
@@ -337,6 +347,7 @@ impl Writer {
         if found != expected {
             return Err(ShardError::NotEmpty(found));
         }
+        self.admit(namespace)?;
         self.record(entry)
     }
 
