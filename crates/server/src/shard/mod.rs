@@ -13,6 +13,8 @@
 
 mod maintenance;
 mod query;
+#[cfg(test)]
+mod shard_test;
 mod view;
 mod writer;
 
