@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+type SpaceBound = Bound<(Space, Slice)>;
 type Versions = BTreeMap<(Space, Slice), Vec<(u64, Option<Slice>)>>;
 
 /// Keeps everything in memory, every version of it. Clones share their content.
@@ -98,7 +99,7 @@ impl Snapshot for MemorySnapshot {
 }
 
 /// The same bounds among the keys of all spaces.
-fn bounds(space: Space, (from, to): Range) -> (Bound<(Space, Slice)>, Bound<(Space, Slice)>) {
+fn bounds(space: Space, (from, to): Range) -> (SpaceBound, SpaceBound) {
     let key = |key: Vec<u8>| (space, Slice::from(key));
     let first = |space: &Space| (*space, Slice::from(&[][..]));
     let next = Space::ALL.iter().find(|other| **other > space).map(first);

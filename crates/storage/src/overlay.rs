@@ -22,7 +22,7 @@ impl Snapshot for Overlay<'_> {
     fn scan<'a>(&'a self, space: Space, range: Range, order: Order) -> Box<dyn Iterator<Item = Pair> + 'a> {
         let below = self.below.scan(space, range.clone(), order).peekable();
         let changes = self.above.range(space, range);
-        let above: Box<dyn Iterator<Item = (&Slice, &Option<Slice>)>> = match order {
+        let above: Changes<'_> = match order {
             Order::Forward => Box::new(changes),
             Order::Backward => Box::new(changes.rev()),
         };
@@ -30,10 +30,12 @@ impl Snapshot for Overlay<'_> {
     }
 }
 
+type Changes<'a> = Box<dyn Iterator<Item = (&'a Slice, &'a Option<Slice>)> + 'a>;
+
 /// Two sorted sequences as one; the upper one wins.
 struct Merge<'a, B: Iterator<Item = Pair>> {
     below: std::iter::Peekable<B>,
-    above: std::iter::Peekable<Box<dyn Iterator<Item = (&'a Slice, &'a Option<Slice>)> + 'a>>,
+    above: std::iter::Peekable<Changes<'a>>,
     order: Order,
 }
 

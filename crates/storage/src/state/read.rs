@@ -43,6 +43,9 @@ pub struct Step {
     pub after: Document,
 }
 
+/// Is shown a change: where, which fields were touched, the document before and after.
+type See<'a> = dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()> + 'a;
+
 type Read<T> = Result<T, StoreError>;
 
 impl<'a> State<'a> {
@@ -326,7 +329,7 @@ impl<'a> State<'a> {
         namespace: NamespaceId,
         collection: &str,
         after: Position,
-        see: &mut dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()>,
+        see: &mut See<'_>,
     ) -> Read<()> {
         for commit in self.commits(namespace, after.next(), None) {
             let CommitAt { commit, .. } = commit?;

@@ -5,9 +5,9 @@ use super::{
     model::{COLLECTIONS, FIELDS, Model, NAMESPACES, Namespace, random_entry, random_key, value},
 };
 use crate::{
-    Answer, Appended, Batch, DocumentRef, Durability, Entry, Epoch, Fold, IndexState, LocalLog, Log, Memory,
-    NamespaceId, Order, Snapshot, Space, State, Step, Store, StoreError, rebuild, save_snapshot, verify,
-    with_prefix,
+    Answer, Appended, Batch, DocumentRef, Durability, Entry, Epoch, Fold, IndexInfo, IndexState, LocalLog,
+    Log, Memory, NamespaceId, Order, Snapshot, Space, State, Step, Store, StoreError, rebuild, save_snapshot,
+    verify, with_prefix,
 };
 use lockwood_model::{
     Change, Commit, Condition, Document, DocumentKey, Event, Filter, Json, Operator, Position, Timestamp,
@@ -71,25 +71,32 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Completes the indexes that are being built, a few of them at a time being enough here.
+/// Completes the indexes that are being built.
 fn fill_indexes(store: &dyn Store) {
     let snapshot = store.snapshot();
-    for (_, namespace) in State::new(&*snapshot).namespaces().unwrap() {
-        for (collection, index) in State::new(&*snapshot).all_indexes(namespace).unwrap() {
-            let mut after = None;
-            while index.state == IndexState::Building {
-                let (mut batch, place) = (Batch::default(), (namespace, collection.as_str()));
-                let snapshot = store.snapshot();
-                let state = State::new(&*snapshot);
-                after = state.fill_index(&mut batch, place, &index, after).unwrap();
-                if after.is_none() {
-                    state.finish_index(&mut batch, place, &index.field).unwrap();
-                }
-                store.commit(&batch, Durability::Synced).unwrap();
-                if after.is_none() {
-                    break;
-                }
+    let state = State::new(&*snapshot);
+    for (_, namespace) in state.namespaces().unwrap() {
+        for (collection, index) in state.all_indexes(namespace).unwrap() {
+            if index.state == IndexState::Building {
+                fill_index(store, (namespace, &collection), &index);
             }
+        }
+    }
+}
+
+fn fill_index(store: &dyn Store, place: (NamespaceId, &str), index: &IndexInfo) {
+    let mut after = None;
+    loop {
+        let mut batch = Batch::default();
+        let snapshot = store.snapshot();
+        let state = State::new(&*snapshot);
+        after = state.fill_index(&mut batch, place, index, after).unwrap();
+        if after.is_none() {
+            state.finish_index(&mut batch, place, &index.field).unwrap();
+        }
+        store.commit(&batch, Durability::Synced).unwrap();
+        if after.is_none() {
+            return;
         }
     }
 }
@@ -191,10 +198,10 @@ impl Look<'_> {
             assert_eq!(state.answer(*id, &key).unwrap(), answer, "the answer to {key}");
         }
         let indexes = state.all_indexes(*id).unwrap();
-        let indexes: Vec<_> = indexes.into_iter().map(|(name, index)| (name.into(), index.field)).collect();
-        let mut sorted = indexes.clone();
-        sorted.sort();
-        assert_eq!(sorted, expected.indexes.iter().cloned().collect::<Vec<_>>());
+        let mut indexes: Vec<_> =
+            indexes.into_iter().map(|(name, index)| (name.into(), index.field)).collect();
+        indexes.sort();
+        assert_eq!(indexes, expected.indexes.iter().cloned().collect::<Vec<_>>());
     }
 
     fn documents(&self) {

@@ -8,7 +8,7 @@ use std::{
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-const SPACES: [Space; 3] = [Space::Numbers, Space::Log, Space::Answers];
+const SPACES: [Space; 3] = [Space::Numbers, Space::Touched, Space::Answers];
 
 fn put(store: &dyn Store, pairs: &[(&str, &str)], durability: Durability) {
     let mut batch = Batch::default();
@@ -63,7 +63,7 @@ pub(super) fn a_snapshot_sees_the_whole_of_a_batch_or_nothing(machine: &mut dyn 
     let store = machine.store();
     let write = |number: u64| {
         let mut batch = Batch::default();
-        batch.put(Space::Log, "k", number.to_be_bytes());
+        batch.put(Space::Touched, "k", number.to_be_bytes());
         batch.put(Space::Answers, "k", number.to_be_bytes());
         store.commit(&batch, Durability::Buffered).unwrap();
     };
@@ -72,7 +72,7 @@ pub(super) fn a_snapshot_sees_the_whole_of_a_batch_or_nothing(machine: &mut dyn 
         let writer = scope.spawn(|| (1..300).for_each(write));
         while !writer.is_finished() {
             let snapshot = store.snapshot();
-            let one = snapshot.get(Space::Log, b"k").unwrap();
+            let one = snapshot.get(Space::Touched, b"k").unwrap();
             std::thread::yield_now();
             assert_eq!(one, snapshot.get(Space::Answers, b"k").unwrap());
         }
