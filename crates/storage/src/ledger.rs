@@ -114,7 +114,8 @@ impl Ledger {
         let mut found = Vec::new();
         for pair in snapshot.scan(Space::Actions, with_prefix(b""), Order::Backward) {
             let (_, value) = pair?;
-            if let Some(action) = decode(&value).filter(|action| action.namespace == namespace) {
+            let action = decode(&value).ok_or_else(|| StoreError::damaged("what an operator did"))?;
+            if action.namespace == namespace {
                 found.push(action);
             }
             if found.len() == len_max {

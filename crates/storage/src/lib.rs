@@ -7,10 +7,12 @@ mod ledger;
 mod log;
 mod memory;
 mod overlay;
+mod seal;
 mod state;
 mod store;
 #[cfg(test)]
 mod suite;
+mod tables;
 
 pub use embedded::{Embedded, OpenError};
 pub use entry::{Answer, Entry};

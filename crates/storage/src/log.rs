@@ -96,6 +96,15 @@ impl Log for LocalLog {
             Some(claim) => return Appended::Fenced(claim.epoch),
             None => return Appended::Fenced(Epoch(0)),
         };
+        // Whoever claimed it may have done so elsewhere.
+        match self.stored_epoch() {
+            Ok(stored) if stored == epoch.0 => {}
+            Ok(stored) => {
+                *owner = None;
+                return Appended::Fenced(Epoch(stored));
+            }
+            Err(error) => return Appended::Unknown(error),
+        }
         if claim.last != expected {
             return Appended::Moved { last: claim.last };
         }

@@ -1,16 +1,20 @@
 //! A store in memory, and what can go wrong with stores: one that forgets what was not synced, and one that
 //! fails after a number of commits. Knows nothing of what the keys mean.
 
-use crate::store::{Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError};
+use crate::store::{
+    Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, is_empty,
+};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+type SpaceBound = Bound<(Space, Slice)>;
 type Versions = BTreeMap<(Space, Slice), Vec<(u64, Option<Slice>)>>;
 
 /// Keeps everything in memory, every version of it. Clones share their content.
@@ -71,34 +75,65 @@ impl Snapshot for MemorySnapshot {
     }
 
     fn scan<'a>(&'a self, space: Space, range: Range, order: Order) -> Box<dyn Iterator<Item = Pair> + 'a> {
-        use std::ops::RangeBounds;
-        let inner = self.inner.read();
-        let versions = inner.versions.range((space, Slice::from(&[][..]))..);
-        let found = versions
-            .take_while(|((found, _), _)| *found == space)
-            .filter(|((_, key), _)| range.contains(&key.to_vec()))
-            .filter_map(|((_, key), versions)| Some(Ok((key.clone(), self.seen(versions)?.clone()))));
-        let mut pairs: Vec<Pair> = found.collect();
-        if order == Order::Backward {
-            pairs.reverse();
+        if is_empty(&range) {
+            return Box::new(std::iter::empty());
         }
-        Box::new(pairs.into_iter())
+        let (mut from, mut to) = bounds(space, range);
+        Box::new(std::iter::from_fn(move || {
+            let inner = self.inner.read();
+            let mut versions = inner.versions.range((from.clone(), to.clone()));
+            let seen = |(key, versions): (&(Space, Slice), &Vec<_>)| {
+                Some((key.clone(), self.seen(versions)?.clone()))
+            };
+            let (key, value) = match order {
+                Order::Forward => versions.find_map(seen)?,
+                Order::Backward => versions.rev().find_map(seen)?,
+            };
+            match order {
+                Order::Forward => from = Bound::Excluded(key.clone()),
+                Order::Backward => to = Bound::Excluded(key.clone()),
+            }
+            Some(Ok((key.1, value)))
+        }))
     }
+}
+
+/// The same bounds among the keys of all spaces.
+fn bounds(space: Space, (from, to): Range) -> (SpaceBound, SpaceBound) {
+    let key = |key: Vec<u8>| (space, Slice::from(key));
+    let first = |space: &Space| (*space, Slice::from(&[][..]));
+    let next = Space::ALL.iter().find(|other| **other > space).map(first);
+    let from = match from {
+        Bound::Unbounded => Bound::Included(first(&space)),
+        bound => bound.map(key),
+    };
+    let to = match to {
+        Bound::Unbounded => next.map_or(Bound::Unbounded, Bound::Excluded),
+        bound => bound.map(key),
+    };
+    (from, to)
 }
 
 /// A store whose machine can lose power: what was not synced is gone then.
 #[derive(Clone, Default)]
 pub struct Forgetful {
     live: Memory,
-    synced: Arc<Mutex<Inner>>,
+    disk: Arc<Mutex<Disk>>,
+}
+
+/// What was synced, and what came after it.
+#[derive(Default)]
+struct Disk {
+    synced: Inner,
+    buffered: Vec<Batch>,
 }
 
 impl Forgetful {
     /// The store as it comes back after the power was lost.
     pub fn lose_power(&self) -> Forgetful {
-        let survived = self.synced.lock().clone();
-        let live = Memory { inner: Arc::new(RwLock::new(survived.clone())) };
-        Forgetful { live, synced: Arc::new(Mutex::new(survived)) }
+        let synced = self.disk.lock().synced.clone();
+        let live = Memory { inner: Arc::new(RwLock::new(synced.clone())) };
+        Forgetful { live, disk: Arc::new(Mutex::new(Disk { synced, buffered: Vec::new() })) }
     }
 }
 
@@ -108,10 +143,12 @@ impl Store for Forgetful {
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
-        let mut synced = self.synced.lock();
+        let mut disk = self.disk.lock();
         self.live.commit(batch, durability)?;
+        disk.buffered.push(batch.clone());
         if durability == Durability::Synced {
-            *synced = self.live.inner.read().clone();
+            let Disk { synced, buffered } = &mut *disk;
+            buffered.drain(..).for_each(|batch| synced.apply(&batch));
         }
         Ok(())
     }

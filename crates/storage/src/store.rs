@@ -129,6 +129,17 @@ pub trait Snapshot: Send + Sync {
 /// Keys between two bounds.
 pub type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
+/// Whether a range ends before it starts, which maps and trees do not take well.
+pub(crate) fn is_empty(range: &Range) -> bool {
+    match range {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+            from >= to
+        }
+        _ => false,
+    }
+}
+
 /// All keys that start with `prefix`.
 pub fn with_prefix(prefix: &[u8]) -> Range {
     (Bound::Included(prefix.to_vec()), after_prefix(prefix))
@@ -199,9 +210,10 @@ impl Batch {
         space: Space,
         range: Range,
     ) -> impl DoubleEndedIterator<Item = (&Slice, &Option<Slice>)> {
+        let changes = self.changes.get(&space).filter(|_| !is_empty(&range));
         let (from, to) = range;
         let bounds = (from.map(Slice::from), to.map(Slice::from));
-        self.changes.get(&space).into_iter().flat_map(move |changes| changes.range(bounds.clone()))
+        changes.into_iter().flat_map(move |changes| changes.range(bounds.clone()))
     }
 
     /// Every change.

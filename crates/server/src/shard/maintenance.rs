@@ -85,15 +85,18 @@ impl Shard {
         let state = reading.state();
         let start = state.trimmed()?;
         let mut end = start;
+        let mut worth_it = false;
         while let Some(entry) = state.entry(end + 1)? {
             let young = matches!(&entry, Entry::Committed { commits, .. }
                 if commits.iter().any(|commit| commit.at >= before));
             if young {
                 break;
             }
+            // Only to forget that something was forgotten, nothing needs to be written.
+            worth_it |= !matches!(entry, Entry::Trimmed { .. });
             end += 1;
         }
-        Ok((start, end))
+        Ok((start, if worth_it { end } else { start }))
     }
 
     /// Drops records of the log once a snapshot has what they led to.

@@ -14,6 +14,8 @@
 mod base;
 mod maintenance;
 mod query;
+#[cfg(test)]
+mod shard_test;
 mod view;
 mod writer;
 #[cfg(test)]

@@ -344,6 +344,7 @@ impl Writer {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
         })?;
+        self.check_room(namespace)?;
         let next = first.checked_add(amount).filter(|next| *next - 1 <= last_max);
         let next = next.ok_or(ShardError::NoIdsLeft)?;
         self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
@@ -406,6 +407,7 @@ impl Writer {
         if found != expected {
             return Err(ShardError::NotEmpty(found));
         }
+        self.admit(namespace)?;
         self.record(entry)
     }
 

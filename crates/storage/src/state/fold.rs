@@ -312,43 +312,50 @@ impl<'a> Fold<'a> {
     fn trim(&mut self, to: u64) -> Done {
         let trimmed = self.read(|state| state.trimmed())?;
         for index in trimmed + 1..=to {
-            if let Some(Entry::Committed { namespace, commits, answer }) =
-                self.read(|state| state.entry(index))?
-            {
-                let Some(id) = self.read(|state| state.namespace(&namespace))? else { continue };
-                for commit in &commits {
-                    self.trim_commit(id, index, commit)?;
+            match self.read(|state| state.entry(index))? {
+                Some(Entry::Committed { namespace, commits, answer }) => {
+                    self.trim_record(index, &namespace, &commits, answer.as_ref())?;
                 }
-                if let (Some(answer), Some(commit)) = (answer, commits.last()) {
-                    self.trim_answer(id, &answer, commit.position)?;
-                }
+                Some(_) => {}
+                None => return Err(StoreError::damaged(format!("the log: record {index} is missing; it"))),
             }
         }
         self.put_number(keys::meta::TRIMMED.to_vec(), to.max(trimmed));
         Ok(())
     }
 
+    fn trim_record(&mut self, index: u64, name: &str, commits: &[Commit], answer: Option<&Answer>) -> Done {
+        let (Some(last), Some(namespace)) = (commits.last(), self.read(|state| state.namespace(name))?)
+        else {
+            return Ok(());
+        };
+        // A namespace that was emptied since has other writes at the same positions.
+        let found = self.view().get(Space::Positions, &keys::position(namespace.0, last.position))?;
+        if found.map(|bytes| read_number(&bytes)).transpose()? != Some(index) {
+            return Ok(());
+        }
+        commits.iter().for_each(|commit| self.trim_commit(namespace, commit));
+        self.put_number(keys::meta::horizon(namespace.0), last.position.0);
+        match answer {
+            Some(answer) => self.trim_answer(namespace, answer, last.position),
+            None => Ok(()),
+        }
+    }
+
+    fn trim_commit(&mut self, namespace: NamespaceId, commit: &Commit) {
+        self.batch.remove(Space::Positions, keys::position(namespace.0, commit.position));
+        for event in &commit.events {
+            let key = keys::document(namespace.0, &event.at);
+            self.batch.remove(Space::History, keys::history(&key, commit.position));
+        }
+    }
+
+    /// The answer goes with the record, unless the same key was used again later.
     fn trim_answer(&mut self, namespace: NamespaceId, answer: &Answer, position: Position) -> Done {
         let found = self.read(|state| state.answer(namespace, &answer.key))?;
         if found.is_some_and(|answered| answered.last == position) {
             self.batch.remove(Space::Answers, keys::answer(namespace.0, &answer.key));
         }
-        Ok(())
-    }
-
-    fn trim_commit(&mut self, namespace: NamespaceId, index: u64, commit: &Commit) -> Done {
-        let key = keys::position(namespace.0, commit.position);
-        let found = self.view().get(Space::Positions, &key)?;
-        // A namespace that was emptied since has other writes at the same positions.
-        if found.map(|bytes| read_number(&bytes)).transpose()? != Some(index) {
-            return Ok(());
-        }
-        self.batch.remove(Space::Positions, key);
-        for event in &commit.events {
-            let key = keys::document(namespace.0, &event.at);
-            self.batch.remove(Space::History, keys::history(&key, commit.position));
-        }
-        self.put_number(keys::meta::horizon(namespace.0), commit.position.0);
         Ok(())
     }
 }

@@ -126,7 +126,7 @@ fn push_key(bytes: &mut Vec<u8>, key: &Key) {
     for part in key.parts() {
         match part {
             KeyPart::Number(number) => push_number(bytes, *number),
-            KeyPart::Text(text) => push_text(bytes, text),
+            KeyPart::Text(text) => push_text(bytes, text.as_bytes()),
         }
     }
     bytes.push(END);
@@ -138,9 +138,9 @@ fn push_number(bytes: &mut Vec<u8>, number: i64) {
     bytes.extend_from_slice(&((number as u64) ^ (1 << 63)).to_be_bytes());
 }
 
-fn push_text(bytes: &mut Vec<u8>, text: &str) {
+fn push_text(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.push(TEXT);
-    for &byte in text.as_bytes() {
+    for &byte in text {
         bytes.push(byte);
         if byte == 0 {
             bytes.push(255);
@@ -226,14 +226,11 @@ pub(crate) fn index_type(index: u32, value: &Json) -> Vec<u8> {
     bytes
 }
 
-/// Long text is cut: what is found has to be looked at anyway.
-fn index_text(text: &str) -> &str {
+/// Long text is cut: what is found has to be looked at anyway. It is cut at the same byte whatever it is, in
+/// the middle of a character too: otherwise a text that is cut earlier would come before a smaller one.
+fn index_text(text: &str) -> &[u8] {
     const BYTES_MAX: usize = 256;
-    let mut end = text.len().min(BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text.as_bytes()[..text.len().min(BYTES_MAX)]
 }
 
 /// Eight bytes that sort as the floats do.

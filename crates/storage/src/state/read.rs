@@ -43,6 +43,9 @@ pub struct Step {
     pub after: Document,
 }
 
+/// Is shown a change: where, which fields were touched, the document before and after.
+type See<'a> = dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()> + 'a;
+
 type Read<T> = Result<T, StoreError>;
 
 /// Is shown a change: where, which fields it touched, the document before and after. Says whether to go on.

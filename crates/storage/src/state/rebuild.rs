@@ -10,7 +10,6 @@ use crate::{
     log::{last_index, records},
     store::{Batch, Durability, Order, Slice, Snapshot, Space, Store, StoreError, with_prefix},
 };
-use std::ops::Bound;
 
 /// A saved snapshot consists of pieces of about this size.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -161,11 +160,14 @@ fn read_piece(record: &[u8]) -> Option<Batch> {
 
 /// The records that are in the snapshot and still in the log: trims look at them.
 fn copy_records(source: &dyn Snapshot, target: &dyn Store, to: u64) -> Result<(), StoreError> {
-    let range = (Bound::Unbounded, Bound::Included(to.to_be_bytes().to_vec()));
     let mut batch = Batch::default();
-    for (count, pair) in source.scan(Space::Log, range, Order::Forward).enumerate() {
-        let (key, value) = pair?;
-        batch.put(Space::Log, key, value);
+    // Read as well, so that none that is damaged or missing goes unnoticed.
+    for (count, record) in records(source, 0).enumerate() {
+        let (index, entry) = record?;
+        if index > to {
+            break;
+        }
+        batch.put(Space::Log, index.to_be_bytes(), entry.encode());
         if (count + 1) % REPLAY_LEN == 0 {
             target.commit(&std::mem::take(&mut batch), Durability::Buffered)?;
         }

@@ -1,0 +1,311 @@
+//! Data directories that are damaged, of another format, or in use: each is refused with a sentence that
+//! says so, or shows exactly what was written.
+
+use super::{Embedded, OpenError};
+use crate::{
+    Action, Appended, Batch, Durability, Entry, Epoch, Fold, Ledger, LocalLog, Log, Memory, Order, Space,
+    State, Store, StoreError, save_snapshot, suite::Random, verify, with_prefix,
+};
+use lockwood_model::{Change, Commit, DocumentKey, Event, Json, Key, Position, Timestamp};
+use std::{
+    collections::BTreeMap,
+    fs,
+    panic::catch_unwind,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+type Contents = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+
+/// A store with something in every space, in tables as well as in the journal.
+fn furnish(directory: &Path) {
+    let store = Arc::new(Embedded::open(directory).unwrap());
+    let (ledger, _) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [7; 32]).unwrap();
+    let log = LocalLog::new(Arc::clone(&store) as Arc<dyn Store>);
+    let epoch = log.claim().unwrap().epoch;
+    let indexed =
+        Entry::Indexed { namespace: "n".into(), collection: "c".into(), field: "f".into(), wanted: true };
+    take(&*store, &log, epoch, 1, &indexed);
+    for index in 2..30 {
+        let entry =
+            if index == 11 { Entry::Trimmed { to: 8 } } else { committed(index - 1 - u64::from(index > 11)) };
+        take(&*store, &log, epoch, index, &entry);
+        ledger.raise_ceiling(index * 1000).unwrap();
+        if index % 5 == 0 {
+            let record = format!("at {index}").into_bytes();
+            ledger.record(&Action { namespace: "n".into(), record }).unwrap();
+        }
+        match index {
+            12 => {
+                save_snapshot(&*store.snapshot(), &*store).unwrap();
+                assert!(matches!(log.trim(epoch, 8), Appended::Done));
+            }
+            15 => Space::ALL.iter().for_each(|space| store.space(*space).rotate_memtable_and_wait().unwrap()),
+            22 => [Space::Numbers, Space::Log, Space::Documents]
+                .iter()
+                .for_each(|space| store.space(*space).rotate_memtable_and_wait().unwrap()),
+            _ => {}
+        }
+    }
+    let record = b"the last".to_vec();
+    ledger.record(&Action { namespace: "n".into(), record }).unwrap();
+    ledger.raise_ceiling(1_000_000).unwrap();
+}
+
+fn take(store: &dyn Store, log: &dyn Log, epoch: Epoch, index: u64, entry: &Entry) {
+    let snapshot = store.snapshot();
+    let mut fold = Fold::new(&*snapshot, index);
+    fold.apply(entry).unwrap();
+    let mut batch = fold.finish(entry).unwrap();
+    if matches!(entry, Entry::Indexed { .. }) {
+        let mut ready = Batch::default();
+        let view = crate::Overlay { below: &*snapshot, above: &batch };
+        let state = State::new(&view);
+        let namespace = state.namespace("n").unwrap().unwrap();
+        state.finish_index(&mut ready, (namespace, "c"), "f").unwrap();
+        batch.absorb(ready);
+    }
+    assert!(matches!(log.append(epoch, index - 1, &batch), Appended::Done));
+}
+
+fn committed(position: u64) -> Entry {
+    let at = DocumentKey::new("c", Key::number((position % 4) as i64));
+    let fields = vec![("f".into(), Json::trusted(&position.to_string()))];
+    let change = match position {
+        0..4 => Change::Created { fields },
+        _ => Change::Updated { set: fields, removed: Vec::new() },
+    };
+    let commit = Commit {
+        position: Position(position),
+        at: Timestamp(position),
+        user: None,
+        note: None,
+        events: vec![Event { at, change }],
+    };
+    let answer = crate::Answer { key: format!("call {position}").into(), fingerprint: [1; 16] };
+    Entry::Committed { namespace: "n".into(), commits: vec![commit], answer: Some(answer) }
+}
+
+/// Opens the store and looks at all there is.
+fn read_everything(directory: &Path) -> Result<Contents, String> {
+    let store = Arc::new(Embedded::open(directory).map_err(|error| format!("open: {error}"))?);
+    let text = |error: crate::StoreError| error.to_string();
+    let snapshot = store.snapshot();
+    let mut contents = Contents::new();
+    for space in Space::ALL {
+        for pair in snapshot.scan(*space, with_prefix(b""), Order::Forward) {
+            let (key, value) = pair.map_err(text)?;
+            let found = snapshot.get(*space, &key).map_err(text)?;
+            assert_eq!(found.as_deref(), Some(&*value), "a scan and a look agree");
+            contents.insert((*space, key.to_vec()), value.to_vec());
+        }
+    }
+    let differences = verify(&*snapshot, &Memory::default(), &mut |_, _| {}).map_err(text)?;
+    if !differences.is_empty() {
+        return Err(format!("verify: {differences:?}"));
+    }
+    drop(snapshot);
+    let (ledger, _) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [1; 32]).map_err(text)?;
+    ledger.actions("n", 100).map_err(text)?;
+    let applied = State::new(&*store.snapshot()).applied().map_err(text)?;
+    let last = LocalLog::new(store).claim().map_err(text)?.last;
+    if applied != last {
+        return Err(format!("the state is at {applied}, the log at {last}"));
+    }
+    Ok(contents)
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(source: &Path, target: &Path) {
+    fs::create_dir_all(target).unwrap();
+    for entry in fs::read_dir(source).unwrap() {
+        let path = entry.unwrap().path();
+        let to = target.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &to),
+            false => drop(fs::copy(&path, &to).unwrap()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Flip(usize, u8),
+    Cut(usize),
+    Gone,
+}
+
+fn damage(path: &Path, damage: Damage) {
+    let mut bytes = fs::read(path).unwrap();
+    match damage {
+        Damage::Flip(offset, bit) => bytes[offset] ^= bit,
+        Damage::Cut(len) => bytes.truncate(len),
+        Damage::Gone => return fs::remove_file(path).unwrap(),
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+/// Damages one file of a copy and looks at it.
+fn damaged(source: &Path, file: &Path, how: Damage) -> Result<Contents, String> {
+    let directory = tempfile::tempdir().unwrap();
+    copy(source, directory.path());
+    damage(&directory.path().join(file), how);
+    catch_unwind(|| read_everything(directory.path()))
+        .unwrap_or_else(|_| panic!("{} {how:?} made it panic", file.display()))
+}
+
+/// A few kinds of damage at a few places, more of them in the journal.
+fn cases(file: &Path, len: usize, random: &mut Random) -> Vec<Damage> {
+    if len == 0 {
+        return vec![Damage::Gone];
+    }
+    let place = |random: &mut Random| random.below(len as u64) as usize;
+    let many = if file.extension().is_some_and(|end| end == "jnl") { 60 } else { 2 };
+    let flips = (0..many).map(|_| Damage::Flip(place(random), random.below(255) as u8 + 1));
+    let mut cases: Vec<Damage> = flips.collect();
+    for _ in 0..many / 6 {
+        cases.push(Damage::Cut(place(random)));
+    }
+    let last = [Damage::Gone, Damage::Cut(0), Damage::Cut(len - 1)];
+    cases.push(last[random.below(3) as usize]);
+    cases
+}
+
+#[test]
+fn a_damaged_file_is_reported_or_does_not_matter() {
+    let setting = |name, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let first: u64 = setting("LOCKWOOD_MODEL_SEED", 0);
+    let source = tempfile::tempdir().unwrap();
+    furnish(source.path());
+    let expected = expected(source.path());
+    let mut reported = 0;
+    for seed in first..first + setting("LOCKWOOD_MODEL_HISTORIES", 1) {
+        let mut random = Random::new(seed);
+        for path in files(source.path()) {
+            let file = path.strip_prefix(source.path()).unwrap();
+            let len = fs::metadata(&path).unwrap().len() as usize;
+            for case in cases(file, len, &mut random) {
+                match damaged(source.path(), file, case) {
+                    Err(_) => reported += 1,
+                    Ok(found) => assert!(
+                        found == expected,
+                        "{} {case:?} was not noticed; LOCKWOOD_MODEL_SEED={seed}",
+                        file.display()
+                    ),
+                }
+            }
+        }
+    }
+    assert!(reported > 100, "{reported}");
+}
+
+/// What is in a sound directory, which stays as it is.
+fn expected(source: &Path) -> Contents {
+    let directory = tempfile::tempdir().unwrap();
+    copy(source, directory.path());
+    let contents = read_everything(directory.path()).unwrap();
+    for space in Space::ALL {
+        assert!(contents.keys().any(|(found, _)| found == space), "{space:?} has something in it");
+    }
+    contents
+}
+
+#[test]
+fn a_write_that_the_power_loss_cut_short_is_no_damage() {
+    let source = tempfile::tempdir().unwrap();
+    furnish(source.path());
+    let before = expected(source.path());
+    let journal =
+        files(source.path()).into_iter().rfind(|path| path.extension().is_some_and(|end| end == "jnl"));
+    let (journal, acknowledged) = (journal.unwrap(), source.path().join("acknowledged"));
+    let (len, old) = (fs::metadata(&journal).unwrap().len(), fs::read(&acknowledged).unwrap());
+    {
+        let store = Arc::new(Embedded::open(source.path()).unwrap());
+        let (ledger, _) = Ledger::open(store, [1; 32]).unwrap();
+        ledger.raise_ceiling(2_000_000).unwrap();
+    }
+    fs::write(&acknowledged, old).unwrap();
+    let file = journal.strip_prefix(source.path()).unwrap();
+    let end = fs::metadata(&journal).unwrap().len();
+    for cut in (len..end).step_by(7) {
+        assert_eq!(damaged(source.path(), file, Damage::Cut(cut as usize)).unwrap(), before, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_with_a_clear_sentence_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let store = Embedded::open(directory.path()).unwrap();
+        let mut batch = Batch::default();
+        batch.put(Space::Numbers, "format", (super::FORMAT + 1).to_be_bytes());
+        store.commit(&batch, Durability::Synced).unwrap();
+    }
+    for _ in 0..2 {
+        let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::Format { found } if found == super::FORMAT + 1), "{error}");
+        let sentence = error.to_string();
+        assert!(sentence.contains("has format 3, this version reads format 2"), "{sentence}");
+        assert!(sentence.contains("use the version that wrote it"), "{sentence}");
+    }
+}
+
+#[test]
+fn a_directory_of_format_1_still_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let database = fjall::Database::builder(directory.path()).open().unwrap();
+        let options = fjall::KeyspaceCreateOptions::default;
+        let numbers = database.keyspace("numbers", options).unwrap();
+        database.keyspace("actions", options).unwrap();
+        numbers.insert("format", 1u64.to_be_bytes()).unwrap();
+        numbers.insert("secret_key", [9; 32]).unwrap();
+        numbers.insert("ceiling", 5000u64.to_be_bytes()).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    for _ in 0..2 {
+        let store = Arc::new(Embedded::open(directory.path()).unwrap());
+        let (_, recovered) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [1; 32]).unwrap();
+        assert_eq!((recovered.ceiling, recovered.secret_key), (5000, [9; 32]));
+        let format = store.snapshot().get(Space::Numbers, b"format").unwrap().unwrap();
+        assert_eq!(*format, 2u64.to_be_bytes());
+        assert_eq!(LocalLog::new(store).claim().unwrap().last, 0);
+    }
+}
+
+#[test]
+fn a_directory_belongs_to_one_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path()).unwrap();
+    let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::InUse), "{error}");
+    assert!(error.to_string().contains("another server is using it"), "{error}");
+    drop(store);
+    Embedded::open(directory.path()).unwrap();
+}
+
+#[test]
+fn after_a_failed_commit_there_are_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = Embedded::open(directory.path()).unwrap();
+    store.acknowledged = fs::File::open(directory.path().join("acknowledged")).unwrap();
+    let mut batch = Batch::default();
+    batch.put(Space::Log, 1u64.to_be_bytes(), "record");
+    let error = store.commit(&batch, Durability::Synced).unwrap_err();
+    assert!(error.to_string().contains("acknowledged"), "{error}");
+    assert!(store.is_poisoned());
+    let error = store.commit(&Batch::default(), Durability::Buffered).unwrap_err();
+    assert!(matches!(error, StoreError::Poisoned), "{error}");
+}
