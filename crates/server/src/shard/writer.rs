@@ -273,7 +273,15 @@ impl Writer {
                 return Err(ShardError::TooManyNamespaces(namespaces_max));
             }
             let (position, horizon) = edges(&below, id)?;
-            let mut view = WriteView { fold, recent: &mut self.recent, namespace: id, position, horizon };
+            let mut view = WriteView {
+                fold,
+                recent: &mut self.recent,
+                namespace: id,
+                position,
+                horizon,
+                own: Vec::new(),
+                left: call.requests.len(),
+            };
             let commits = match decide_all(&call.requests, &mut view, limits, now)? {
                 Ok(commits) if commits.is_empty() => {
                     return Ok(Written { positions: Vec::new(), replayed: false });

@@ -45,6 +45,9 @@ pub struct Step {
 
 type Read<T> = Result<T, StoreError>;
 
+/// Is shown where a document changed, the fields that were touched, what it was, and what it became.
+type See<'a> = &'a mut dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()>;
+
 impl<'a> State<'a> {
     /// The state that `snapshot` shows.
     pub fn new(snapshot: &'a dyn Snapshot) -> State<'a> {
@@ -216,6 +219,8 @@ impl<'a> State<'a> {
     ) -> impl Iterator<Item = Read<CommitAt>> + use<'a> {
         let start = Bound::Included(keys::position(namespace.0, from));
         let end = match to {
+            // A range must not end before it starts.
+            Some(position) if position < from => Bound::Excluded(keys::position(namespace.0, from)),
             Some(position) => Bound::Included(keys::position(namespace.0, position)),
             None => after_prefix(&keys::namespace(namespace.0)),
         };
@@ -326,26 +331,50 @@ impl<'a> State<'a> {
         namespace: NamespaceId,
         collection: &str,
         after: Position,
-        see: &mut dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()>,
+        see: See<'_>,
     ) -> Read<()> {
-        for commit in self.commits(namespace, after.next(), None) {
-            let CommitAt { commit, .. } = commit?;
-            let mut seen: Vec<&DocumentKey> = Vec::new();
-            for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
-                if seen.contains(&&event.at) {
-                    continue;
-                }
-                seen.push(&event.at);
-                let of_it = commit.events.iter().filter(|other| other.at == event.at);
-                let touched: Vec<&str> = of_it.flat_map(|event| event.change.touches()).collect();
-                let Some(became) = self.document_at(namespace, &event.at, commit.position)? else { continue };
-                let was = self.document_at(namespace, &event.at, Position(commit.position.0 - 1))?;
-                if see(commit.position, &touched, was.as_ref(), &became).is_break() {
-                    return Ok(());
-                }
+        self.changes_between(namespace, collection, (after, None), see).map(drop)
+    }
+
+    /// The same up to a position, if one is given; says whether it was told to stop.
+    pub fn changes_between(
+        &self,
+        namespace: NamespaceId,
+        collection: &str,
+        (after, to): (Position, Option<Position>),
+        see: See<'_>,
+    ) -> Read<ControlFlow<()>> {
+        for commit in self.commits(namespace, after.next(), to) {
+            if self.changes_of(namespace, collection, &commit?.commit, see)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The same for one commit, which need not be in the log yet.
+    pub fn changes_of(
+        &self,
+        namespace: NamespaceId,
+        collection: &str,
+        commit: &Commit,
+        see: See<'_>,
+    ) -> Read<ControlFlow<()>> {
+        let mut seen: Vec<&DocumentKey> = Vec::new();
+        for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
+            if seen.contains(&&event.at) {
+                continue;
+            }
+            seen.push(&event.at);
+            let of_it = commit.events.iter().filter(|other| other.at == event.at);
+            let touched: Vec<&str> = of_it.flat_map(|event| event.change.touches()).collect();
+            let Some(became) = self.document_at(namespace, &event.at, commit.position)? else { continue };
+            let was = self.document_at(namespace, &event.at, Position(commit.position.0 - 1))?;
+            if see(commit.position, &touched, was.as_ref(), &became).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The declared indexes of a collection.
