@@ -132,6 +132,8 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415;
     /// A dump can be loaded into an empty namespace only.
     NamespaceNotEmpty = "namespace_not_empty", 409;
+    /// A dump is being loaded into the namespace; it can be written to when that is done.
+    NamespaceLoading = "namespace_loading", 409;
     /// Another connection has taken over the session.
     Replaced = "replaced", 409;
     /// The other side was silent for too long.
