@@ -76,6 +76,13 @@ pub enum Entry {
         /// The index.
         to: u64,
     },
+    /// A dump is being loaded, or all of it is there. What is there of it in between is not to stay.
+    Loading {
+        /// Where.
+        namespace: Box<str>,
+        /// True if all of it is there.
+        done: bool,
+    },
 }
 
 /// How a call is known again.
@@ -88,6 +95,21 @@ pub struct Answer {
 }
 
 impl Entry {
+    /// Where it belongs, unless it is about the whole log.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Entry::Committed { namespace, .. }
+            | Entry::Reserved { namespace, .. }
+            | Entry::Indexed { namespace, .. }
+            | Entry::Kept { namespace, .. }
+            | Entry::NotesErased { namespace }
+            | Entry::Emptied { namespace }
+            | Entry::Loaded { namespace, .. }
+            | Entry::Loading { namespace, .. } => Some(namespace),
+            Entry::Trimmed { .. } => None,
+        }
+    }
+
     /// The record for the log.
     pub fn encode(&self) -> Vec<u8> {
         let mut record = vec![0, 0, 0, 0, FORMAT];
@@ -151,6 +173,10 @@ enum StoredEntry<'a> {
     },
     Trimmed {
         to: u64,
+    },
+    Loading {
+        namespace: &'a str,
+        done: bool,
     },
 }
 
@@ -227,6 +253,7 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
             documents: documents.iter().map(|(at, document)| (stored_key(at), document.into())).collect(),
         },
         Entry::Trimmed { to } => StoredEntry::Trimmed { to: *to },
+        Entry::Loading { namespace, done } => StoredEntry::Loading { namespace, done: *done },
     }
 }
 
@@ -300,6 +327,7 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
                 .collect::<Option<_>>()?,
         },
         StoredEntry::Trimmed { to } => Entry::Trimmed { to },
+        StoredEntry::Loading { namespace, done } => Entry::Loading { namespace: namespace.into(), done },
     })
 }
 
@@ -423,8 +451,13 @@ mod tests {
             },
             Entry::NotesErased { namespace: namespace.clone() },
             Entry::Emptied { namespace: namespace.clone() },
-            Entry::Loaded { namespace, horizon: Position(4), documents: vec![(at("x"), document)] },
+            Entry::Loaded {
+                namespace: namespace.clone(),
+                horizon: Position(4),
+                documents: vec![(at("x"), document)],
+            },
             Entry::Trimmed { to: 77 },
+            Entry::Loading { namespace, done: true },
         ]
     }
 

@@ -11,17 +11,20 @@
 //! While one batch is synced the next one is filled. A refusal that rests on something not yet durable waits
 //! for it too, so no answer ever tells of what could still be lost.
 
+mod load;
 mod maintenance;
 mod query;
 mod view;
 mod writer;
 
+use crate::metrics::Counter;
 use lockwood_engine::{Limits, Refused, Request};
 use lockwood_model::{Position, Timestamp};
-use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
+use lockwood_storage::{Answer, Entry, Fold, NamespaceId, Snapshot, State, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
 
+pub(crate) use load::Loading;
 pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
 pub(crate) use writer::Shard;
 
@@ -52,8 +55,12 @@ pub(crate) enum ShardError {
     IdempotencyMismatch,
     /// The namespace has something in it.
     NotEmpty(Position),
+    /// A dump is being loaded into the namespace.
+    Loading,
     /// Lines of a dump that do not fit what is there.
     Misfit(String),
+    /// There are too many indexes.
+    TooManyIndexes(u64),
     /// More is waiting for the disk than the limit allows.
     TooMuchPending(u64),
     /// There are too many namespaces.
@@ -96,6 +103,48 @@ pub(crate) struct ShardLimits {
     pub(crate) namespaces_max: u64,
 }
 
+impl ShardLimits {
+    /// That the namespace of a record is there, or that there is room for another one.
+    fn check_room(self, fold: &mut Fold<'_>, entry: &Entry) -> Result<(), ShardError> {
+        let Some(namespace) = entry.namespace() else { return Ok(()) };
+        if matches!(entry, Entry::Emptied { .. } | Entry::Loading { .. }) {
+            return Ok(());
+        }
+        match fold.namespace(namespace)? {
+            id if u64::from(id.0) < self.namespaces_max => Ok(()),
+            _ => Err(ShardError::TooManyNamespaces(self.namespaces_max)),
+        }
+    }
+}
+
+/// What a shard has done since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Write requests that were done.
+    pub(crate) commits: Counter,
+    /// What they did, document by document.
+    pub(crate) events: Counter,
+    /// Write calls refused because a position lock did not hold.
+    pub(crate) position_refusals: Counter,
+    /// How often the disk was written and synced.
+    pub(crate) batches: Counter,
+}
+
+impl Counts {
+    fn note(&self, call: &Call, written: &Result<Written, ShardError>) {
+        match written {
+            Ok(Written { positions, replayed: false }) => {
+                self.commits.add(positions.len() as u64);
+                self.events.add(call.requests.iter().map(|request| request.intents.len() as u64).sum());
+            }
+            Err(ShardError::Refused(refused)) if matches!(**refused, Refused::Locked(_)) => {
+                self.position_refusals.add(1);
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Shard {
     /// Does a write call.
     pub(crate) async fn write(
@@ -104,7 +153,9 @@ impl Shard {
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
-        self.submit(|writer| writer.write(namespace, call, now)).await
+        let written = self.submit(|writer| writer.write(namespace, call, now)).await;
+        self.counts().note(call, &written);
+        written
     }
 
     /// Hands out `amount` ids; gives the first.
@@ -119,17 +170,11 @@ impl Shard {
 
     /// Puts a record into the log that needs no deciding.
     pub(crate) async fn record(&self, entry: Entry) -> Result<(), ShardError> {
-        self.submit(|writer| writer.record(&entry)).await
-    }
-
-    /// Puts records into the log if the namespace is still where the caller believes it to be.
-    pub(crate) async fn load(
-        &self,
-        namespace: &str,
-        expected: Position,
-        entry: Entry,
-    ) -> Result<(), ShardError> {
-        self.submit(|writer| writer.load(namespace, expected, &entry)).await
+        self.submit(|writer| {
+            entry.namespace().map_or(Ok(()), |namespace| writer.check_not_loading(namespace))?;
+            writer.record(&entry)
+        })
+        .await
     }
 
     /// What is durable now.

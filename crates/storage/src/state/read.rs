@@ -83,6 +83,12 @@ impl<'a> State<'a> {
             .collect()
     }
 
+    /// The namespaces with a part of a dump in them, by name.
+    pub fn half_loaded(&self) -> Read<Vec<String>> {
+        let found = self.snapshot.scan(Space::Meta, with_prefix(keys::meta::LOADING), Order::Forward);
+        found.map(|pair| Ok(String::from_utf8_lossy(&pair?.0[1..]).into_owned())).collect()
+    }
+
     /// The position of the last write.
     pub fn position(&self, namespace: NamespaceId) -> Read<Position> {
         self.meta(&keys::meta::position(namespace.0)).map(Position)
