@@ -2,6 +2,7 @@
 
 mod clock;
 mod config;
+mod feeds;
 mod frame;
 mod grace;
 mod handshake;

@@ -123,6 +123,13 @@ impl From<ShardError> for Trouble {
                 Code::NamespaceNotEmpty,
                 format!("the namespace is at position {position}; choose one that nothing was written to"),
             ),
+            ShardError::Loading => Trouble::new(
+                Code::NamespaceLoading,
+                "a dump is being loaded into the namespace, and nothing else is written to it until that is done",
+            ),
+            ShardError::TooManyIndexes(limit) => {
+                Trouble::over("indexes_max", limit, "the namespace has as many indexes as it may have")
+            }
             ShardError::Misfit(message) => Trouble::new(Code::BadBody, message),
             ShardError::TooMuchPending(limit) => {
                 Trouble::too_many("pending_bytes_max", limit, "too much is waiting for the disk")

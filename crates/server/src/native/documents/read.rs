@@ -17,7 +17,7 @@ use axum::{
     response::Response,
 };
 use lockwood_model::{Filter, Position, Scalar};
-use lockwood_storage::NamespaceId;
+use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,
     documents::{
@@ -42,6 +42,7 @@ pub(super) struct Moment {
 impl Moment {
     pub(super) fn now(shared: &Shared, name: &str) -> Result<Moment, Trouble> {
         check_namespace(shared, name)?;
+        shared.metrics.reads.add(1);
         let reading = shared.shard.read();
         let found = reading.namespace(name)?;
         let (namespace, position) =
@@ -49,13 +50,15 @@ impl Moment {
         Ok(Moment { reading, namespace, position })
     }
 
+    /// What happened up to here is forgotten.
+    pub(super) fn horizon(&self) -> Result<Position, StoreError> {
+        self.namespace.map_or(Ok(Position::START), |namespace| self.reading.state().horizon(namespace))
+    }
+
     /// The position asked about, if the past is asked about; it must be one that is still known.
     pub(super) fn as_of(&self, at: Option<u64>) -> Result<Option<Position>, Trouble> {
         let Some(at) = at.map(Position) else { return Ok(None) };
-        let horizon = match self.namespace {
-            Some(namespace) => self.reading.state().horizon(namespace)?,
-            None => Position::START,
-        };
+        let horizon = self.horizon()?;
         if at < horizon {
             return Err(too_old(at, horizon));
         }
@@ -328,7 +331,7 @@ fn sort(decoder: Decoder<'_>, request: &FilterRequest) -> Result<Vec<Sort>, Trou
     sort.collect()
 }
 
-fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Trouble> {
+pub(super) fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Trouble> {
     let most = shared.config.limits.documents_per_page_max;
     match limit {
         None => Ok(PAGE_LEN.min(most) as usize),
