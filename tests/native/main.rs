@@ -7,16 +7,24 @@ mod harness;
 
 mod http;
 mod peer;
+mod store;
 
+mod as_of;
 mod client;
 mod command_line;
 mod connection_loss;
 mod crash;
+mod document_limits;
+mod documents;
 mod drain;
+mod dump;
+mod feed;
 mod forced_release;
 mod guard;
+mod indexes;
 mod limits;
 mod listing;
 mod metrics;
+mod positions;
 mod session;
 mod start;
