@@ -181,10 +181,10 @@ impl Serialize for Written<'_> {
                 map.serialize_entry("value", &WireValue::from(condition.value()))?;
             }
             Filter::All(filters) => {
-                map.serialize_entry("and", &filters.iter().map(Written).collect::<Vec<_>>())?
+                map.serialize_entry("and", &filters.iter().map(Written).collect::<Vec<_>>())?;
             }
             Filter::Any(filters) => {
-                map.serialize_entry("or", &filters.iter().map(Written).collect::<Vec<_>>())?
+                map.serialize_entry("or", &filters.iter().map(Written).collect::<Vec<_>>())?;
             }
             Filter::Not(filter) => map.serialize_entry("not", &Written(filter))?,
         }
