@@ -434,9 +434,7 @@ fn numbers_and_text_stay_as_they_were_written() {
     let body = r#"{ "a": 1.50, "b": 123456789012345678901234567890, "c": "\u00e9\ud83e\udd91", "d": [1, {"z":1,"a":2}] }"#;
     assert_eq!(shop.send("PUT", "documents/a/1", body).status, 200);
     let reply = http::request(shop.native, "GET", &shop.target("documents/a/1"), &[]);
-    let value = concat!(
-        r#""value":{"a":1.50,"b":123456789012345678901234567890,"c":"\u00e9\ud83e\udd91","d":[1,{"z":1,"a":2}]}"#
-    );
+    let value = r#""value":{"a":1.50,"b":123456789012345678901234567890,"c":"\u00e9\ud83e\udd91","d":[1,{"z":1,"a":2}]}"#;
     assert!(reply.body.contains(value), "{}", reply.body);
 }
 

@@ -204,7 +204,7 @@ fn a_damaged_dump_leaves_nothing_behind() {
     let good = dump(&shop);
     let lines: Vec<&str> = good.lines().collect();
     let first_commit = lines.iter().position(|line| line.starts_with("{\"commit\"")).unwrap();
-    let copy = Store { namespace: "copy".into(), ..shop.clone() };
+    let copy = Store { namespace: "copy".into(), ..shop };
     let check = |what: &str, text: &str, part: &str| {
         let problem = load(&copy, text).assert_problem(400, "bad_body");
         let detail = problem["detail"].as_str().unwrap();
@@ -281,7 +281,7 @@ fn a_dump_is_loaded_into_an_empty_namespace_only() {
     let text = dump(&shop);
     load(&shop, &text).assert_problem(409, "namespace_not_empty");
     assert_eq!(shop.get("position")["position"], 1);
-    let counted = Store { namespace: "counted".into(), ..shop.clone() };
+    let counted = Store { namespace: "counted".into(), ..shop };
     counted.post("reserve", &json!({ "collection": "a", "amount": 1 }));
     load(&counted, &text).assert_problem(409, "namespace_not_empty");
     let typed = [("content-type", "text/plain")];
@@ -311,7 +311,7 @@ fn nobody_writes_in_between() {
     let (_server, shop) = start();
     fill(&shop, 0);
     let text = dump(&shop);
-    let copy = Store { namespace: "copy".into(), ..shop.clone() };
+    let copy = Store { namespace: "copy".into(), ..shop };
     let mut tcp = begin(&copy, &text);
     let create = json!({ "events": [{ "type": "create", "collection": "a", "key": 1, "fields": {} }] });
     // Something that changes nothing shows whether the load has begun.
@@ -352,7 +352,12 @@ fn a_load_cut_off_by_a_crash_leaves_nothing() {
     let text = dump(&shop);
     let copy = Store { namespace: "copy".into(), ..shop };
     let _tcp = begin(&copy, &text);
-    eventually("some of it is there", || copy.get("position")["position"].as_u64().unwrap() > 0);
+    eventually("some of it is there", || {
+        let listed = http::request(copy.native, "GET", "/v1/namespaces", &[]).json();
+        listed["namespaces"][0]["position"].as_u64().unwrap() > 0
+    });
+    assert_eq!(copy.get("position")["position"], 0, "and nobody sees it");
+    assert_eq!(copy.get("collections")["collections"], json!([]));
     let server = server.kill().restart(&[]);
     let copy = Store::new(&server, "copy");
     assert_eq!(copy.get("position"), json!({ "position": 0, "horizon": 0 }));

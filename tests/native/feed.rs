@@ -315,6 +315,18 @@ fn who_was_away_for_too_long_is_told() {
     assert_eq!(shop.get("changes")["commits"][0]["position"], 4);
 }
 
+/// Silence is broken now and then; and what was left out is not looked at again by who resumes.
+#[test]
+fn a_silent_stream_says_that_it_is_still_there() {
+    let (_server, shop) = start(&[]);
+    let mut events = Events::open(&shop, "?collection=b", "");
+    shop.create("a", 1, json!({}));
+    shop.create("a", 2, json!({}));
+    assert_eq!(events.block().unwrap(), [": still here", "id: 2"]);
+    shop.create("b", 1, json!({}));
+    assert_eq!(events.position(), 3);
+}
+
 #[test]
 fn feeds_end_when_the_server_stops() {
     let (server, shop) = start(&[]);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[derive(Debug)]
@@ -70,7 +70,9 @@ pub(crate) fn exchange(native: SocketAddr, bytes: &[u8]) -> Reply {
     tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     tcp.write_all(bytes).unwrap();
     let mut received = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < deadline, "endless: {:?}", String::from_utf8_lossy(&received));
         let mut chunk = [0; 64 * 1024];
         match tcp.read(&mut chunk) {
             Ok(0) => break,

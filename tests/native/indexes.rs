@@ -33,7 +33,7 @@ fn indexes_are_declared_listed_and_dropped() {
     eventually("it is built", || is_ready(&shop));
     assert_eq!(shop.get("indexes")["indexes"].as_array().unwrap().len(), 2);
     assert_eq!(shop.ask("DELETE", "indexes/user/age", &json!(null)), age);
-    shop.refuses("DELETE", "indexes/user/age", &json!(null), 404, "not_found");
+    shop.refuses("DELETE", "indexes/user/age", &json!(null), 404, "no_index");
     shop.refuses("PUT", "indexes/user/meta_deleted", &json!(null), 400, "reserved_field");
     assert_eq!(shop.get("indexes")["indexes"][0]["field"], "total");
 }

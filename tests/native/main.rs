@@ -1,6 +1,10 @@
 //! The native interface, the client and the command line, end to end: the real binary, real sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "`json!` borrows what it is given, and tests give it what they just made"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;

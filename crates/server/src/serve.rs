@@ -211,7 +211,7 @@ async fn tend_documents(shared: Arc<Shared>) {
     let Some(retain) = shared.config.retain else { return };
     loop {
         let keep_ms = u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
-        let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms));
+        let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms)).after(1);
         match shared.shard.trim(before).await {
             Ok(0) => {}
             Ok(trimmed) => tracing::info!(trimmed, "old history is forgotten"),

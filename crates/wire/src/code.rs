@@ -116,6 +116,8 @@ codes! {
     JsonTooDeep = "json_too_deep", 400;
     /// There is no such document, or it is deleted.
     NoDocument = "no_document", 404;
+    /// There is no such index.
+    NoIndex = "no_index", 404;
     /// There is such a document already.
     DocumentExists = "document_exists", 409;
     /// The document is deleted; it can be restored.

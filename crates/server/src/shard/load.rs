@@ -8,7 +8,7 @@ use lockwood_model::{Change, Commit, Document, DocumentKey, Position};
 use lockwood_storage::{Entry, State};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -36,10 +36,16 @@ impl Shard {
             }
             writer.record(&Entry::Loading { namespace: namespace.into(), done: false })?;
             writer.loading.insert(namespace.into());
+            self.loads.fetch_add(1, Ordering::AcqRel);
             Ok(())
         })
         .await?;
         Ok(Loading { shard: Arc::clone(self), namespace: namespace.into() })
+    }
+
+    /// Whether anything is being loaded.
+    pub(super) fn is_loading(&self) -> bool {
+        self.loads.load(Ordering::Acquire) > 0
     }
 
     /// Takes away what loads have left that were under way when the server ended.
@@ -89,6 +95,7 @@ impl Loading {
 impl Drop for Loading {
     fn drop(&mut self) {
         self.shard.end_loading(&self.namespace);
+        self.shard.loads.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -81,6 +81,8 @@ impl From<StoreError> for ShardError {
 #[derive(Clone)]
 pub(crate) struct Reading {
     snapshot: Arc<dyn Snapshot>,
+    /// Some namespace may have a part of a dump in it.
+    loads: bool,
 }
 
 impl Reading {
@@ -88,9 +90,13 @@ impl Reading {
         State::new(&*self.snapshot)
     }
 
-    /// A namespace with its position; none if nothing was ever written to it.
+    /// A namespace with its position; none if nothing was ever written to it. What a dump is being loaded
+    /// into is not there before all of it is.
     pub(crate) fn namespace(&self, name: &str) -> Result<Option<(NamespaceId, Position)>, StoreError> {
         let state = self.state();
+        if self.loads && state.half_loaded()?.iter().any(|found| found == name) {
+            return Ok(None);
+        }
         let Some(namespace) = state.namespace(name)? else { return Ok(None) };
         Ok(Some((namespace, state.position(namespace)?)))
     }
@@ -179,7 +185,10 @@ impl Shard {
 
     /// What is durable now.
     pub(crate) fn read(&self) -> Reading {
-        Reading { snapshot: self.published() }
+        // Asked before and after, so that a load that begins in between is noticed.
+        let loads = self.is_loading();
+        let snapshot = self.published();
+        Reading { snapshot, loads: loads || self.is_loading() }
     }
 
     /// Tells whenever more is durable.

@@ -9,7 +9,11 @@ use lockwood_storage::{
     StoreError,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::{collections::BTreeSet, sync::Arc, thread::JoinHandle};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicU64},
+    thread::JoinHandle,
+};
 use tokio::sync::{oneshot, watch};
 
 /// A shard that this process owns.
@@ -18,6 +22,8 @@ pub(crate) struct Shard {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Held by whoever forgets history: one at a time, because each saves a snapshot.
     pub(super) trimming: tokio::sync::Mutex<()>,
+    /// How many dumps are being loaded.
+    pub(super) loads: AtomicU64,
 }
 
 /// What callers and the thread that makes things durable share.
@@ -104,7 +110,7 @@ impl Shard {
             .spawn(move || own.keep_committing())
             .map_err(|error| StoreError::Failed(format!("start a thread: {error}")))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()) })
+        Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()), loads: AtomicU64::new(0) })
     }
 
     /// Decides something, and answers when everything the decision rests on is durable.

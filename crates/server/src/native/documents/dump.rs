@@ -111,7 +111,7 @@ impl Dump {
                 Place::Documents { collection: 0, after: None }
             }
             (Place::Documents { collection, after }, Some(id)) if collection < self.collections.len() => {
-                match self.documents(&mut out, id, collection, after)? {
+                match self.documents(&mut out, id, collection, after.as_ref())? {
                     Some(last) => Place::Documents { collection, after: Some(last) },
                     None => Place::Documents { collection: collection + 1, after: None },
                 }
@@ -153,11 +153,11 @@ impl Dump {
         out: &mut Vec<u8>,
         id: NamespaceId,
         collection: usize,
-        after: Option<Key>,
+        after: Option<&Key>,
     ) -> Result<Option<Key>, StoreError> {
         let reading = self.moment.reading.clone();
         let name = &self.collections[collection];
-        let found = reading.state().documents(id, name, after.as_ref(), Order::Forward);
+        let found = reading.state().documents(id, name, after, Order::Forward);
         for (looks, pair) in found.enumerate() {
             let (at, record) = pair?;
             if let Some(document) = self.document(id, &at, &record)? {

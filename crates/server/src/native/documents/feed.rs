@@ -6,7 +6,7 @@
 use super::{
     answer::{json_of, too_old},
     decode::Decoder,
-    read::{Moment, aside, page_len},
+    read::{Moment, aside, check_limit, page_len},
     stream::{Gone, Pieces, stream},
 };
 use crate::{
@@ -73,6 +73,7 @@ pub(in crate::native) async fn changes(
 ) -> Result<Response, Trouble> {
     let query = read_query(query)?;
     check_namespace(&shared, &namespace)?;
+    check_limit(query.limit)?;
     let wanted = Wanted::new(Decoder(&shared.config.limits), &query)?;
     let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted) };
     match kind(request.headers()) {
@@ -170,7 +171,7 @@ struct Piece {
 impl Feed {
     /// The commits after a position, as many as are durable and fit.
     fn read(&self, after: Option<Position>, len_max: usize, bytes_max: usize) -> Result<Piece, Trouble> {
-        let moment = Moment::now(&self.shared, &self.namespace)?;
+        let moment = Moment::uncounted(&self.shared, &self.namespace)?;
         let horizon = moment.horizon()?;
         let after = after.unwrap_or(horizon);
         if after < horizon {
@@ -279,7 +280,7 @@ impl Following {
     async fn next(&mut self) -> Result<Piece, Trouble> {
         // Marked as seen before it is looked at: what comes in between wakes the follower once more.
         self.applied.borrow_and_update();
-        let moment = Moment::now(&self.feed.shared, &self.feed.namespace)?;
+        let moment = Moment::uncounted(&self.feed.shared, &self.feed.namespace)?;
         if moment.position <= self.after {
             let (commits, position) = (Vec::new(), moment.position);
             return Ok(Piece { position, commits, next: self.after, more: false });

@@ -3,7 +3,7 @@
 use super::{
     answer::{json_of, no_document},
     decode::Decoder,
-    read::{Moment, aside, page_len},
+    read::{Moment, aside, check_limit, page_len},
 };
 use crate::{
     clock::rfc3339,
@@ -45,6 +45,7 @@ pub(in crate::native) async fn history(
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
     let query = read_query(query)?;
+    check_limit(query.limit)?;
     let at = Decoder(&shared.config.limits).document_at(&collection, &key)?;
     let len_max = page_len(&shared, query.limit)?;
     aside(move || {

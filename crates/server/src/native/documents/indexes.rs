@@ -42,7 +42,7 @@ fn one(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Resul
     let found = all(shared, namespace)?;
     let found = found.into_iter().find(|index| index.collection == collection && index.field == field);
     found.ok_or_else(|| {
-        Trouble::new(Code::NotFound, format!("there is no index for the field {field:?} of {collection:?}"))
+        Trouble::new(Code::NoIndex, format!("there is no index for the field {field:?} of {collection:?}"))
     })
 }
 

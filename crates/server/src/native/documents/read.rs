@@ -41,8 +41,13 @@ pub(super) struct Moment {
 
 impl Moment {
     pub(super) fn now(shared: &Shared, name: &str) -> Result<Moment, Trouble> {
-        check_namespace(shared, name)?;
         shared.metrics.reads.add(1);
+        Moment::uncounted(shared, name)
+    }
+
+    /// The same for those who look again and again.
+    pub(super) fn uncounted(shared: &Shared, name: &str) -> Result<Moment, Trouble> {
+        check_namespace(shared, name)?;
         let reading = shared.shard.read();
         let found = reading.namespace(name)?;
         let (namespace, position) =
@@ -252,6 +257,7 @@ pub(in crate::native) async fn documents(
     query: Result<Query<DocumentsQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
     let DocumentsQuery { limit, cursor, fields, deleted, at } = read_query(query)?;
+    check_limit(limit)?;
     let fields = field_list(Decoder(&shared.config.limits), fields.as_deref())?;
     let request =
         FilterRequest { collection, limit, cursor, fields, deleted, at, ..FilterRequest::default() };
@@ -329,6 +335,14 @@ fn sort(decoder: Decoder<'_>, request: &FilterRequest) -> Result<Vec<Sort>, Trou
         Ok(Sort { field: sort.field.as_str().into(), descending: sort.descending })
     });
     sort.collect()
+}
+
+/// That the limit in an address is one.
+pub(super) fn check_limit(limit: Option<u64>) -> Result<(), Trouble> {
+    match limit {
+        Some(0) => Err(Trouble::new(Code::BadQuery, "limit counts from 1")),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Trouble> {

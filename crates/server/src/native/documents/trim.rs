@@ -14,7 +14,8 @@ use lockwood_wire::{
     responses((status = 200, body = TrimAnswer), (status = 400, body = Problem)))]
 pub(in crate::native) async fn trim(State(shared): App, body: JsonBody) -> Result<Response, Trouble> {
     let TrimRequest { keep_ms } = body.read()?;
-    let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms));
+    // What is younger stays; what is exactly as old goes.
+    let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms)).after(1);
     let trimmed = shared.shard.trim(before).await?;
     Ok(json_of(&TrimAnswer { trimmed }))
 }
