@@ -32,6 +32,35 @@ fn the_commands_of_the_readme() {
     assert!(commands >= 3, "the README shows commands");
 }
 
+#[test]
+fn the_commands_of_the_guide_to_documents() {
+    let server = Server::start(&[]);
+    let text = fs::read_to_string(repository().join("docs/documents.md")).unwrap();
+    let mut lines = fenced(&text, "console").into_iter().peekable();
+    let folder = tempfile::tempdir().unwrap();
+    let mut commands = 0;
+    while let Some(line) = lines.next() {
+        let mut command =
+            line.strip_prefix("$ ").unwrap_or_else(|| panic!("not a command: {line}")).to_owned();
+        // A quote that is still open goes on in the next line.
+        while command.matches('\'').count() % 2 == 1 {
+            command += &format!("\n{}", lines.next().unwrap());
+        }
+        let mut expected = String::new();
+        while let Some(output) = lines.next_if(|line| !line.starts_with("$ ")) {
+            expected += &format!("{output}\n");
+        }
+        let command = command.replace("127.0.0.1:7117", &server.native.to_string());
+        let shell =
+            format!("cd {}; shop=http://{}/v1/shop; {command}", folder.path().display(), server.native);
+        let output = run(&shell, &server);
+        let (output, expected) = (output.trim_end(), expected.trim_end());
+        assert!(matches(output, expected), "{command}\nsaid       {output}\ninstead of {expected}");
+        commands += 1;
+    }
+    assert!(commands > 15, "the guide shows commands");
+}
+
 fn run(command: &str, server: &Server) -> String {
     let folder = Path::new(BINARY).parent().unwrap();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());

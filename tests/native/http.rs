@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[derive(Debug)]
@@ -43,13 +43,36 @@ pub(crate) fn request(native: SocketAddr, method: &str, target: &str, headers: &
     exchange(native, text.as_bytes())
 }
 
+/// A request with a body; JSON unless `headers` say otherwise.
+pub(crate) fn send(
+    native: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Reply {
+    let mut text = format!("{method} {target} HTTP/1.1\r\nhost: {native}\r\nconnection: close\r\n");
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        text += "content-type: application/json\r\n";
+    }
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text += &format!("content-length: {}\r\n\r\n", body.len());
+    let mut bytes = text.into_bytes();
+    bytes.extend_from_slice(body);
+    exchange(native, &bytes)
+}
+
 /// Sends bytes and reads the one reply to them.
 pub(crate) fn exchange(native: SocketAddr, bytes: &[u8]) -> Reply {
     let mut tcp = TcpStream::connect(native).unwrap();
     tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     tcp.write_all(bytes).unwrap();
     let mut received = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < deadline, "endless: {:?}", String::from_utf8_lossy(&received));
         let mut chunk = [0; 64 * 1024];
         match tcp.read(&mut chunk) {
             Ok(0) => break,
@@ -63,7 +86,23 @@ pub(crate) fn exchange(native: SocketAddr, bytes: &[u8]) -> Reply {
     let text = String::from_utf8(received).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("not HTTP: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    let head = head.to_ascii_lowercase();
+    let chunked = head.contains("transfer-encoding: chunked");
+    Reply { status, body: if chunked { joined(body) } else { body.to_owned() }, head }
+}
+
+/// A body that came in chunks, all of which must be there.
+fn joined(mut rest: &str) -> String {
+    let mut body = String::new();
+    loop {
+        let (len, after) = rest.split_once("\r\n").unwrap_or_else(|| panic!("cut off: {rest:?}"));
+        let len = usize::from_str_radix(len, 16).unwrap();
+        if len == 0 {
+            return body;
+        }
+        body += &after[..len];
+        rest = &after[len + 2..];
+    }
 }
 
 /// A connection that stays open ends a reply by its length.

@@ -11,22 +11,24 @@ use serde_json::{Value, json};
 /// One test for each limit, named after it; the list shows if one is missing.
 macro_rules! limits {
     ($($name:ident = $value:literal, $check:expr;)*) => {
-        const COVERED: &[&str] = &[$(stringify!($name)),*];
+        pub(crate) const COVERED: &[&str] = &[$(stringify!($name)),*];
 
         $(#[test]
         fn $name() {
             let flag = format!("--{}", stringify!($name).replace('_', "-"));
             let server = Server::start(&[&flag, stringify!($value)]);
-            let limit = Limit { name: stringify!($name), value: $value };
-            let check: fn(&Server, &Limit) = $check;
+            let limit = $crate::limits::Limit { name: stringify!($name), value: $value };
+            let check: fn(&Server, &$crate::limits::Limit) = $check;
             check(&server, &limit);
         })*
     };
 }
 
-struct Limit {
-    name: &'static str,
-    value: u64,
+pub(crate) use limits;
+
+pub(crate) struct Limit {
+    pub(crate) name: &'static str,
+    pub(crate) value: u64,
 }
 
 impl Limit {
@@ -38,21 +40,21 @@ impl Limit {
     }
 
     #[track_caller]
-    fn assert_named(&self, text: &str) {
+    pub(crate) fn assert_named(&self, text: &str) {
         let flag = format!("--{}", self.name.replace('_', "-"));
         let named = format!("{} is {}", self.name, self.value);
         assert!(text.contains(&named) && text.contains(&flag), "{text}");
     }
 
     /// Text of the limit's length, and of one more.
-    fn texts(&self) -> (String, String) {
+    pub(crate) fn texts(&self) -> (String, String) {
         ("x".repeat(self.value as usize), "x".repeat(self.value as usize + 1))
     }
 }
 
 #[test]
 fn every_limit_has_a_test() {
-    let mut covered = COVERED.to_vec();
+    let mut covered = [COVERED, crate::document_limits::COVERED].concat();
     let mut limits: Vec<&str> = Limits::SPECS.iter().map(|spec| spec.name).collect();
     covered.sort_unstable();
     limits.sort_unstable();

@@ -356,7 +356,7 @@ fn every_route_in_the_description_answers() {
         let target = path.replace("{namespace}", "default").replace("{lock}", "1");
         for method in methods.as_object().unwrap().keys() {
             let reply = request(server.native, &method.to_uppercase(), &target, &[]);
-            let answer = if reply.body.starts_with('{') { reply.json() } else { Value::Null };
+            let answer = if reply.status >= 400 { reply.json() } else { Value::Null };
             assert_ne!(answer["code"], "not_found", "{path}");
             assert_ne!(reply.status, 405, "{path}");
             assert!(reply.status < 500, "{path}: {reply:?}");

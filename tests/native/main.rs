@@ -1,24 +1,36 @@
 //! The native interface, the client and the command line, end to end: the real binary, real sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "`json!` borrows what it is given, and tests give it what they just made"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
 mod http;
 mod peer;
+mod store;
 
+mod as_of;
 mod client;
 mod command_line;
 mod connection_loss;
 mod crash;
 mod document_crash;
+mod document_limits;
+mod documents;
 mod documents_command_line;
 mod drain;
+mod dump;
+mod feed;
 mod forced_release;
 mod guard;
+mod indexes;
 mod limits;
 mod listing;
 mod metrics;
+mod positions;
 mod session;
 mod start;

@@ -7,7 +7,7 @@ use crate::{
     target::{Namespace, Server},
 };
 use lockwood_client::{Admin, Code, Error, LockFilter, LockId, Path, text};
-use lockwood_wire::{LockInfo, LockState, Tree};
+use lockwood_wire::{LockInfo, LockState, NamespaceInfo, Tree};
 use serde_json::{Value, json};
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
@@ -134,7 +134,9 @@ async fn show(args: &Args) -> Result<String, Error> {
         false => vec![args.namespace.name.clone()],
         true => {
             let list = admin.namespaces().await?;
-            list.namespaces.into_iter().map(|info| info.namespace).collect()
+            // Others have documents only.
+            let in_use = |info: &NamespaceInfo| info.sessions + info.locks_granted + info.locks_waiting > 0;
+            list.namespaces.into_iter().filter(in_use).map(|info| info.namespace).collect()
         }
     };
     if args.json {

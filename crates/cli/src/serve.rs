@@ -69,6 +69,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
     drain_timeout: Duration,
 
+    /// Forget the history of documents when it is older than this [default: keep it for ever]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    retain: Option<Duration>,
+
     /// Threads that serve connections [default: half as many as cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -283,6 +287,7 @@ impl Args {
             ping_interval: self.ping_interval,
             silence_max: self.silence_max,
             drain_timeout: self.drain_timeout,
+            retain: self.retain,
             locktopus,
             openslides: self.openslides.into_config(),
             limits: self.limits.0,

@@ -160,7 +160,7 @@ fn views_go_on_after_the_last_one_seen_even_if_it_is_gone() {
     assert_eq!(ids(None), [1, 3, 4]);
     assert_eq!(ids(Some(LockId(1))), [3, 4]);
     assert_eq!(ids(Some(LockId(2))), [3, 4]);
-    assert_eq!(ids(Some(LockId(4))), []);
+    assert_eq!(ids(Some(LockId(4))), [0u64; 0]);
     assert_eq!(scene.table.owned(A).map(|view| view.id.0).collect::<Vec<u64>>(), [1, 3]);
     assert_eq!(scene.table.owned(B).count(), 0);
 }

@@ -13,7 +13,8 @@ impl Position {
     /// The place after this one.
     #[must_use]
     pub fn next(self) -> Position {
-        Position(self.0 + 1)
+        // Whoever asks may name any number, also the last there is.
+        Position(self.0.saturating_add(1))
     }
 }
 

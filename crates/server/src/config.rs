@@ -23,6 +23,8 @@ pub struct Config {
     pub silence_max: Duration,
     /// How long a stopping server waits for locks to be released.
     pub drain_timeout: Duration,
+    /// History older than this is forgotten; nothing is if absent.
+    pub retain: Option<Duration>,
     /// The Locktopus facade, if it is wanted.
     pub locktopus: Option<LocktopusConfig>,
     /// The OpenSlides facade, if it is wanted.
@@ -73,6 +75,7 @@ impl Config {
             ping_interval: Duration::from_secs(15),
             silence_max: Duration::from_secs(45),
             drain_timeout: Duration::from_secs(30),
+            retain: None,
             locktopus: None,
             openslides: None,
             limits: Limits::default(),

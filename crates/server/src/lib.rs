@@ -3,6 +3,7 @@
 
 mod clock;
 mod config;
+mod feeds;
 mod frame;
 #[cfg(test)]
 mod fuzz;

@@ -82,6 +82,8 @@ limits! {
     connections_max: 20_000, 1..=1_000_000;
     /// Bytes of the body of a request.
     body_bytes_max: 16_777_216, 1024..=1_073_741_824;
+    /// Bytes of one line of a dump that is loaded.
+    line_bytes_max: 268_435_456, 1024..=1_073_741_824;
     /// Bytes of an answer with documents.
     answer_bytes_max: 67_108_864, 1024..=1_073_741_824;
     /// Bytes of the name of a collection.

@@ -49,6 +49,7 @@ pub(crate) struct Metrics {
     pub(crate) sessions_opened: Counter,
     pub(crate) sessions_attached: Counter,
     pub(crate) connections_refused: Counter,
+    pub(crate) reads: Counter,
     pub(crate) wait_time: Histogram,
     pub(crate) hold_time: Histogram,
 }
@@ -65,6 +66,14 @@ pub(crate) struct Gauges {
     pub(crate) queues: Vec<(String, u64)>,
     pub(crate) locks_waiting: u64,
     pub(crate) ready: bool,
+    pub(crate) feeds: u64,
+    /// What the shard counts itself.
+    pub(crate) writes: u64,
+    pub(crate) events: u64,
+    pub(crate) position_refusals: u64,
+    pub(crate) batches: u64,
+    /// Where namespaces stand.
+    pub(crate) positions: Vec<(String, u64)>,
 }
 
 /// The content type of [`Metrics::render`].
@@ -85,15 +94,28 @@ impl Metrics {
             ("lockwood_sessions_opened_total", "Sessions opened.", &self.sessions_opened),
             ("lockwood_sessions_attached_total", "Sessions taken up again.", &self.sessions_attached),
             ("lockwood_connections_refused_total", "Connections over the limit.", &self.connections_refused),
+            ("lockwood_reads_total", "Requests that read documents.", &self.reads),
         ];
-        for (name, help, counter) in counters {
+        let counted = [
+            ("lockwood_writes_total", "Write requests done.", gauges.writes),
+            ("lockwood_write_events_total", "Events of write requests done.", gauges.events),
+            (
+                "lockwood_position_lock_refusals_total",
+                "Write calls refused because a position lock did not hold.",
+                gauges.position_refusals,
+            ),
+            ("lockwood_batches_total", "Batches made durable.", gauges.batches),
+        ];
+        let counters = counters.into_iter().map(|(name, help, counter)| (name, help, counter.get()));
+        for (name, help, count) in counters.chain(counted) {
             head(&mut text, name, help, "counter");
-            line(&mut text, format_args!("{name} {}", counter.get()));
+            line(&mut text, format_args!("{name} {count}"));
         }
         let plain = [
             ("lockwood_connections", "Open connections.", gauges.connections),
             ("lockwood_sessions", "Sessions, those that are away included.", gauges.sessions),
             ("lockwood_namespaces", "Namespaces in use.", gauges.namespaces),
+            ("lockwood_feeds", "Change feeds open now.", gauges.feeds),
             ("lockwood_locks_granted", "Locks held now.", gauges.locks_granted),
             ("lockwood_locks_waiting", "Locks waiting now.", gauges.locks_waiting),
             (
@@ -111,6 +133,13 @@ impl Metrics {
             line(
                 &mut text,
                 format_args!("lockwood_queue_length{{namespace=\"{}\"}} {length}", escape(namespace)),
+            );
+        }
+        head(&mut text, "lockwood_position", "Position of the last write, by namespace.", "gauge");
+        for (namespace, position) in &gauges.positions {
+            line(
+                &mut text,
+                format_args!("lockwood_position{{namespace=\"{}\"}} {position}", escape(namespace)),
             );
         }
         histogram(&mut text, "lockwood_wait_seconds", "How long granted locks had waited.", &self.wait_time);

@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     config::Config,
+    feeds::Feeds,
     grace::Grace,
     listener::listen,
     locktopus::Locktopus,
@@ -15,6 +16,7 @@ use crate::{
     shard::{Shard, ShardLimits},
     shared::Shared,
 };
+use lockwood_model::Timestamp;
 use lockwood_storage::{Embedded, Ledger, OpenError, Recovered, Store, StoreError};
 use std::{
     net::SocketAddr,
@@ -29,6 +31,8 @@ use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 
 /// How often a stopping server looks whether it is done.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// How often old history is looked for.
+const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
 /// How long connections may take to end once they are told to.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -106,6 +110,9 @@ pub async fn run(
         None => None,
     };
     let (shared, grace_ms) = open(config).await?;
+    if let Err(error) = shared.shard.undo_loads().await {
+        tracing::error!(?error, "take away what is left of a load");
+    }
     let bound = Bound {
         native: address(&native),
         locktopus: locktopus.as_ref().map(address),
@@ -115,6 +122,7 @@ pub async fn run(
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
     tasks.spawn(wait_out_grace(Arc::clone(&shared), grace_ms));
+    tasks.spawn(tend_documents(Arc::clone(&shared)));
     tasks.spawn(listen(native, Arc::clone(&shared), Native::new(&shared)));
     if let Some(listener) = locktopus {
         let facade = Locktopus::new(&shared);
@@ -191,6 +199,7 @@ async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
         shard: Arc::new(shard),
         registry: Registry::default(),
         metrics: Metrics::default(),
+        feeds: Feeds::default(),
         connections: AtomicU64::new(0),
         sessions: AtomicU64::new(0),
         grace_until: AtomicU64::new(grace_until),
@@ -228,9 +237,28 @@ async fn wait_out_grace(shared: Arc<Shared>, grace_ms: u64) {
     Arc::clone(&shared.grace).keep_low().await;
 }
 
+/// Completes indexes whose building was interrupted, and forgets old history if that is wanted.
+async fn tend_documents(shared: Arc<Shared>) {
+    if let Err(error) = shared.shard.fill_indexes().await {
+        tracing::error!(?error, "build indexes");
+    }
+    let Some(retain) = shared.config.retain else { return };
+    loop {
+        let keep_ms = u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
+        let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms)).after(1);
+        match shared.shard.trim(before).await {
+            Ok(0) => {}
+            Ok(trimmed) => tracing::info!(trimmed, "old history is forgotten"),
+            Err(error) => tracing::error!(?error, "forget old history"),
+        }
+        tokio::time::sleep(TRIM_INTERVAL).await;
+    }
+}
+
 /// Sends waiters away and waits for holders; says how many locks are left.
 async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
     shared.draining.store(true, Ordering::Release);
+    shared.feeds.close();
     for namespace in shared.registry.all() {
         namespace.drain(shared);
     }
@@ -253,7 +281,7 @@ async fn close(shared: &Shared, held: usize) -> Result<(), ServeError> {
         namespace.tell_all_to_close();
     }
     let deadline = Instant::now() + CLOSE_PATIENCE;
-    while shared.gauges().sessions_connected > 0 && Instant::now() < deadline {
+    while (shared.gauges().sessions_connected > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
         tokio::time::sleep(DRAIN_INTERVAL).await;
     }
     if held == 0 && shared.grace_left_ms() == 0 {

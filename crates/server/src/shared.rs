@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     config::Config,
+    feeds::Feeds,
     grace::Grace,
     metrics::{Gauges, Metrics},
     numbers::Numbers,
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) secrets: Secrets,
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
+    pub(crate) feeds: Feeds,
     pub(crate) connections: AtomicU64,
     pub(crate) sessions: AtomicU64,
     /// The end of the grace period after an unclean restart; 0 if there is none, or no longer.
@@ -69,6 +71,11 @@ impl Shared {
         }
     }
 
+    /// The disk failed.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.ledger.is_poisoned() || self.shard.is_poisoned()
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
@@ -81,10 +88,29 @@ impl Shared {
         }
     }
 
+    /// Where the namespaces with documents stand; the first few.
+    fn positions(&self) -> Vec<(String, u64)> {
+        let reading = self.shard.read();
+        let state = reading.state();
+        let namespaces = state.namespaces().unwrap_or_default().into_iter().take(QUEUES_LEN_MAX);
+        namespaces.map(|(name, id)| (name, state.position(id).unwrap_or_default().0)).collect()
+    }
+
     pub(crate) fn gauges(&self) -> Gauges {
-        let ready = self.grace_left_ms() == 0 && !self.is_draining() && !self.ledger.is_poisoned();
+        let ready = self.grace_left_ms() == 0 && !self.is_draining() && !self.is_poisoned();
         let connections = self.connections.load(Ordering::Relaxed);
-        let mut gauges = Gauges { connections, ready, ..Gauges::default() };
+        let counts = self.shard.counts();
+        let mut gauges = Gauges {
+            connections,
+            ready,
+            feeds: self.feeds.len(),
+            writes: counts.commits.get(),
+            events: counts.events.get(),
+            position_refusals: counts.position_refusals.get(),
+            batches: counts.batches.get(),
+            positions: self.positions(),
+            ..Gauges::default()
+        };
         for namespace in self.registry.all() {
             let (sessions, granted, waiting) = namespace.sizes();
             gauges.sessions_connected += namespace.connected_len();

@@ -39,6 +39,14 @@ pub(crate) trait Conversation {
     fn inbox(&mut self) -> &mut UnboundedReceiver<Notice>;
 }
 
+/// Something that has more and more to say, whatever the other side says.
+pub(crate) trait Source {
+    /// Says what there is to say now; true if there is more already.
+    fn say(&mut self, out: &mut Encoder) -> impl Future<Output = Result<bool, Goodbye>> + Send;
+    /// Waits until there is more to say. Can be given up and begun again.
+    fn wait(&mut self) -> impl Future<Output = ()> + Send;
+}
+
 /// How a conversation ended: with this in the close frame.
 #[derive(Debug)]
 pub(crate) struct Goodbye {
@@ -124,6 +132,57 @@ impl Socket {
             if let Flow::Close(code, reason) = flow {
                 return Ok(Goodbye { code: Some(code), reason });
             }
+        }
+    }
+
+    /// Passes on what a source says until one side ends it, as fast as the other side takes it.
+    pub(crate) async fn broadcast(&mut self, source: &mut impl Source) -> Result<Goodbye, Gone> {
+        let mut timer = pin!(tokio::time::sleep_until(self.heard_at + self.ping_interval));
+        loop {
+            if let Some(goodbye) = self.listen() {
+                return Ok(goodbye);
+            }
+            let more = source.say(&mut self.replies).await;
+            self.flush().await?;
+            match more {
+                Err(goodbye) => return Ok(goodbye),
+                Ok(true) => self.read_ready()?,
+                Ok(false) => tokio::select! {
+                    () = source.wait() => {}
+                    read = self.read() => read?,
+                    () = &mut timer => {
+                        timer.as_mut().reset(Instant::now() + self.ping_interval);
+                        self.probe()?;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Answers pings and takes notice of the end; what else the other side says is of no interest.
+    fn listen(&mut self) -> Option<Goodbye> {
+        loop {
+            match self.decoder.next() {
+                Ok(None) => return None,
+                Ok(Some(Event::Ping(body))) => self.replies.pong(body),
+                Ok(Some(Event::Message(_) | Event::Pong)) => {}
+                Ok(Some(Event::Close(code))) => return Some(Goodbye { code, reason: "" }),
+                Err(Fault::TooLarge { .. }) => return Some(Goodbye::new(1009, "message too large")),
+                Err(Fault::BadFrame(reason)) => return Some(Goodbye::new(1002, reason)),
+            }
+        }
+    }
+
+    /// Reads what is here, without waiting.
+    fn read_ready(&mut self) -> Result<(), Gone> {
+        match self.tcp.try_read_buf(self.decoder.room()) {
+            Ok(0) => Err(Gone),
+            Ok(_) => {
+                self.heard_at = Instant::now();
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

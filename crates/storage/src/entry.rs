@@ -94,6 +94,13 @@ pub enum Entry {
         /// In the words of the writer.
         version: i64,
     },
+    /// A dump is being loaded, or all of it is there. What is there of it in between is not to stay.
+    Loading {
+        /// Where.
+        namespace: Box<str>,
+        /// True if all of it is there.
+        done: bool,
+    },
 }
 
 /// How a call is known again.
@@ -106,6 +113,23 @@ pub struct Answer {
 }
 
 impl Entry {
+    /// Where it belongs, unless it is about the whole log.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Entry::Committed { namespace, .. }
+            | Entry::Reserved { namespace, .. }
+            | Entry::Indexed { namespace, .. }
+            | Entry::Kept { namespace, .. }
+            | Entry::NotesErased { namespace }
+            | Entry::Emptied { namespace }
+            | Entry::Loaded { namespace, .. }
+            | Entry::Merged { namespace, .. }
+            | Entry::Versioned { namespace, .. }
+            | Entry::Loading { namespace, .. } => Some(namespace),
+            Entry::Trimmed { .. } => None,
+        }
+    }
+
     /// The record for the log.
     pub fn encode(&self) -> Vec<u8> {
         let mut record = vec![0, 0, 0, 0, FORMAT];
@@ -179,6 +203,10 @@ enum StoredEntry<'a> {
     Versioned {
         namespace: &'a str,
         version: i64,
+    },
+    Loading {
+        namespace: &'a str,
+        done: bool,
     },
 }
 
@@ -263,6 +291,7 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
             removed: removed.iter().map(|name| &**name).collect(),
         },
         Entry::Versioned { namespace, version } => StoredEntry::Versioned { namespace, version: *version },
+        Entry::Loading { namespace, done } => StoredEntry::Loading { namespace, done: *done },
     }
 }
 
@@ -345,6 +374,7 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
         StoredEntry::Versioned { namespace, version } => {
             Entry::Versioned { namespace: namespace.into(), version }
         }
+        StoredEntry::Loading { namespace, done } => Entry::Loading { namespace: namespace.into(), done },
     })
 }
 
@@ -477,8 +507,13 @@ mod tests {
                 removed: vec!["b".into()],
             },
             Entry::Versioned { namespace: namespace.clone(), version: -7 },
-            Entry::Loaded { namespace, horizon: Position(4), documents: vec![(at("x"), document)] },
+            Entry::Loaded {
+                namespace: namespace.clone(),
+                horizon: Position(4),
+                documents: vec![(at("x"), document)],
+            },
             Entry::Trimmed { to: 77 },
+            Entry::Loading { namespace, done: true },
         ]
     }
 

@@ -116,6 +116,8 @@ codes! {
     JsonTooDeep = "json_too_deep", 400;
     /// There is no such document, or it is deleted.
     NoDocument = "no_document", 404;
+    /// There is no such index.
+    NoIndex = "no_index", 404;
     /// There is such a document already.
     DocumentExists = "document_exists", 409;
     /// The document is deleted; it can be restored.
@@ -132,6 +134,8 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415;
     /// A dump can be loaded into an empty namespace only.
     NamespaceNotEmpty = "namespace_not_empty", 409;
+    /// A dump is being loaded into the namespace; it can be written to when that is done.
+    NamespaceLoading = "namespace_loading", 409;
     /// Another connection has taken over the session.
     Replaced = "replaced", 409;
     /// The other side was silent for too long.

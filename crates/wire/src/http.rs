@@ -217,6 +217,9 @@ pub struct NamespaceInfo {
     pub locks_granted: usize,
     /// Locks that stand in line.
     pub locks_waiting: usize,
+    /// The position of its documents, if it has or had any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
 }
 
 /// What operators did in a namespace.

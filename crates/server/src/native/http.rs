@@ -27,7 +27,7 @@ use lockwood_wire::{
     Tree, WaitGraph,
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A page unless `limit` says otherwise.
 const PAGE_LEN: usize = 100;
@@ -102,7 +102,7 @@ async fn healthz() -> &'static str {
 async fn readyz(State(shared): App) -> (StatusCode, Json<Readiness>) {
     let grace = shared.grace_left_ms();
     let (status, word) = match () {
-        () if shared.ledger.is_poisoned() => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed"),
+        () if shared.is_poisoned() => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed"),
         () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         // Clients must be able to take up their sessions now, so this is not a reason to be sent elsewhere.
         () if grace > 0 => (StatusCode::OK, "grace_period"),
@@ -122,14 +122,24 @@ async fn openapi_json() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], openapi::document()).into_response()
 }
 
-/// The namespaces in use. One that nobody uses disappears.
+/// The namespaces in use, and those with documents. One that nobody uses and that has none disappears.
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespaceList)))]
-async fn namespaces(State(shared): App) -> Json<NamespaceList> {
-    let namespaces = shared.registry.all().into_iter().map(|namespace| {
-        let (sessions, locks_granted, locks_waiting) = namespace.sizes();
-        NamespaceInfo { namespace: namespace.name.to_string(), sessions, locks_granted, locks_waiting }
-    });
-    Json(NamespaceList { namespaces: namespaces.collect() })
+async fn namespaces(State(shared): App) -> Answer<NamespaceList> {
+    let mut namespaces: BTreeMap<String, NamespaceInfo> = BTreeMap::new();
+    let mut info = |name: &str, (sessions, locks_granted, locks_waiting), position| {
+        let namespace = name.to_owned();
+        let info = NamespaceInfo { namespace, sessions, locks_granted, locks_waiting, position };
+        namespaces.insert(name.to_owned(), info);
+    };
+    let reading = shared.shard.read();
+    for (name, id) in reading.state().namespaces()? {
+        info(&name, (0, 0, 0), Some(reading.state().position(id)?.0));
+    }
+    for namespace in shared.registry.all() {
+        let position = reading.namespace(&namespace.name)?.map(|(_, position)| position.0);
+        info(&namespace.name, namespace.sizes(), position);
+    }
+    Ok(Json(NamespaceList { namespaces: namespaces.into_values().collect() }))
 }
 
 /// Opens a WebSocket for a session; see the protocol document.
@@ -384,7 +394,17 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::count,
         documents::exists,
         documents::min,
-        documents::max
+        documents::max,
+        documents::history,
+        documents::changes,
+        documents::position,
+        documents::collections,
+        documents::indexes,
+        documents::declare,
+        documents::drop_index,
+        documents::dump,
+        documents::load,
+        documents::trim
     )
 )]
 pub(crate) struct Api;

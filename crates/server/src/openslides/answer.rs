@@ -113,8 +113,11 @@ impl From<ShardError> for Refusal {
                 "too much is waiting for the disk; the limit pending_bytes_max is {limit}; try later"
             )),
             ShardError::Store(error) => error.into(),
-            ShardError::IdempotencyMismatch | ShardError::Misfit(_) => {
-                unreachable!("the facade has neither idempotency keys nor dumps")
+            ShardError::Loading => Refusal::Busy(
+                "a dump is being loaded into the namespace; try again when that is done".to_owned(),
+            ),
+            ShardError::IdempotencyMismatch | ShardError::Misfit(_) | ShardError::TooManyIndexes(_) => {
+                unreachable!("the facade has neither idempotency keys nor dumps nor indexes")
             }
         }
     }

@@ -62,10 +62,43 @@ impl Shard {
         }
     }
 
-    /// Forgets the history of what was written before `before`; gives how many records went.
+    /// Declares an index, or takes it away. True if that changed something.
+    pub(crate) async fn declare_index(
+        &self,
+        namespace: &str,
+        (collection, field): (&str, &str),
+        wanted: bool,
+        indexes_max: u64,
+    ) -> Result<bool, ShardError> {
+        self.submit(|writer| {
+            writer.check_not_loading(namespace)?;
+            let all = writer.look(|state| match state.namespace(namespace)? {
+                None => Ok(Vec::new()),
+                Some(id) => Ok(state.all_indexes(id)?),
+            })?;
+            let known = all.iter().any(|(of, index)| of == collection && *index.field == *field);
+            if known == wanted {
+                return Ok(false);
+            }
+            if wanted && all.len() as u64 >= indexes_max {
+                return Err(ShardError::TooManyIndexes(indexes_max));
+            }
+            let (collection, field) = (collection.into(), field.into());
+            writer.record(&Entry::Indexed { namespace: namespace.into(), collection, field, wanted })?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Forgets the history of what was written before `before`; gives how many commits went.
     pub(crate) async fn trim(self: &Arc<Shard>, before: Timestamp) -> Result<u64, ShardError> {
-        let (start, end) = self.trimmable(before)?;
-        if end <= start {
+        let _alone = self.trimming.lock().await;
+        let own = Arc::clone(self);
+        let found = tokio::task::spawn_blocking(move || own.trimmable(before)).await;
+        let (start, end, commits) =
+            found.map_err(|_| StoreError::Failed("reading the log panicked".to_owned()))??;
+        // Forgetting leaves a record itself, and a snapshot is not saved for a handful of those.
+        if commits == 0 && end - start < TRIM_LEN {
             return Ok(0);
         }
         let mut to = start;
@@ -76,27 +109,28 @@ impl Shard {
         let shard = Arc::clone(self);
         let dropped = tokio::task::spawn_blocking(move || shard.drop_records(end)).await;
         dropped.map_err(|_| StoreError::Failed("saving a snapshot panicked".to_owned()))??;
-        Ok(end - start)
+        Ok(commits)
     }
 
-    /// The last record that is forgotten, and the last one that can be.
-    fn trimmable(&self, before: Timestamp) -> Result<(u64, u64), StoreError> {
+    /// The last record that is forgotten, the last one that can be, and the commits between them.
+    fn trimmable(&self, before: Timestamp) -> Result<(u64, u64, u64), StoreError> {
         let reading = self.read();
         let state = reading.state();
         let start = state.trimmed()?;
-        let mut end = start;
+        let (mut end, mut count) = (start, 0);
         let mut worth_it = false;
         while let Some(entry) = state.entry(end + 1)? {
-            let young = matches!(&entry, Entry::Committed { commits, .. }
-                if commits.iter().any(|commit| commit.at >= before));
-            if young {
-                break;
+            if let Entry::Committed { commits, .. } = &entry {
+                if commits.iter().any(|commit| commit.at >= before) {
+                    break;
+                }
+                count += commits.len() as u64;
             }
             // Only to forget that something was forgotten, nothing needs to be written.
             worth_it |= !matches!(entry, Entry::Trimmed { .. });
             end += 1;
         }
-        Ok((start, if worth_it { end } else { start }))
+        Ok((start, if worth_it { end } else { start }, count))
     }
 
     /// Drops records of the log once a snapshot has what they led to.

@@ -12,6 +12,7 @@
 //! for it too, so no answer ever tells of what could still be lost.
 
 mod base;
+mod load;
 mod maintenance;
 mod query;
 #[cfg(test)]
@@ -21,12 +22,14 @@ mod writer;
 #[cfg(test)]
 mod writer_test;
 
+use crate::metrics::Counter;
 use lockwood_engine::{Limits, Refused, Request};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
-use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
+use lockwood_storage::{Answer, Entry, Fold, NamespaceId, Snapshot, State, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
 
+pub(crate) use load::Loading;
 pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
 pub(crate) use writer::Shard;
 
@@ -74,8 +77,12 @@ pub(crate) enum ShardError {
     NotEmpty(Position),
     /// The document has positions, so it cannot be written without one.
     HasPositions(DocumentKey),
+    /// A dump is being loaded into the namespace.
+    Loading,
     /// Lines of a dump that do not fit what is there.
     Misfit(String),
+    /// There are too many indexes.
+    TooManyIndexes(u64),
     /// More is waiting for the disk than the limit allows.
     TooMuchPending(u64),
     /// There are too many namespaces.
@@ -102,6 +109,8 @@ impl From<StoreError> for ShardError {
 #[derive(Clone)]
 pub(crate) struct Reading {
     snapshot: Arc<dyn Snapshot>,
+    /// Some namespace may have a part of a dump in it.
+    loads: bool,
 }
 
 impl Reading {
@@ -109,9 +118,13 @@ impl Reading {
         State::new(&*self.snapshot)
     }
 
-    /// A namespace with its position; none if nothing was ever written to it.
+    /// A namespace with its position; none if nothing was ever written to it. What a dump is being loaded
+    /// into is not there before all of it is.
     pub(crate) fn namespace(&self, name: &str) -> Result<Option<(NamespaceId, Position)>, StoreError> {
         let state = self.state();
+        if self.loads && state.half_loaded()?.iter().any(|found| found == name) {
+            return Ok(None);
+        }
         let Some(namespace) = state.namespace(name)? else { return Ok(None) };
         Ok(Some((namespace, state.position(namespace)?)))
     }
@@ -124,6 +137,48 @@ pub(crate) struct ShardLimits {
     pub(crate) namespaces_max: u64,
 }
 
+impl ShardLimits {
+    /// That the namespace of a record is there, or that there is room for another one.
+    fn check_room(self, fold: &mut Fold<'_>, entry: &Entry) -> Result<(), ShardError> {
+        let Some(namespace) = entry.namespace() else { return Ok(()) };
+        if matches!(entry, Entry::Emptied { .. } | Entry::Loading { .. }) {
+            return Ok(());
+        }
+        match fold.namespace(namespace)? {
+            id if u64::from(id.0) < self.namespaces_max => Ok(()),
+            _ => Err(ShardError::TooManyNamespaces(self.namespaces_max)),
+        }
+    }
+}
+
+/// What a shard has done since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Write requests that were done.
+    pub(crate) commits: Counter,
+    /// What they did, document by document.
+    pub(crate) events: Counter,
+    /// Write calls refused because a position lock did not hold.
+    pub(crate) position_refusals: Counter,
+    /// How often the disk was written and synced.
+    pub(crate) batches: Counter,
+}
+
+impl Counts {
+    fn note(&self, call: &Call, written: &Result<Written, ShardError>) {
+        match written {
+            Ok(Written { positions, replayed: false }) => {
+                self.commits.add(positions.len() as u64);
+                self.events.add(call.requests.iter().map(|request| request.intents.len() as u64).sum());
+            }
+            Err(ShardError::Refused(refused)) if matches!(**refused, Refused::Locked(_)) => {
+                self.position_refusals.add(1);
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Shard {
     /// Does a write call.
     pub(crate) async fn write(
@@ -132,7 +187,9 @@ impl Shard {
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
-        self.submit(|writer| writer.write(namespace, call, now)).await
+        let written = self.submit(|writer| writer.write(namespace, call, now)).await;
+        self.counts().note(call, &written);
+        written
     }
 
     /// Hands out `amount` ids; gives the first.
@@ -163,22 +220,19 @@ impl Shard {
 
     /// Puts a record into the log that needs no deciding.
     pub(crate) async fn record(&self, entry: Entry) -> Result<(), ShardError> {
-        self.submit(|writer| writer.record(&entry)).await
-    }
-
-    /// Puts records into the log if the namespace is still where the caller believes it to be.
-    pub(crate) async fn load(
-        &self,
-        namespace: &str,
-        expected: Position,
-        entry: Entry,
-    ) -> Result<(), ShardError> {
-        self.submit(|writer| writer.load(namespace, expected, &entry)).await
+        self.submit(|writer| {
+            entry.namespace().map_or(Ok(()), |namespace| writer.check_not_loading(namespace))?;
+            writer.record(&entry)
+        })
+        .await
     }
 
     /// What is durable now.
     pub(crate) fn read(&self) -> Reading {
-        Reading { snapshot: self.published() }
+        // Asked before and after, so that a load that begins in between is noticed.
+        let loads = self.is_loading();
+        let snapshot = self.published();
+        Reading { snapshot, loads: loads || self.is_loading() }
     }
 
     /// Tells whenever more is durable.

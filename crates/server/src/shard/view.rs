@@ -2,7 +2,7 @@
 
 use lockwood_engine::{ChangeSeen, Origin, Recent, View};
 use lockwood_model::{Commit, Document, DocumentKey, Json, Position};
-use lockwood_storage::{Batch, Documents, Entry, Fold, NamespaceId, Overlay, Space, State, StoreError};
+use lockwood_storage::{Documents, Fold, NamespaceId, State, StoreError};
 use std::{cell::RefCell, ops::ControlFlow};
 
 /// One namespace, with the changes of the call that is being decided.
@@ -14,33 +14,16 @@ pub(super) struct WriteView<'a> {
     pub(super) namespace: NamespaceId,
     pub(super) position: Position,
     pub(super) horizon: Position,
-    /// The record of the log that the call will be.
-    pub(super) index: u64,
+    /// The commits of the call so far, which are not in the log yet.
+    pub(super) own: Vec<Commit>,
     /// How many requests of the call are still to be decided.
     pub(super) left: usize,
-    /// Those that were, if others come after them: they are in no record yet.
-    pub(super) done: Vec<Commit>,
 }
 
 impl WriteView<'_> {
     fn read<T>(&self, question: impl FnOnce(State<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let view = self.fold.view();
         question(State::new(&view))
-    }
-
-    /// The same with a record of what was decided so far, for questions about writes.
-    fn read_writes<T>(
-        &self,
-        question: impl FnOnce(State<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        if self.done.is_empty() {
-            return self.read(question);
-        }
-        let so_far = Entry::Committed { namespace: "".into(), commits: self.done.clone(), answer: None };
-        let mut record = Batch::default();
-        record.put(Space::Log, self.index.to_be_bytes(), so_far.encode());
-        let view = self.fold.view();
-        question(State::new(&Overlay { below: &view, above: &record }))
     }
 }
 
@@ -78,20 +61,29 @@ impl View for WriteView<'_> {
         after: Position,
         see: &mut dyn FnMut(&ChangeSeen<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.read_writes(|state| {
-            state.changes_after(self.namespace, collection, after, &mut |position, touched, before, after| {
-                see(&ChangeSeen { position, touched, before, after })
-            })
+        let mut see = |position, touched: &[&str], before: Option<&Document>, after: &Document| {
+            see(&ChangeSeen { position, touched, before, after })
+        };
+        self.read(|state| {
+            let in_log = self.own.first().map(|first| Position(first.position.0 - 1));
+            let mut flow = state.changes_between(self.namespace, collection, (after, in_log), &mut see)?;
+            for commit in self.own.iter().filter(|commit| commit.position > after) {
+                if flow.is_break() {
+                    break;
+                }
+                flow = state.changes_of(self.namespace, collection, commit, &mut see)?;
+            }
+            Ok(())
         })
     }
 
     fn origin(&self, position: Position) -> Result<Option<Origin>, StoreError> {
-        let found = self.read_writes(|state| state.commit(self.namespace, position))?;
-        Ok(found.map(|found| Origin {
-            at: found.commit.at,
-            user: found.commit.user,
-            note: found.commit.note,
-        }))
+        let own = self.own.iter().find(|commit| commit.position == position).cloned();
+        let found = match own {
+            Some(own) => Some(own),
+            None => self.read(|state| state.commit(self.namespace, position))?.map(|found| found.commit),
+        };
+        Ok(found.map(|commit| Origin { at: commit.at, user: commit.user, note: commit.note }))
     }
 
     fn advance(&mut self, commit: &Commit) -> Result<(), StoreError> {
@@ -102,10 +94,54 @@ impl View for WriteView<'_> {
             }
         }
         self.position = commit.position;
-        self.left -= 1;
+        self.left = self.left.saturating_sub(1);
         if self.left > 0 {
-            self.done.push(commit.clone());
+            self.own.push(commit.clone());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Call, Shard, ShardError, ShardLimits, Written};
+    use lockwood_engine::{Action, BrokenBy, Intent, PositionLock, Refused, Request, Target};
+    use lockwood_model::{Condition, DocumentKey, Filter, Json, Key, Operator, Position, Timestamp};
+    use lockwood_storage::Memory;
+    use std::sync::Arc;
+
+    fn create(key: i64, color: &str, locks: Vec<PositionLock>) -> Request {
+        let fields = vec![("color".into(), Json::read(color, 1).unwrap())];
+        let at = DocumentKey::new("a", Key::number(key));
+        let intents = vec![Intent { at, action: Action::Create { fields } }];
+        Request { intents, locks, user: Some(Json::read(color, 1).unwrap()), note: None }
+    }
+
+    async fn write(requests: Vec<Request>) -> Result<Written, ShardError> {
+        let limits = ShardLimits { pending_bytes_max: u64::MAX, namespaces_max: 9 };
+        let shard = Shard::open(Arc::new(Memory::default()), limits).unwrap();
+        shard.write("n", &Call { requests, ..Call::default() }, Timestamp(7)).await
+    }
+
+    /// The commits before a request in its call are not in the log when its locks are judged.
+    #[tokio::test]
+    async fn locks_are_judged_by_what_the_requests_before_did() {
+        let value = Json::read("\"red\"", 1).unwrap();
+        let filter = Filter::Is(Condition::new("color", Operator::GreaterOrEqual, value).unwrap());
+        let target =
+            Target::CollectionField { collection: "a".into(), field: "x".into(), filter: Some(filter) };
+        let search = PositionLock { target, position: Position(0) };
+        let calls = |second: &str| {
+            vec![
+                create(1, "\"blue\"", vec![]),
+                create(2, second, vec![]),
+                create(3, "1", vec![search.clone()]),
+            ]
+        };
+        assert_eq!(write(calls("\"blue\"")).await.unwrap().positions.len(), 3);
+        let Err(ShardError::Refused(refused)) = write(calls("\"red\"")).await else { panic!("it was done") };
+        let Refused::Locked(broken) = *refused else { panic!("not locked") };
+        let BrokenBy::Write { position, origin: Some(origin) } = &broken[0].by else { panic!("no writer") };
+        assert_eq!((position.0, origin.user.as_ref().unwrap().as_str()), (2, "\"red\""));
     }
 }

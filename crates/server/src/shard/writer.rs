@@ -1,7 +1,7 @@
 //! The writing half of a shard: decides calls in order and makes them durable in batches. Knows nothing of
 //! what is asked by readers.
 
-use super::{Call, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
+use super::{Call, Counts, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
 use lockwood_engine::{Limits, Recent, decide_all};
 use lockwood_model::{Document, DocumentKey, Json, Position, Timestamp};
 use lockwood_storage::{
@@ -9,13 +9,22 @@ use lockwood_storage::{
     StoreError,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc, thread::JoinHandle};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::AtomicU64},
+    thread::JoinHandle,
+};
 use tokio::sync::{oneshot, watch};
 
 /// A shard that this process owns.
 pub(crate) struct Shard {
     core: Arc<Core>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Held by whoever forgets history: one at a time, because each saves a snapshot.
+    pub(super) trimming: tokio::sync::Mutex<()>,
+    /// How many dumps are being loaded.
+    pub(super) loads: AtomicU64,
 }
 
 /// What callers and the thread that makes things durable share.
@@ -29,6 +38,7 @@ struct Core {
     /// What readers see; written by the thread after each batch.
     published: RwLock<Arc<dyn Snapshot>>,
     applied: watch::Sender<u64>,
+    counts: Counts,
 }
 
 /// Invariant: the state as deciding sees it is `base`, over it `in_flight`, over it `open`; the record
@@ -49,6 +59,8 @@ pub(super) struct Writer {
     limits: ShardLimits,
     failed: Option<StoreError>,
     stopping: bool,
+    /// Namespaces that nobody writes to but who loads a dump into them.
+    pub(super) loading: BTreeSet<Box<str>>,
 }
 
 /// A decision and whether it rests on something that is not durable yet.
@@ -81,6 +93,7 @@ impl Shard {
             limits,
             failed: None,
             stopping: false,
+            loading: BTreeSet::new(),
         };
         let core = Arc::new(Core {
             log,
@@ -90,13 +103,15 @@ impl Shard {
             work: Condvar::new(),
             published: RwLock::new(base),
             applied: watch::Sender::new(last),
+            counts: Counts::default(),
         });
         let own = Arc::clone(&core);
         let thread = std::thread::Builder::new()
             .name("lockwood-commit".to_owned())
             .spawn(move || own.keep_committing())
             .map_err(|error| StoreError::Failed(format!("start a thread: {error}")))?;
-        Ok(Shard { core, thread: Mutex::new(Some(thread)) })
+        let thread = Mutex::new(Some(thread));
+        Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()), loads: AtomicU64::new(0) })
     }
 
     /// Decides something, and answers when everything the decision rests on is durable.
@@ -150,6 +165,16 @@ impl Shard {
 
     pub(super) fn store(&self) -> &dyn Store {
         &*self.core.store
+    }
+
+    /// What it has done so far.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.core.counts
+    }
+
+    /// Nobody loads a dump into the namespace any more.
+    pub(super) fn end_loading(&self, namespace: &str) {
+        self.core.writer.lock().loading.remove(namespace);
     }
 
     pub(super) fn trim_log(&self, to: u64) -> Appended {
@@ -218,6 +243,7 @@ impl Core {
         *self.published.write() = base;
         let waiting = std::mem::take(&mut writer.waiting_in_flight);
         drop(writer);
+        self.counts.batches.add(1);
         self.applied.send_replace(applied);
         for waiter in waiting {
             // Whoever does not wait any more has no use for the answer.
@@ -254,6 +280,7 @@ impl Writer {
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
+        self.check_not_loading(namespace)?;
         if let Some(answer) = &call.answer
             && let Some(written) = self.answered(namespace, answer)?
         {
@@ -279,9 +306,8 @@ impl Writer {
                 namespace: id,
                 position,
                 horizon,
-                index,
+                own: Vec::new(),
                 left: requests.len(),
-                done: Vec::new(),
             };
             let commits = match decide_all(requests, &mut view, limits, now)? {
                 Ok(_) if late.is_some() => return Err(ShardError::NotEmpty(view.position)),
@@ -340,11 +366,11 @@ impl Writer {
         amount: u64,
         last_max: u64,
     ) -> Result<u64, ShardError> {
+        self.check_not_loading(namespace)?;
         let first = self.look(|state| match state.namespace(namespace)? {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
         })?;
-        self.check_room(namespace)?;
         let next = first.checked_add(amount).filter(|next| *next - 1 <= last_max);
         let next = next.ok_or(ShardError::NoIdsLeft)?;
         self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
@@ -353,7 +379,7 @@ impl Writer {
 
     /// Looks and records under one lock, so that nothing comes between what is there and what is made of it.
     pub(super) fn keep(&mut self, namespace: &str, keep: Keep, limits: Limits) -> Result<(), ShardError> {
-        self.check_room(namespace)?;
+        self.check_not_loading(namespace)?;
         let entry = match keep {
             Keep::Put(at, mut fields) => {
                 self.kept(namespace, &at)?;
@@ -394,28 +420,12 @@ impl Writer {
         })
     }
 
-    pub(super) fn load(
-        &mut self,
-        namespace: &str,
-        expected: Position,
-        entry: &Entry,
-    ) -> Result<(), ShardError> {
-        let found = self.look(|state| match state.namespace(namespace)? {
-            None => Ok::<_, ShardError>(Position::START),
-            Some(id) => Ok(state.position(id)?),
-        })?;
-        if found != expected {
-            return Err(ShardError::NotEmpty(found));
-        }
-        self.admit(namespace)?;
-        self.record(entry)
-    }
-
     pub(super) fn record(&mut self, entry: &Entry) -> Result<(), ShardError> {
         let batch = {
             let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, self.next_index);
+            self.limits.check_room(&mut fold, entry)?;
             fold.apply(entry)?;
             fold.finish(entry)?
         };

@@ -189,6 +189,12 @@ impl<'a> Fold<'a> {
                 let id = self.namespace(namespace)?;
                 self.batch.put(Space::Meta, keys::meta::version(id.0), version.to_be_bytes());
             }
+            Entry::Loading { namespace, done: false } => {
+                self.batch.put(Space::Meta, keys::meta::loading(namespace), []);
+            }
+            Entry::Loading { namespace, done: true } => {
+                self.batch.remove(Space::Meta, keys::meta::loading(namespace));
+            }
         }
         Ok(())
     }
@@ -286,6 +292,7 @@ impl<'a> Fold<'a> {
     }
 
     fn empty(&mut self, name: &str) -> Done {
+        self.batch.remove(Space::Meta, keys::meta::loading(name));
         let Some(namespace) = self.read(|state| state.namespace(name))? else { return Ok(()) };
         for (_, index) in self.read(|state| state.all_indexes(namespace))? {
             self.remove_all(Space::Indexes, &index.number.to_be_bytes())?;

@@ -76,6 +76,14 @@ pub(crate) mod meta {
     /// All namespaces by name.
     pub(crate) const NAMESPACES: &[u8] = b"n";
 
+    /// All namespaces that a dump is being loaded into, by name.
+    pub(crate) const LOADING: &[u8] = b"l";
+
+    /// A namespace that a dump is being loaded into.
+    pub(crate) fn loading(name: &str) -> Vec<u8> {
+        [LOADING, name.as_bytes()].concat()
+    }
+
     /// A namespace by its name.
     pub(crate) fn namespace(name: &str) -> Vec<u8> {
         [NAMESPACES, name.as_bytes()].concat()

@@ -95,4 +95,5 @@ pub(crate) fn undo_step(document: &mut Document, undo: &Undo<'_>) {
     document.deleted = undo.deleted;
     document.version = undo.version;
     document.existence = document.created;
+    document.hidden = Position::START;
 }

@@ -43,9 +43,6 @@ pub struct Step {
     pub after: Document,
 }
 
-/// Is shown a change: where, which fields were touched, the document before and after.
-type See<'a> = dyn FnMut(Position, &[&str], Option<&Document>, &Document) -> ControlFlow<()> + 'a;
-
 type Read<T> = Result<T, StoreError>;
 
 /// Is shown a change: where, which fields it touched, the document before and after. Says whether to go on.
@@ -84,6 +81,12 @@ impl<'a> State<'a> {
                 Ok((name, NamespaceId(read_number(&value)? as u32)))
             })
             .collect()
+    }
+
+    /// The namespaces with a part of a dump in them, by name.
+    pub fn half_loaded(&self) -> Read<Vec<String>> {
+        let found = self.snapshot.scan(Space::Meta, with_prefix(keys::meta::LOADING), Order::Forward);
+        found.map(|pair| Ok(String::from_utf8_lossy(&pair?.0[1..]).into_owned())).collect()
     }
 
     /// The position of the last write.
@@ -228,6 +231,8 @@ impl<'a> State<'a> {
     ) -> impl Iterator<Item = Read<CommitAt>> + use<'a> {
         let start = Bound::Included(keys::position(namespace.0, from));
         let end = match to {
+            // A range must not end before it starts.
+            Some(position) if position < from => Bound::Excluded(keys::position(namespace.0, from)),
             Some(position) => Bound::Included(keys::position(namespace.0, position)),
             None => after_prefix(&keys::namespace(namespace.0)),
         };
@@ -351,24 +356,48 @@ impl<'a> State<'a> {
         after: Position,
         see: &mut See<'_>,
     ) -> Read<()> {
-        for commit in self.commits(namespace, after.next(), None) {
-            let CommitAt { commit, .. } = commit?;
-            let mut seen: Vec<&DocumentKey> = Vec::new();
-            for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
-                if seen.contains(&&event.at) {
-                    continue;
-                }
-                seen.push(&event.at);
-                let of_it = commit.events.iter().filter(|other| other.at == event.at);
-                let touched: Vec<&str> = of_it.flat_map(|event| event.change.touches()).collect();
-                let Some(became) = self.document_at(namespace, &event.at, commit.position)? else { continue };
-                let was = self.document_at(namespace, &event.at, Position(commit.position.0 - 1))?;
-                if see(commit.position, &touched, was.as_ref(), &became).is_break() {
-                    return Ok(());
-                }
+        self.changes_between(namespace, collection, (after, None), see).map(drop)
+    }
+
+    /// The same up to a position, if one is given; says whether it was told to stop.
+    pub fn changes_between(
+        &self,
+        namespace: NamespaceId,
+        collection: &str,
+        (after, to): (Position, Option<Position>),
+        see: &mut See<'_>,
+    ) -> Read<ControlFlow<()>> {
+        for commit in self.commits(namespace, after.next(), to) {
+            if self.changes_of(namespace, collection, &commit?.commit, see)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The same for one commit, which need not be in the log yet.
+    pub fn changes_of(
+        &self,
+        namespace: NamespaceId,
+        collection: &str,
+        commit: &Commit,
+        see: &mut See<'_>,
+    ) -> Read<ControlFlow<()>> {
+        let mut seen: Vec<&DocumentKey> = Vec::new();
+        for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
+            if seen.contains(&&event.at) {
+                continue;
+            }
+            seen.push(&event.at);
+            let of_it = commit.events.iter().filter(|other| other.at == event.at);
+            let touched: Vec<&str> = of_it.flat_map(|event| event.change.touches()).collect();
+            let Some(became) = self.document_at(namespace, &event.at, commit.position)? else { continue };
+            let was = self.document_at(namespace, &event.at, Position(commit.position.0 - 1))?;
+            if see(commit.position, &touched, was.as_ref(), &became).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The declared indexes of a collection.

@@ -51,9 +51,12 @@ impl Model {
             | Entry::Indexed { namespace, .. }
             | Entry::Kept { namespace, .. }
             | Entry::NotesErased { namespace }
+            | Entry::Merged { namespace, .. }
+            | Entry::Versioned { namespace, .. }
             | Entry::Loaded { namespace, .. } => {
                 self.namespaces.entry(namespace.clone()).or_default().apply(index, entry);
             }
+            Entry::Loading { .. } => {}
         }
     }
 }
@@ -83,6 +86,17 @@ impl Namespace {
                 }
                 removed.iter().for_each(|at| drop(self.documents.remove(at)));
             }
+            Entry::Merged { at, set, removed, .. } => {
+                let stored = self.documents.get(at).and_then(|versions| versions.last());
+                let mut fields: BTreeMap<Box<str>, _> = stored
+                    .into_iter()
+                    .flat_map(Document::present)
+                    .map(|(n, v)| (n.into(), v.clone()))
+                    .collect();
+                fields.extend(set.iter().cloned());
+                fields.retain(|name, _| !removed.contains(name));
+                self.documents.insert(at.clone(), vec![kept(&fields.into_iter().collect::<Vec<_>>())]);
+            }
             Entry::NotesErased { .. } => self.erased = self.position,
             Entry::Loaded { horizon, documents, .. } => {
                 for (at, document) in documents {
@@ -91,7 +105,10 @@ impl Namespace {
                 }
                 (self.position, self.horizon) = (horizon.0, horizon.0);
             }
-            Entry::Emptied { .. } | Entry::Trimmed { .. } => unreachable!("these are not about one life"),
+            Entry::Versioned { .. } => {}
+            Entry::Emptied { .. } | Entry::Trimmed { .. } | Entry::Loading { .. } => {
+                unreachable!("these are not about one life")
+            }
         }
     }
 

@@ -72,9 +72,7 @@ enum Step {
 impl Reader {
     fn filter(&mut self, text: &str) -> Result<Filter, BodyError> {
         if self.path.len() >= self.limits.filter_depth_max {
-            let limit = self.limits.filter_depth_max;
-            let message = format!("the filter is nested deeper than {limit} levels (filter_depth_max)");
-            return Err(BodyError::new(Code::OverLimit, message));
+            return Err(over("filter_depth_max", self.limits.filter_depth_max, "is nested too deeply"));
         }
         if !text.starts_with('{') {
             return Err(self.shapeless());
@@ -131,9 +129,7 @@ impl Reader {
         if self.conditions <= self.limits.filter_conditions_max {
             return Ok(());
         }
-        let limit = self.limits.filter_conditions_max;
-        let message = format!("the filter has more than {limit} conditions (filter_conditions_max)");
-        Err(BodyError::new(Code::OverLimit, message))
+        Err(over("filter_conditions_max", self.limits.filter_conditions_max, "has too many conditions"))
     }
 
     fn shapeless(&self) -> BodyError {
@@ -158,6 +154,11 @@ impl Reader {
         }
         BodyError::new(Code::BadFilter, format!("{place}: {message}"))
     }
+}
+
+fn over(name: &str, limit: usize, what: &str) -> BodyError {
+    let flag = name.replace('_', "-");
+    BodyError::new(Code::OverLimit, format!("the filter {what}; the limit {name} is {limit} (flag --{flag})"))
 }
 
 impl From<&Filter> for WireFilter {

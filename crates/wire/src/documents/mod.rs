@@ -7,6 +7,7 @@
 mod body;
 #[cfg(test)]
 mod body_fuzz;
+mod dump;
 mod feed;
 mod filter;
 mod key;
@@ -15,6 +16,7 @@ mod value;
 mod write;
 
 pub use body::{BodyError, read_body};
+pub use dump::{DumpCommit, DumpDocument, DumpEvent, DumpHead, DumpLine};
 pub use feed::{
     ChangeKind, Changes, Collections, CommitEvent, FieldDiff, History, HistoryEntry, IndexInfo, IndexState,
     Indexes, LoadAnswer, PositionAnswer, ReserveRequest, Reserved, TrimAnswer, TrimRequest, WireCommit,

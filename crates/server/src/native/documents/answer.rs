@@ -127,6 +127,13 @@ impl From<ShardError> for Trouble {
                 Code::DocumentExists,
                 format!("there is a document {at} already; update or put it"),
             ),
+            ShardError::Loading => Trouble::new(
+                Code::NamespaceLoading,
+                "a dump is being loaded into the namespace, and nothing else is written to it until that is done",
+            ),
+            ShardError::TooManyIndexes(limit) => {
+                Trouble::over("indexes_max", limit, "the namespace has as many indexes as it may have")
+            }
             ShardError::Misfit(message) => Trouble::new(Code::BadBody, message),
             ShardError::TooMuchPending(limit) => {
                 Trouble::too_many("pending_bytes_max", limit, "too much is waiting for the disk")

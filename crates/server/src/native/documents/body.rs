@@ -9,7 +9,11 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{HeaderMap, header};
 use lockwood_wire::{Code, documents::read_body};
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// What is read of a body that is refused already.
+const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A JSON body, not yet taken apart.
 pub(crate) struct JsonBody(pub(crate) Bytes);
@@ -41,14 +45,29 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
     Err(Trouble::new(Code::UnsupportedMediaType, message))
 }
 
-async fn collect(body: Body, limit: u64) -> Result<Bytes, Trouble> {
-    match Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await {
+async fn collect(mut body: Body, limit: u64) -> Result<Bytes, Trouble> {
+    match Limited::new(&mut body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Trouble::over(
-            "body_bytes_max",
-            limit,
-            "the body is too large; split it into several requests",
-        )),
+        Err(error) if error.is::<LengthLimitError>() => {
+            drain(body).await;
+            let what = "the body is too large; split it into several requests";
+            Err(Trouble::over("body_bytes_max", limit, what))
+        }
         Err(_) => Err(Trouble::new(Code::BadBody, "the body ended before it was complete")),
     }
+}
+
+/// Reads on for a while and throws it away: a connection that is closed with something unread is reset, and
+/// the answer to what was read is lost.
+pub(super) async fn drain(mut body: Body) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > DRAIN_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_PATIENCE, rest).await;
 }

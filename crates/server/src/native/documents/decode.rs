@@ -248,7 +248,7 @@ impl Decoder<'_> {
         check_name(name, "field", Code::BadField)
     }
 
-    fn written_field(self, name: &str) -> Result<(), Trouble> {
+    pub(crate) fn written_field(self, name: &str) -> Result<(), Trouble> {
         if name == META_DELETED || name == META_POSITION {
             let message =
                 format!("the field {name:?} is kept by the server; it can be read and locked, not written");

@@ -5,17 +5,30 @@ mod answer;
 mod body;
 mod cursor;
 mod decode;
+mod dump;
+mod feed;
+mod history;
+mod indexes;
+mod load;
 mod read;
+mod stream;
+mod trim;
 mod write;
 
 use crate::shared::Shared;
 use axum::{
     Router,
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use std::sync::Arc;
 
+pub(super) use dump::*;
+pub(super) use feed::*;
+pub(super) use history::*;
+pub(super) use indexes::*;
+pub(super) use load::*;
 pub(super) use read::*;
+pub(super) use trim::*;
 pub(super) use write::*;
 
 /// The routes, for the native router to take in.
@@ -34,4 +47,16 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/v1/{namespace}/exists", post(read::exists))
         .route("/v1/{namespace}/min", post(read::min))
         .route("/v1/{namespace}/max", post(read::max))
+        .route("/v1/{namespace}/history/{collection}/{key}", get(history::history))
+        .route("/v1/{namespace}/changes", get(feed::changes))
+        .route("/v1/{namespace}/position", get(history::position))
+        .route("/v1/{namespace}/collections", get(history::collections))
+        .route("/v1/{namespace}/indexes", get(indexes::indexes))
+        .route(
+            "/v1/{namespace}/indexes/{collection}/{field}",
+            put(indexes::declare).delete(indexes::drop_index),
+        )
+        .route("/v1/{namespace}/dump", get(dump::dump))
+        .route("/v1/{namespace}/load", post(load::load))
+        .route("/v1/trim", post(trim::trim))
 }

@@ -17,7 +17,7 @@ use axum::{
     response::Response,
 };
 use lockwood_model::{Filter, Position, Scalar};
-use lockwood_storage::NamespaceId;
+use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,
     documents::{
@@ -41,6 +41,12 @@ pub(super) struct Moment {
 
 impl Moment {
     pub(super) fn now(shared: &Shared, name: &str) -> Result<Moment, Trouble> {
+        shared.metrics.reads.add(1);
+        Moment::uncounted(shared, name)
+    }
+
+    /// The same for those who look again and again.
+    pub(super) fn uncounted(shared: &Shared, name: &str) -> Result<Moment, Trouble> {
         check_namespace(shared, name)?;
         let reading = shared.shard.read();
         let found = reading.namespace(name)?;
@@ -49,13 +55,15 @@ impl Moment {
         Ok(Moment { reading, namespace, position })
     }
 
+    /// What happened up to here is forgotten.
+    pub(super) fn horizon(&self) -> Result<Position, StoreError> {
+        self.namespace.map_or(Ok(Position::START), |namespace| self.reading.state().horizon(namespace))
+    }
+
     /// The position asked about, if the past is asked about; it must be one that is still known.
     pub(super) fn as_of(&self, at: Option<u64>) -> Result<Option<Position>, Trouble> {
         let Some(at) = at.map(Position) else { return Ok(None) };
-        let horizon = match self.namespace {
-            Some(namespace) => self.reading.state().horizon(namespace)?,
-            None => Position::START,
-        };
+        let horizon = self.horizon()?;
         if at < horizon {
             return Err(too_old(at, horizon));
         }
@@ -249,6 +257,7 @@ pub(in crate::native) async fn documents(
     query: Result<Query<DocumentsQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
     let DocumentsQuery { limit, cursor, fields, deleted, at } = read_query(query)?;
+    check_limit(limit)?;
     let fields = field_list(Decoder(&shared.config.limits), fields.as_deref())?;
     let request =
         FilterRequest { collection, limit, cursor, fields, deleted, at, ..FilterRequest::default() };
@@ -328,7 +337,15 @@ fn sort(decoder: Decoder<'_>, request: &FilterRequest) -> Result<Vec<Sort>, Trou
     sort.collect()
 }
 
-fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Trouble> {
+/// That the limit in an address is one.
+pub(super) fn check_limit(limit: Option<u64>) -> Result<(), Trouble> {
+    match limit {
+        Some(0) => Err(Trouble::new(Code::BadQuery, "limit counts from 1")),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Trouble> {
     let most = shared.config.limits.documents_per_page_max;
     match limit {
         None => Ok(PAGE_LEN.min(most) as usize),

@@ -1,0 +1,364 @@
+//! The change feed: every commit once, in order, as a page, as server-sent events or over a WebSocket.
+//!
+//! A follower reads the log at its own pace from durable snapshots, so it sees nothing that could still be
+//! lost, misses nothing however slow it is, and nobody who writes ever waits for it.
+
+use super::{
+    answer::{json_of, too_old},
+    decode::Decoder,
+    read::{Moment, aside, check_limit, page_len},
+    stream::{Gone, Pieces, stream},
+};
+use crate::{
+    clock::rfc3339,
+    feeds::Follower,
+    frame::Encoder,
+    listener::Counted,
+    native::http::{App, InPath, check_namespace, read_query},
+    shared::Shared,
+    socket::{Goodbye, Socket, Source},
+    trouble::Trouble,
+};
+use axum::{
+    body::Body,
+    extract::{Query, Request, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use hyper::{HeaderMap, header};
+use lockwood_model::{Commit, Event, Position};
+use lockwood_wire::{
+    Code, Problem,
+    documents::{Changes, CommitEvent, WireCommit, WireValue},
+};
+use serde::Deserialize;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::watch;
+
+/// A page unless `limit` says otherwise, and one step of a feed, end at this many bytes.
+const PIECE_BYTES: usize = 256 * 1024;
+/// One step of a feed has at most so many commits.
+const PIECE_LEN: usize = 1000;
+/// One step looks at most at so many commits, whether they are wanted or not.
+const LOOKS_MAX: usize = 10_000;
+/// A feed that has been silent this long says that it is still there.
+const STILL_HERE: Duration = Duration::from_secs(15);
+const CLOSE_GOING_AWAY: u16 = 1001;
+/// The last message says what is wrong.
+const CLOSE_PROBLEM: u16 = 4002;
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct ChangesQuery {
+    /// Only commits after this position. Without it a page starts with the oldest commit that is kept, and a
+    /// stream with the next one to come.
+    after: Option<u64>,
+    /// Only events in these collections, with commas between them.
+    collection: Option<String>,
+    /// Only events that touch one of these fields, with commas between them.
+    field: Option<String>,
+    /// At most so many commits on a page.
+    limit: Option<u64>,
+}
+
+/// The commits in order: a page, or with `Accept: text/event-stream` or a WebSocket all that are to come.
+#[utoipa::path(get, path = "/v1/{namespace}/changes", params(("namespace" = String, Path), ChangesQuery),
+    responses((status = 200, body = Changes), (status = 101, description = "One JSON text message a commit."),
+    (status = 400, body = Problem), (status = 410, body = Problem), (status = 503, body = Problem)))]
+pub(in crate::native) async fn changes(
+    State(shared): App,
+    InPath(namespace): InPath<String>,
+    query: Result<Query<ChangesQuery>, QueryRejection>,
+    request: Request,
+) -> Result<Response, Trouble> {
+    let query = read_query(query)?;
+    check_namespace(&shared, &namespace)?;
+    check_limit(query.limit)?;
+    let wanted = Wanted::new(Decoder(&shared.config.limits), &query)?;
+    let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted) };
+    match kind(request.headers()) {
+        Kind::Page => feed.page(query.after, query.limit).await,
+        Kind::Events => feed.events(resume(request.headers())?.or(query.after)).await,
+        Kind::Socket => feed.socket(query.after, request).await,
+    }
+}
+
+enum Kind {
+    Page,
+    Events,
+    Socket,
+}
+
+fn kind(headers: &HeaderMap) -> Kind {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut accepts = accepts.flat_map(|value| value.split(','));
+    match () {
+        () if headers.contains_key(header::UPGRADE) => Kind::Socket,
+        () if accepts.any(|kind| kind.trim().to_ascii_lowercase().starts_with("text/event-stream")) => {
+            Kind::Events
+        }
+        () => Kind::Page,
+    }
+}
+
+/// Where a reader of events was when it lost its connection.
+fn resume(headers: &HeaderMap) -> Result<Option<u64>, Trouble> {
+    let Some(given) = headers.get("last-event-id") else { return Ok(None) };
+    let position = given.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let position = position.ok_or_else(|| Trouble::new(Code::BadQuery, "Last-Event-ID is a position"))?;
+    Ok(Some(position))
+}
+
+/// Which events a follower wants; all where there is no list.
+struct Wanted {
+    collections: Option<Vec<String>>,
+    fields: Option<Vec<String>>,
+}
+
+impl Wanted {
+    fn new(decoder: Decoder<'_>, query: &ChangesQuery) -> Result<Wanted, Trouble> {
+        let list = |text: &Option<String>| -> Option<Vec<String>> {
+            text.as_ref().map(|text| text.split(',').map(str::to_owned).collect())
+        };
+        let wanted = Wanted { collections: list(&query.collection), fields: list(&query.field) };
+        wanted.collections.iter().flatten().try_for_each(|name| decoder.collection(name))?;
+        wanted.fields.iter().flatten().try_for_each(|name| decoder.field(name))?;
+        Ok(wanted)
+    }
+
+    fn takes(&self, event: &Event) -> bool {
+        let has = |names: &Option<Vec<String>>, name: &str| {
+            names.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name))
+        };
+        has(&self.collections, &event.at.collection)
+            && (self.fields.is_none() || event.change.touches().iter().any(|field| has(&self.fields, field)))
+    }
+
+    /// What of a commit is wanted; nothing if no event is.
+    fn part(&self, commit: &Commit) -> Option<WireCommit> {
+        let events: Vec<CommitEvent> =
+            commit.events.iter().filter(|event| self.takes(event)).map(CommitEvent::from).collect();
+        (!events.is_empty()).then(|| WireCommit {
+            position: commit.position.0,
+            at: rfc3339(commit.at),
+            user: commit.user.as_ref().map(WireValue::from),
+            note: commit.note.as_ref().map(WireValue::from),
+            events,
+        })
+    }
+}
+
+/// What somebody wants to follow.
+#[derive(Clone)]
+struct Feed {
+    shared: Arc<Shared>,
+    namespace: Arc<str>,
+    wanted: Arc<Wanted>,
+}
+
+/// Some commits of a feed, in order.
+struct Piece {
+    /// Where the namespace was.
+    position: Position,
+    /// Each as JSON.
+    commits: Vec<(Position, String)>,
+    /// Up to here everything was looked at.
+    next: Position,
+    /// There is more already.
+    more: bool,
+}
+
+impl Feed {
+    /// The commits after a position, as many as are durable and fit.
+    fn read(&self, after: Option<Position>, len_max: usize, bytes_max: usize) -> Result<Piece, Trouble> {
+        let moment = Moment::uncounted(&self.shared, &self.namespace)?;
+        let horizon = moment.horizon()?;
+        let after = after.unwrap_or(horizon);
+        if after < horizon {
+            return Err(too_old(after, horizon));
+        }
+        let mut piece = Piece {
+            position: moment.position,
+            commits: Vec::new(),
+            next: after.max(moment.position),
+            more: false,
+        };
+        let Some(id) = moment.namespace else { return Ok(piece) };
+        let (mut looked_to, mut bytes) = (after, 0);
+        for (looks, found) in moment.reading.state().commits(id, after.next(), None).enumerate() {
+            let commit = found?.commit;
+            let part = self.wanted.part(&commit);
+            let text = part.map(|part| serde_json::to_string(&part).expect("commits can be written"));
+            bytes += text.as_ref().map_or(0, String::len);
+            // A commit larger than everything must get through too.
+            let full = bytes > bytes_max && !piece.commits.is_empty() || piece.commits.len() == len_max;
+            if full && text.is_some() || looks == LOOKS_MAX {
+                piece.next = looked_to;
+                piece.more = true;
+                break;
+            }
+            looked_to = commit.position;
+            piece.commits.extend(text.map(|text| (commit.position, text)));
+        }
+        Ok(piece)
+    }
+
+    async fn page(self, after: Option<u64>, limit: Option<u64>) -> Result<Response, Trouble> {
+        let len_max = page_len(&self.shared, limit)?;
+        let bytes_max = self.shared.config.limits.answer_bytes_max as usize;
+        let piece = aside(move || self.read(after.map(Position), len_max, bytes_max)).await?;
+        let parts = piece.commits.into_iter().map(|(_, text)| WireValue::from_text(text));
+        let commits: Vec<WireValue> = parts.collect::<Result<_, _>>()?;
+        /// The same as [`Changes`], with commits that are written already.
+        #[derive(serde::Serialize)]
+        struct Written {
+            position: u64,
+            commits: Vec<WireValue>,
+            next: u64,
+        }
+        Ok(json_of(&Written { position: piece.position.0, commits, next: piece.next.0 }))
+    }
+
+    /// Checks that it can be followed from there, which is now if nothing else is said.
+    fn follow(&self, after: Option<u64>) -> Result<Following, Trouble> {
+        let follower = Follower::enter(&self.shared)?;
+        let applied = self.shared.shard.subscribe();
+        let moment = Moment::now(&self.shared, &self.namespace)?;
+        let after = after.map_or(moment.position, Position);
+        if after < moment.horizon()? {
+            return Err(too_old(after, moment.horizon()?));
+        }
+        Ok(Following { feed: self.clone(), after, applied, follower })
+    }
+
+    async fn events(self, after: Option<u64>) -> Result<Response, Trouble> {
+        let following = self.follow(after)?;
+        let (pieces, body) = stream(self.shared.config.silence_max);
+        tokio::spawn(async move {
+            // Whoever is gone needs no more events.
+            let _ = following.write_events(&pieces).await;
+        });
+        let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+        Ok((headers, body).into_response())
+    }
+
+    async fn socket(self, after: Option<u64>, mut request: Request) -> Result<Response, Trouble> {
+        let counted: Option<Arc<Counted>> = request.extensions_mut().remove();
+        let (response, upgrade) =
+            crate::handshake::accept::<_, Body>(&mut request).map_err(|refusal| match refusal {
+                crate::handshake::NotHandshake::Method => {
+                    Trouble::new(Code::MethodNotAllowed, "a WebSocket starts with GET")
+                }
+                crate::handshake::NotHandshake::Header(message) => Trouble::new(Code::NotWebsocket, message),
+            })?;
+        let mut following = self.follow(after)?;
+        tokio::spawn(async move {
+            if let Some((tcp, received)) = upgrade.complete().await {
+                let mut socket = Socket::new(tcp, &received, &self.shared.config);
+                let ending = socket.broadcast(&mut following).await;
+                drop(following);
+                if let Ok(goodbye) = ending {
+                    let _ = socket.close(goodbye).await;
+                }
+            }
+            drop(counted);
+        });
+        Ok(response)
+    }
+}
+
+/// Somebody who follows a feed, and how far they are.
+struct Following {
+    feed: Feed,
+    after: Position,
+    applied: watch::Receiver<u64>,
+    follower: Follower,
+}
+
+impl Following {
+    /// What is there already; nothing if nothing came since.
+    async fn next(&mut self) -> Result<Piece, Trouble> {
+        // Marked as seen before it is looked at: what comes in between wakes the follower once more.
+        self.applied.borrow_and_update();
+        let moment = Moment::uncounted(&self.feed.shared, &self.feed.namespace)?;
+        if moment.position <= self.after {
+            let (commits, position) = (Vec::new(), moment.position);
+            return Ok(Piece { position, commits, next: self.after, more: false });
+        }
+        let (feed, after) = (self.feed.clone(), self.after);
+        let piece = aside(move || feed.read(Some(after), PIECE_LEN, PIECE_BYTES)).await?;
+        self.after = piece.next;
+        Ok(piece)
+    }
+
+    fn is_closing(&self) -> bool {
+        *self.follower.closing.borrow()
+    }
+
+    /// Waits until something is durable that was not, or the server stops.
+    async fn more(&mut self) {
+        tokio::select! {
+            _ = self.applied.changed() => {}
+            _ = self.follower.closing.changed() => {}
+        }
+    }
+
+    async fn write_events(mut self, pieces: &Pieces) -> Result<(), Gone> {
+        // An id without an event: a reader that loses its connection before the first one resumes from here.
+        pieces.send(format!("id: {}\n\n", self.after)).await?;
+        let mut told = self.after;
+        let mut silent = tokio::time::interval(STILL_HERE);
+        silent.reset();
+        while !self.is_closing() {
+            let piece = match self.next().await {
+                Ok(piece) => piece,
+                Err(trouble) => {
+                    let problem = serde_json::to_string(&trouble.into_problem()).expect("it can be written");
+                    return pieces.send(format!("event: problem\ndata: {problem}\n\n")).await;
+                }
+            };
+            if !piece.commits.is_empty() {
+                let event = |(position, text)| format!("id: {position}\nevent: commit\ndata: {text}\n\n");
+                told = piece.commits.last().expect("there is one").0;
+                pieces.send(piece.commits.into_iter().map(event).collect::<String>()).await?;
+                silent.reset();
+            }
+            if piece.more {
+                continue;
+            }
+            tokio::select! {
+                () = self.more() => {}
+                () = pieces.gone() => return Err(Gone),
+                _ = silent.tick() => {
+                    let id = if told < self.after { format!("id: {}\n", self.after) } else { String::new() };
+                    told = self.after;
+                    pieces.send(format!(": still here\n{id}\n")).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for Following {
+    async fn say(&mut self, out: &mut Encoder) -> Result<bool, Goodbye> {
+        if self.is_closing() {
+            return Err(Goodbye::new(CLOSE_GOING_AWAY, "the server stops"));
+        }
+        match self.next().await {
+            Ok(piece) => {
+                piece.commits.iter().for_each(|(_, text)| out.text(text));
+                Ok(piece.more)
+            }
+            Err(trouble) => {
+                let problem = trouble.into_problem();
+                out.text(&serde_json::to_string(&problem).expect("it can be written"));
+                Err(Goodbye::new(CLOSE_PROBLEM, "the last message says why"))
+            }
+        }
+    }
+
+    async fn wait(&mut self) {
+        self.more().await;
+    }
+}

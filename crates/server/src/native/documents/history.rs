@@ -1,0 +1,128 @@
+//! What happened to one document, and where a namespace stands. Knows nothing of how history is kept.
+
+use super::{
+    answer::{json_of, no_document},
+    decode::Decoder,
+    read::{Moment, aside, check_limit, page_len},
+};
+use crate::{
+    clock::rfc3339,
+    native::http::{App, InPath, read_query},
+    trouble::Trouble,
+};
+use axum::{
+    extract::{Query, State, rejection::QueryRejection},
+    response::Response,
+};
+use lockwood_model::{Document, Position};
+use lockwood_storage::{NamespaceId, Step};
+use lockwood_wire::{
+    Problem,
+    documents::{
+        ChangeKind, Collections, FieldDiff, History, HistoryEntry, Named, PositionAnswer, WireValue,
+    },
+};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct HistoryQuery {
+    /// At most so many changes.
+    limit: Option<u64>,
+    /// Only changes after this position: `next` of the page before.
+    after: Option<u64>,
+}
+
+/// What happened to a document, oldest first, as far back as is kept.
+#[utoipa::path(get, path = "/v1/{namespace}/history/{collection}/{key}",
+    params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), HistoryQuery),
+    responses((status = 200, body = History), (status = 404, body = Problem)))]
+pub(in crate::native) async fn history(
+    State(shared): App,
+    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Response, Trouble> {
+    let query = read_query(query)?;
+    check_limit(query.limit)?;
+    let at = Decoder(&shared.config.limits).document_at(&collection, &key)?;
+    let len_max = page_len(&shared, query.limit)?;
+    aside(move || {
+        let moment = Moment::now(&shared, &namespace)?;
+        let Some(id) = moment.namespace else { return Err(no_document(&at)) };
+        let state = moment.reading.state();
+        if state.document_bytes(id, &at)?.is_none() {
+            return Err(no_document(&at));
+        }
+        let after = Position(query.after.unwrap_or(0));
+        // One more than wanted shows whether there is another page.
+        let mut steps = state.history(id, &at, after, len_max + 1)?;
+        let more = steps.len() > len_max;
+        steps.truncate(len_max);
+        let next = steps.last().filter(|_| more).map(|step| step.position.0);
+        let entries = steps.iter().map(|step| entry(&moment, id, step)).collect::<Result<_, _>>()?;
+        Ok(json_of(&History { position: moment.position.0, entries, next }))
+    })
+    .await
+}
+
+fn entry(moment: &Moment, id: NamespaceId, step: &Step) -> Result<HistoryEntry, Trouble> {
+    let commit = moment.reading.state().commit(id, step.position)?.map(|found| found.commit);
+    Ok(HistoryEntry {
+        position: step.position.0,
+        at: rfc3339(commit.as_ref().map(|commit| commit.at).unwrap_or_default()),
+        user: commit.as_ref().and_then(|commit| commit.user.as_ref()).map(WireValue::from),
+        note: commit.as_ref().and_then(|commit| commit.note.as_ref()).map(WireValue::from),
+        event: kind(step),
+        changes: changes(step.before.as_ref(), &step.after),
+    })
+}
+
+fn kind(step: &Step) -> ChangeKind {
+    match (step.before.as_ref().map(|before| before.deleted), step.after.deleted) {
+        (None, _) => ChangeKind::Created,
+        (Some(false), true) => ChangeKind::Deleted,
+        (Some(true), false) => ChangeKind::Restored,
+        _ => ChangeKind::Updated,
+    }
+}
+
+/// The fields that differ, by name. A deleted document keeps its fields, so its end alone changes none.
+fn changes(before: Option<&Document>, after: &Document) -> Named<FieldDiff> {
+    let names: BTreeSet<&str> =
+        before.into_iter().chain([after]).flat_map(Document::present).map(|(name, _)| name).collect();
+    let value = |document: Option<&Document>, name| document?.get(name).map(WireValue::from);
+    let diffs = names.into_iter().filter_map(|name| {
+        let diff = FieldDiff { before: value(before, name), after: value(Some(after), name) };
+        (diff.before != diff.after).then(|| (name.into(), diff))
+    });
+    Named(diffs.collect())
+}
+
+/// Where a namespace stands, and how far back its history goes.
+#[utoipa::path(get, path = "/v1/{namespace}/position", params(("namespace" = String, Path)),
+    responses((status = 200, body = PositionAnswer), (status = 400, body = Problem)))]
+pub(in crate::native) async fn position(
+    State(shared): App,
+    InPath(namespace): InPath<String>,
+) -> Result<Response, Trouble> {
+    let moment = Moment::now(&shared, &namespace)?;
+    Ok(json_of(&PositionAnswer { position: moment.position.0, horizon: moment.horizon()?.0 }))
+}
+
+/// The collections that have or had documents, by name.
+#[utoipa::path(get, path = "/v1/{namespace}/collections", params(("namespace" = String, Path)),
+    responses((status = 200, body = Collections), (status = 400, body = Problem)))]
+pub(in crate::native) async fn collections(
+    State(shared): App,
+    InPath(namespace): InPath<String>,
+) -> Result<Response, Trouble> {
+    aside(move || {
+        let moment = Moment::now(&shared, &namespace)?;
+        let collections =
+            moment.namespace.map_or(Ok(Vec::new()), |id| moment.reading.state().collections(id))?;
+        Ok(json_of(&Collections { position: moment.position.0, collections }))
+    })
+    .await
+}

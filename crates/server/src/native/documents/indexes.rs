@@ -1,0 +1,98 @@
+//! Secondary indexes: which there are, and which there shall be. Knows nothing of how they are built.
+
+use super::{answer::json_of, decode::Decoder, read::Moment};
+use crate::{
+    native::http::{App, InPath},
+    shared::Shared,
+    trouble::Trouble,
+};
+use axum::{extract::State, response::Response};
+use lockwood_storage::IndexState as Stored;
+use lockwood_wire::{
+    Code, Problem,
+    documents::{IndexInfo, IndexState, Indexes},
+};
+use std::sync::Arc;
+
+/// The indexes of a namespace, by collection.
+#[utoipa::path(get, path = "/v1/{namespace}/indexes", params(("namespace" = String, Path)),
+    responses((status = 200, body = Indexes), (status = 400, body = Problem)))]
+pub(in crate::native) async fn indexes(
+    State(shared): App,
+    InPath(namespace): InPath<String>,
+) -> Result<Response, Trouble> {
+    Ok(json_of(&Indexes { indexes: all(&shared, &namespace)? }))
+}
+
+fn all(shared: &Shared, namespace: &str) -> Result<Vec<IndexInfo>, Trouble> {
+    let moment = Moment::now(shared, namespace)?;
+    let found = moment.namespace.map_or(Ok(Vec::new()), |id| moment.reading.state().all_indexes(id))?;
+    let info = found.into_iter().map(|(collection, index)| IndexInfo {
+        collection,
+        field: index.field.into(),
+        state: match index.state {
+            Stored::Building => IndexState::Building,
+            Stored::Ready => IndexState::Ready,
+        },
+    });
+    Ok(info.collect())
+}
+
+fn one(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<IndexInfo, Trouble> {
+    let found = all(shared, namespace)?;
+    let found = found.into_iter().find(|index| index.collection == collection && index.field == field);
+    found.ok_or_else(|| {
+        Trouble::new(Code::NoIndex, format!("there is no index for the field {field:?} of {collection:?}"))
+    })
+}
+
+/// Declares an index, which then makes filters quicker that compare its field. It is built in the background.
+#[utoipa::path(put, path = "/v1/{namespace}/indexes/{collection}/{field}",
+    params(("namespace" = String, Path), ("collection" = String, Path), ("field" = String, Path)),
+    responses((status = 200, body = IndexInfo), (status = 400, body = Problem)))]
+pub(in crate::native) async fn declare(
+    State(shared): App,
+    InPath((namespace, collection, field)): InPath<(String, String, String)>,
+) -> Result<Response, Trouble> {
+    check(&shared, &namespace, &collection, &field)?;
+    let limit = shared.config.limits.indexes_max;
+    if shared.shard.declare_index(&namespace, (&collection, &field), true, limit).await? {
+        build(&shared);
+    }
+    Ok(json_of(&one(&shared, &namespace, &collection, &field)?))
+}
+
+/// Takes an index away; answers what it was.
+#[utoipa::path(delete, path = "/v1/{namespace}/indexes/{collection}/{field}",
+    params(("namespace" = String, Path), ("collection" = String, Path), ("field" = String, Path)),
+    responses((status = 200, body = IndexInfo), (status = 404, body = Problem)))]
+pub(in crate::native) async fn drop_index(
+    State(shared): App,
+    InPath((namespace, collection, field)): InPath<(String, String, String)>,
+) -> Result<Response, Trouble> {
+    check(&shared, &namespace, &collection, &field)?;
+    let index = one(&shared, &namespace, &collection, &field)?;
+    shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
+    Ok(json_of(&index))
+}
+
+fn check(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<(), Trouble> {
+    crate::native::http::check_namespace(shared, namespace)?;
+    let decoder = Decoder(&shared.config.limits);
+    decoder.collection(collection)?;
+    decoder.field(field)?;
+    if super::answer::is_reserved(field) {
+        return Err(Trouble::new(Code::ReservedField, format!("{field:?} cannot be indexed")));
+    }
+    Ok(())
+}
+
+/// Builds what is not built yet, beside everything else.
+pub(in crate::native) fn build(shared: &Arc<Shared>) {
+    let shard = Arc::clone(&shared.shard);
+    tokio::spawn(async move {
+        if let Err(error) = shard.fill_indexes().await {
+            tracing::error!(?error, "build indexes");
+        }
+    });
+}
