@@ -243,7 +243,7 @@ impl Reading {
             if looks > find.looks_max {
                 return Err(PageError::TooManyLooks(find.looks_max));
             }
-            self.show(find, at, record, see)
+            self.show(find, &at, &record, see)
         };
         // An index knows the present only.
         if find.at.is_none()
@@ -271,11 +271,11 @@ impl Reading {
     fn show(
         &self,
         find: &Find,
-        at: DocumentKey,
-        record: Slice,
+        at: &DocumentKey,
+        record: &Slice,
         see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
     ) -> Result<bool, PageError> {
-        let current = DocumentRef::read(&record)?;
+        let current = DocumentRef::read(record)?;
         let matches = |document: &DocumentRef<'_>| {
             find.deleted.takes(document.deleted())
                 && find.filter.as_ref().is_none_or(|filter| filter.matches(document))
@@ -285,7 +285,7 @@ impl Reading {
                 !matches(&current) || see(&mut || Found::current(at.clone(), record.clone()), &current);
             return Ok(go_on);
         };
-        let Some(past) = self.state().back_to(find.namespace, &at, &current.to_document(), as_of)? else {
+        let Some(past) = self.state().back_to(find.namespace, at, &current.to_document(), as_of)? else {
             return Ok(true);
         };
         let document = DocumentRef::from(&past);

@@ -83,7 +83,7 @@ pub(in crate::native) async fn put(
     };
     let at = decoder.document_at(&collection, &key)?;
     let fields = decoder.fields(&body.read::<Fields>()?)?;
-    let call = single(decoder, at, Action::Put { fields, when }, query.position, (query.user, query.note))?;
+    let call = single(decoder, &at, Action::Put { fields, when }, query.position, (query.user, query.note))?;
     answer(&shared, &namespace, &call).await
 }
 
@@ -112,14 +112,14 @@ pub(in crate::native) async fn delete(
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let at = decoder.document_at(&collection, &key)?;
-    let call = single(decoder, at, Action::Delete, query.position, (query.user, query.note))?;
+    let call = single(decoder, &at, Action::Delete, query.position, (query.user, query.note))?;
     answer(&shared, &namespace, &call).await
 }
 
 /// A call that does one thing to one document.
 fn single(
     decoder: Decoder<'_>,
-    at: DocumentKey,
+    at: &DocumentKey,
     action: Action,
     position: Option<u64>,
     (user, note): (Option<String>, Option<String>),
