@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         Command::Load(args) => block_on(documents::load::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
-        Command::Verify(args) => verify::run(args),
+        Command::Verify(args) => verify::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockwood: {error:#}");

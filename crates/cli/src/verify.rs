@@ -34,7 +34,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(args.data.is_dir(), "there is no data directory {}", args.data.display());
     let own = std::env::temp_dir().join(format!("lockwood-verify-{}", std::process::id()));
     let scratch = args.scratch.clone().unwrap_or_else(|| own.clone());
