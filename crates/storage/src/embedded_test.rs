@@ -41,7 +41,10 @@ fn furnish(directory: &Path) {
                 assert!(matches!(log.trim(epoch, 8), Appended::Done));
             }
             15 => {
-                flush(&store, &[Space::Numbers, Space::Actions, Space::Log, Space::Snapshots, Space::History])
+                flush(
+                    &store,
+                    &[Space::Numbers, Space::Actions, Space::Log, Space::Snapshots, Space::History],
+                );
             }
             22 => flush(&store, &[Space::Numbers, Space::Log, Space::Documents]),
             _ => {}

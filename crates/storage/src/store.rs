@@ -173,13 +173,14 @@ pub trait Store: Send + Sync {
 /// Changes that belong together; a later change of a key replaces an earlier one.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    changes: BTreeMap<Space, BTreeMap<Slice, Option<Slice>>>,
+    /// By space, in the order of [`Space::ALL`].
+    changes: [BTreeMap<Slice, Option<Slice>>; Space::ALL.len()],
 }
 
 impl Batch {
     /// Changes nothing yet.
     pub const fn new() -> Batch {
-        Batch { changes: BTreeMap::new() }
+        Batch { changes: [const { BTreeMap::new() }; Space::ALL.len()] }
     }
 
     /// The bytes of all keys and values.
@@ -191,17 +192,17 @@ impl Batch {
 
     /// Gives a key a value.
     pub fn put(&mut self, space: Space, key: impl Into<Slice>, value: impl Into<Slice>) {
-        self.changes.entry(space).or_default().insert(key.into(), Some(value.into()));
+        self.changes[space as usize].insert(key.into(), Some(value.into()));
     }
 
     /// Takes a key away.
     pub fn remove(&mut self, space: Space, key: impl Into<Slice>) {
-        self.changes.entry(space).or_default().insert(key.into(), None);
+        self.changes[space as usize].insert(key.into(), None);
     }
 
     /// What this batch does to a key: nothing, or a new value, or its end.
     pub fn get(&self, space: Space, key: &[u8]) -> Option<&Option<Slice>> {
-        self.changes.get(&space)?.get(key)
+        self.changes[space as usize].get(key)
     }
 
     /// The changes of a space within a range.
@@ -210,7 +211,7 @@ impl Batch {
         space: Space,
         range: Range,
     ) -> impl DoubleEndedIterator<Item = (&Slice, &Option<Slice>)> {
-        let changes = self.changes.get(&space).filter(|_| !is_empty(&range));
+        let changes = Some(&self.changes[space as usize]).filter(|_| !is_empty(&range));
         let (from, to) = range;
         let bounds = (from.map(Slice::from), to.map(Slice::from));
         changes.into_iter().flat_map(move |changes| changes.range(bounds.clone()))
@@ -218,25 +219,28 @@ impl Batch {
 
     /// Every change.
     pub fn iter(&self) -> impl Iterator<Item = (Space, &Slice, &Option<Slice>)> {
-        self.changes
-            .iter()
-            .flat_map(|(space, changes)| changes.iter().map(|(key, value)| (*space, key, value)))
+        let spaces = Space::ALL.iter().zip(&self.changes);
+        spaces.flat_map(|(space, changes)| changes.iter().map(|(key, value)| (*space, key, value)))
     }
 
     /// Adds the changes of a later batch.
     pub fn absorb(&mut self, later: Batch) {
-        for (space, changes) in later.changes {
-            self.changes.entry(space).or_default().extend(changes);
+        for (changes, later) in self.changes.iter_mut().zip(later.changes) {
+            if changes.is_empty() {
+                *changes = later;
+            } else {
+                changes.extend(later);
+            }
         }
     }
 
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.iter().all(BTreeMap::is_empty)
     }
 
     /// The last key it gives a value in a space.
     pub(crate) fn last_key(&self, space: Space) -> Option<&Slice> {
-        self.changes.get(&space)?.iter().rev().find(|(_, value)| value.is_some()).map(|(key, _)| key)
+        self.changes[space as usize].iter().rev().find(|(_, value)| value.is_some()).map(|(key, _)| key)
     }
 }

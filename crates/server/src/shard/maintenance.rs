@@ -118,7 +118,6 @@ impl Shard {
         let state = reading.state();
         let start = state.trimmed()?;
         let (mut end, mut count) = (start, 0);
-        let mut worth_it = false;
         while let Some(entry) = state.entry(end + 1)? {
             if let Entry::Committed { commits, .. } = &entry {
                 if commits.iter().any(|commit| commit.at >= before) {
@@ -126,11 +125,9 @@ impl Shard {
                 }
                 count += commits.len() as u64;
             }
-            // Only to forget that something was forgotten, nothing needs to be written.
-            worth_it |= !matches!(entry, Entry::Trimmed { .. });
             end += 1;
         }
-        Ok((start, if worth_it { end } else { start }, count))
+        Ok((start, end, count))
     }
 
     /// Drops records of the log once a snapshot has what they led to.

@@ -1,6 +1,6 @@
 //! A shard: one log with one owner, and the state it is folded into. Decides in memory, one call after the
-//! other; a thread of its own makes what was decided durable, many calls at a time. Knows nothing of
-//! protocols.
+//! other; a thread of its own makes what was decided durable, many calls at a time, unless a caller is alone and
+//! does it itself. Knows nothing of protocols.
 //!
 //! ```text
 //!   call ──► decide, under the lock ──► open batch ──► batch in flight ──► log and state, one sync

@@ -51,6 +51,8 @@ pub(super) struct Writer {
     waiting: Vec<oneshot::Sender<()>>,
     /// Who waits for the batch in flight.
     waiting_in_flight: Vec<oneshot::Sender<()>>,
+    /// How many callers shared the last sync.
+    shared_by: usize,
     /// The last record that is durable.
     durable: u64,
     next_index: u64,
@@ -63,9 +65,19 @@ pub(super) struct Writer {
     pub(super) loading: BTreeSet<Box<str>>,
 }
 
-/// A decision and whether it rests on something that is not durable yet.
+/// A batch on its way to the disk, behind the record given.
+struct Flight {
+    batch: Arc<Batch>,
+    expected: u64,
+}
+
+/// A decision, and how what it rests on becomes durable.
 enum Decided<T> {
+    /// It is already.
     Now(T),
+    /// By the caller itself.
+    Lead(T, Flight),
+    /// By the thread; the message says when.
     Later(T, oneshot::Receiver<()>),
 }
 
@@ -86,6 +98,7 @@ impl Shard {
             open: Batch::default(),
             waiting: Vec::new(),
             waiting_in_flight: Vec::new(),
+            shared_by: 0,
             durable: last,
             next_index: last + 1,
             pending_bytes: 0,
@@ -121,6 +134,13 @@ impl Shard {
     ) -> Result<T, ShardError> {
         match self.decide(decide)? {
             Decided::Now(result) => result,
+            Decided::Lead(result, flight) => {
+                // Other tasks of this thread go on elsewhere meanwhile.
+                match tokio::task::block_in_place(|| self.core.fly(&flight)) {
+                    Ok(()) => result,
+                    Err(error) => Err(ShardError::Store(error)),
+                }
+            }
             Decided::Later(result, durable) => match durable.await {
                 Ok(()) => result,
                 Err(_) => Err(ShardError::Store(self.failure())),
@@ -137,6 +157,9 @@ impl Shard {
         let result = decide(&mut writer);
         if let Err(ShardError::Store(error)) = result {
             return Err(ShardError::Store(error));
+        }
+        if writer.is_alone() && can_block() {
+            return Ok(Decided::Lead(result, writer.take_off(1)));
         }
         let (sender, receiver) = oneshot::channel();
         if !writer.open.is_empty() {
@@ -202,35 +225,38 @@ impl Drop for Shard {
 impl Core {
     /// Makes one batch durable after the other until the shard is dropped.
     fn keep_committing(&self) {
-        while let Some((batch, expected)) = self.next_batch() {
-            let outcome = match self.log.append(self.epoch, expected, &batch) {
-                Appended::Done => Ok(()),
-                Appended::Unknown(error) => Err(error),
-                Appended::Fenced(_) | Appended::Moved { .. } => {
-                    Err(StoreError::Failed("the log has another owner".to_owned()))
-                }
-            };
-            match outcome {
-                Ok(()) => self.publish(),
-                Err(error) => self.fail(&error),
-            }
+        while let Some(flight) = self.next_flight() {
+            // Those who wait learn of an error; there is nobody else to tell.
+            let _ = self.fly(&flight);
         }
     }
 
-    /// Waits for a batch and takes it into flight; gives it with the last durable record.
-    fn next_batch(&self) -> Option<(Arc<Batch>, u64)> {
+    /// Waits for its turn and for a batch, and takes it into flight.
+    fn next_flight(&self) -> Option<Flight> {
         let mut writer = self.writer.lock();
-        while writer.open.is_empty() {
-            if writer.stopping || writer.failed.is_some() {
+        while writer.open.is_empty() || writer.in_flight.is_some() {
+            if (writer.stopping && writer.open.is_empty()) || writer.failed.is_some() {
                 return None;
             }
             self.work.wait(&mut writer);
         }
-        let batch = Arc::new(std::mem::take(&mut writer.open));
-        writer.in_flight = Some(Arc::clone(&batch));
-        writer.waiting_in_flight = std::mem::take(&mut writer.waiting);
-        writer.pending_bytes = 0;
-        Some((batch, writer.durable))
+        Some(writer.take_off(0))
+    }
+
+    /// Makes a batch durable, with one sync, and tells everybody who waits for it.
+    fn fly(&self, flight: &Flight) -> Result<(), StoreError> {
+        let outcome = match self.log.append(self.epoch, flight.expected, &flight.batch) {
+            Appended::Done => Ok(()),
+            Appended::Unknown(error) => Err(error),
+            Appended::Fenced(_) | Appended::Moved { .. } => {
+                Err(StoreError::Failed("the log has another owner".to_owned()))
+            }
+        };
+        match &outcome {
+            Ok(()) => self.publish(),
+            Err(error) => self.fail(error),
+        }
+        outcome
     }
 
     fn publish(&self) {
@@ -242,7 +268,12 @@ impl Core {
         writer.base.advance(Arc::clone(&base), &batch);
         *self.published.write() = base;
         let waiting = std::mem::take(&mut writer.waiting_in_flight);
+        let more = !writer.open.is_empty();
         drop(writer);
+        if more {
+            // If it was a caller who made this batch durable, the thread takes over.
+            self.work.notify_one();
+        }
         self.counts.batches.add(1);
         self.applied.send_replace(applied);
         for waiter in waiting {
@@ -260,10 +291,34 @@ impl Core {
         writer.in_flight = None;
         writer.waiting.clear();
         writer.waiting_in_flight.clear();
+        drop(writer);
+        self.work.notify_one();
     }
 }
 
+/// Whether the caller's thread may wait for the disk: one of several that can stand in for each other.
+fn can_block() -> bool {
+    let runtime = tokio::runtime::Handle::try_current();
+    runtime.is_ok_and(|handle| handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
+}
+
 impl Writer {
+    /// Whether there is a batch, nothing in flight, and nobody to share the sync with: neither now nor the
+    /// last time. Then waking the thread would cost the caller more than doing its work.
+    fn is_alone(&self) -> bool {
+        !self.open.is_empty() && self.in_flight.is_none() && self.waiting.is_empty() && self.shared_by <= 1
+    }
+
+    /// Takes the open batch into flight; `leading` callers besides those who wait share its sync.
+    fn take_off(&mut self, leading: usize) -> Flight {
+        let batch = Arc::new(std::mem::take(&mut self.open));
+        self.in_flight = Some(Arc::clone(&batch));
+        self.waiting_in_flight = std::mem::take(&mut self.waiting);
+        self.shared_by = self.waiting_in_flight.len() + leading;
+        self.pending_bytes = 0;
+        Flight { batch, expected: self.durable }
+    }
+
     fn check(&self) -> Result<(), ShardError> {
         match &self.failed {
             Some(_) => Err(ShardError::Store(StoreError::Poisoned)),
