@@ -253,6 +253,46 @@ fn a_journal_that_lost_its_end_is_reported() {
     }
 }
 
+/// The engine opens it without a word, so only the seal can tell.
+#[test]
+fn a_number_that_went_back_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    {
+        let database = fjall::Database::builder(directory.path()).open().unwrap();
+        let numbers = database.keyspace("numbers", fjall::KeyspaceCreateOptions::default).unwrap();
+        numbers.insert("ceiling", 999_999u64.to_be_bytes()).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+    assert!(error.to_string().contains("what the server knows of itself is damaged"), "{error}");
+}
+
+#[test]
+fn every_damaged_byte_of_a_list_of_tables_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let is_list = |path: &PathBuf| name(path) == "current" || name(path).starts_with('v');
+    let lists: Vec<PathBuf> =
+        files(&directory.path().join("keyspaces")).into_iter().filter(is_list).collect();
+    assert!(lists.len() > 2 * Space::ALL.len(), "each space has a list and says which");
+    for list in lists {
+        let bytes = fs::read(&list).unwrap();
+        for offset in 0..bytes.len() {
+            damage(&list, Damage::Flip(offset, 0x40));
+            assert!(crate::tables::check(directory.path()).is_err(), "{} {offset}", list.display());
+            fs::write(&list, &bytes).unwrap();
+        }
+        damage(&list, Damage::Flip(bytes.len() / 6, 0x40));
+        let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("the list of tables in"), "{error}");
+        fs::write(&list, &bytes).unwrap();
+    }
+    Embedded::open(directory.path()).unwrap();
+}
+
 #[test]
 fn a_write_that_the_power_loss_cut_short_is_no_damage() {
     let source = tempfile::tempdir().unwrap();
