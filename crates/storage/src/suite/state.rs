@@ -445,7 +445,12 @@ pub(super) fn a_damaged_snapshot_or_log_is_not_rebuilt_from(machine: &mut dyn Ma
     for space in [Space::Snapshots, Space::Log] {
         let pairs: Vec<_> =
             store.snapshot().scan(space, with_prefix(b""), Order::Forward).map(Result::unwrap).collect();
-        for (key, value) in pairs {
+        // Some of them, the first and the last included; all would take long.
+        let step = 1 + pairs.len() / 12;
+        let last_place = pairs.len() - 1;
+        let some =
+            pairs.into_iter().enumerate().filter(|(place, _)| place % step == 0 || *place == last_place);
+        for (_, (key, value)) in some {
             let mut damaged = value.to_vec();
             let middle = damaged.len() / 2;
             damaged[middle] ^= 4;
