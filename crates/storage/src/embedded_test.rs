@@ -19,6 +19,16 @@ type Contents = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
 
 /// A store with something in every space, in tables as well as in the journal.
 fn furnish(directory: &Path) {
+    fill(directory);
+    // Only a journal that was opened again ends where its content does.
+    let (ledger, _) = Ledger::open(Arc::new(Embedded::open(directory).unwrap()), [1; 32]).unwrap();
+    ledger.record(&Action { namespace: "n".into(), record: b"the last".to_vec() }).unwrap();
+    ledger.raise_ceiling(1_000_000).unwrap();
+    let len = fs::metadata(journal(directory)).unwrap().len();
+    assert!((1000..100_000).contains(&len), "{len}");
+}
+
+fn fill(directory: &Path) {
     let store = Arc::new(Embedded::open(directory).unwrap());
     let (ledger, _) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [7; 32]).unwrap();
     let log = LocalLog::new(Arc::clone(&store) as Arc<dyn Store>);
@@ -50,9 +60,6 @@ fn furnish(directory: &Path) {
             _ => {}
         }
     }
-    let record = b"the last".to_vec();
-    ledger.record(&Action { namespace: "n".into(), record }).unwrap();
-    ledger.raise_ceiling(1_000_000).unwrap();
 }
 
 /// From memory to tables.
@@ -180,7 +187,7 @@ fn cases(file: &Path, len: usize, random: &mut Random) -> Vec<Damage> {
         return vec![Damage::Gone];
     }
     let place = |random: &mut Random| random.below(len as u64) as usize;
-    let many = if file.extension().is_some_and(|end| end == "jnl") { 48 } else { 1 };
+    let many = if file.extension().is_some_and(|end| end == "jnl") { 100 } else { 1 };
     let flips = (0..many).map(|_| Damage::Flip(place(random), random.below(255) as u8 + 1));
     let mut cases: Vec<Damage> = flips.collect();
     for _ in 0..many / 6 {
@@ -230,14 +237,73 @@ fn expected(source: &Path) -> Contents {
     contents
 }
 
+fn journal(source: &Path) -> PathBuf {
+    let journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "jnl");
+    files(source).into_iter().rfind(journal).unwrap()
+}
+
+/// The last things written were not records of the log, so the log alone does not tell.
+#[test]
+fn a_journal_that_lost_its_end_is_reported() {
+    let source = tempfile::tempdir().unwrap();
+    furnish(source.path());
+    let journal = journal(source.path());
+    let len = fs::metadata(&journal).unwrap().len() as usize;
+    let file = journal.strip_prefix(source.path()).unwrap();
+    for lost in (1..300).step_by(13) {
+        let error = damaged(source.path(), file, Damage::Cut(len - lost)).unwrap_err();
+        assert!(error.contains("what the server knows of itself is damaged"), "{lost} {error}");
+    }
+}
+
+/// The engine opens it without a word, so only the seal can tell.
+#[test]
+fn a_number_that_went_back_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    {
+        let database = fjall::Database::builder(directory.path()).open().unwrap();
+        let numbers = database.keyspace("numbers", fjall::KeyspaceCreateOptions::default).unwrap();
+        numbers.insert("ceiling", 999_999u64.to_be_bytes()).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+    assert!(error.to_string().contains("what the server knows of itself is damaged"), "{error}");
+}
+
+#[test]
+fn every_damaged_byte_of_a_list_of_tables_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let is_list = |path: &PathBuf| name(path) == "current" || name(path).starts_with('v');
+    let lists: Vec<PathBuf> =
+        files(&directory.path().join("keyspaces")).into_iter().filter(is_list).collect();
+    assert!(lists.len() > 2 * Space::ALL.len(), "each space has a list and says which");
+    let first = lists[0].clone();
+    for list in lists {
+        let bytes = fs::read(&list).unwrap();
+        for offset in 0..bytes.len() {
+            damage(&list, Damage::Flip(offset, 0x40));
+            assert!(!crate::tables::is_sound(list.parent().unwrap()).unwrap(), "{} {offset}", list.display());
+            fs::write(&list, &bytes).unwrap();
+        }
+        assert!(crate::tables::is_sound(list.parent().unwrap()).unwrap());
+    }
+    damage(&first, Damage::Flip(20, 0x40));
+    let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("the list of tables in"), "{error}");
+    damage(&first, Damage::Flip(20, 0x40));
+    Embedded::open(directory.path()).unwrap();
+}
+
 #[test]
 fn a_write_that_the_power_loss_cut_short_is_no_damage() {
     let source = tempfile::tempdir().unwrap();
     furnish(source.path());
     let before = expected(source.path());
-    let journal =
-        files(source.path()).into_iter().rfind(|path| path.extension().is_some_and(|end| end == "jnl"));
-    let (journal, acknowledged) = (journal.unwrap(), source.path().join("acknowledged"));
+    let (journal, acknowledged) = (journal(source.path()), source.path().join("acknowledged"));
     let (len, old) = (fs::metadata(&journal).unwrap().len(), fs::read(&acknowledged).unwrap());
     {
         let store = Arc::new(Embedded::open(source.path()).unwrap());
@@ -245,10 +311,11 @@ fn a_write_that_the_power_loss_cut_short_is_no_damage() {
         ledger.raise_ceiling(2_000_000).unwrap();
     }
     fs::write(&acknowledged, old).unwrap();
-    let file = journal.strip_prefix(source.path()).unwrap();
     let end = fs::metadata(&journal).unwrap().len();
-    for cut in (len..end).step_by(7) {
-        assert_eq!(damaged(source.path(), file, Damage::Cut(cut as usize)).unwrap(), before, "cut at {cut}");
+    let file = journal.strip_prefix(source.path()).unwrap();
+    for cut in (len..end).step_by(13) {
+        let found = damaged(source.path(), file, Damage::Cut(cut as usize)).unwrap();
+        assert_eq!(found, before, "cut at {cut}");
     }
 }
 

@@ -28,7 +28,8 @@ fn failed(error: &io::Error) -> StoreError {
     StoreError::Failed(format!("read the lists of tables: {error}"))
 }
 
-fn is_sound(keyspace: &Path) -> io::Result<bool> {
+/// Whether the list of tables of one keyspace is what was written.
+pub(crate) fn is_sound(keyspace: &Path) -> io::Result<bool> {
     let Some(current) = read(&keyspace.join("current"))? else { return is_new(keyspace) };
     let Some((number, rest)) = current.split_first_chunk::<8>() else { return Ok(false) };
     let Some((sum, [0])) = rest.split_first_chunk::<16>() else { return Ok(false) };

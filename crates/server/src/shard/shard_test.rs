@@ -170,9 +170,8 @@ impl Store for Gate {
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         self.commits.fetch_add(1, Ordering::SeqCst);
         let mut closed = self.closed.lock();
-        while *closed {
-            self.opened.wait(&mut closed);
-        }
+        // Not forever, so that a test that fails meanwhile also ends.
+        while *closed && !self.opened.wait_for(&mut closed, Duration::from_secs(5)).timed_out() {}
         if self.fails.load(Ordering::SeqCst) {
             return Err(StoreError::Failed("the disk failed, as it was told to".to_owned()));
         }
