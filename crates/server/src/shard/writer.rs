@@ -476,15 +476,32 @@ impl Writer {
     }
 
     pub(super) fn record(&mut self, entry: &Entry) -> Result<(), ShardError> {
+        match entry.namespace() {
+            Some(namespace) if !matches!(entry, Entry::Emptied { .. } | Entry::Loading { .. }) => {
+                self.check_room(namespace)?;
+            }
+            _ => {}
+        }
         let batch = {
             let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, self.next_index);
-            self.limits.check_room(&mut fold, entry)?;
             fold.apply(entry)?;
             fold.finish(entry)?
         };
         self.take(batch);
+        if let Entry::Committed { namespace, .. } | Entry::Loaded { namespace, .. } = entry {
+            self.forget_recent(namespace)?;
+        }
+        Ok(())
+    }
+
+    /// What comes as a whole record is not noted document by document. The number of a namespace may have
+    /// been noted all the same: a call that was refused gave it to a namespace that never came to be.
+    fn forget_recent(&mut self, namespace: &str) -> Result<(), ShardError> {
+        if let Some(id) = self.look(|state| Ok(state.namespace(namespace)?))? {
+            self.recent.forget(id.0);
+        }
         Ok(())
     }
 
