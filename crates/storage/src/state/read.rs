@@ -275,22 +275,23 @@ impl<'a> State<'a> {
         found.map(|record| Entry::decode(index, &record)).transpose()
     }
 
-    /// The history of a document after a position, oldest first.
-    pub fn history(
+    /// Shows the history of a document after a position, the newest of the first `len_max` steps first. Not
+    /// all at once: each step has the whole document twice.
+    pub fn each_step(
         &self,
         namespace: NamespaceId,
         at: &DocumentKey,
         after: Position,
         len_max: usize,
-    ) -> Read<Vec<Step>> {
-        let Some(current) = self.document(namespace, at)? else { return Ok(Vec::new()) };
+        see: &mut dyn FnMut(&Step) -> Read<()>,
+    ) -> Read<()> {
+        let Some(current) = self.document(namespace, at)? else { return Ok(()) };
         let key = keys::document(namespace.0, at);
         let horizon = self.horizon(namespace)?;
         let positions = self.change_positions(&key, &current, after.max(horizon), len_max)?;
-        let Some(last) = positions.last() else { return Ok(Vec::new()) };
+        let Some(last) = positions.last() else { return Ok(()) };
         let mut document = past::document_at(self, &key, &current, *last)?
             .ok_or_else(|| StoreError::damaged("the history of a document"))?;
-        let mut steps = Vec::with_capacity(positions.len());
         for position in positions.into_iter().rev() {
             let before = match self.snapshot.get(Space::History, &keys::history(&key, position))? {
                 None => None,
@@ -304,8 +305,24 @@ impl<'a> State<'a> {
                 Some(before) => std::mem::replace(&mut document, before.clone()),
                 None => document.clone(),
             };
-            steps.push(Step { position, before, after });
+            see(&Step { position, before, after })?;
         }
+        Ok(())
+    }
+
+    /// The history of a document after a position, oldest first.
+    pub fn history(
+        &self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        after: Position,
+        len_max: usize,
+    ) -> Read<Vec<Step>> {
+        let mut steps = Vec::new();
+        self.each_step(namespace, at, after, len_max, &mut |step| {
+            steps.push(step.clone());
+            Ok(())
+        })?;
         steps.reverse();
         Ok(steps)
     }
