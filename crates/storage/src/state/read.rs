@@ -443,7 +443,7 @@ impl<'a> State<'a> {
         namespace: NamespaceId,
         collection: &str,
         conditions: &[&Condition],
-    ) -> Read<Option<impl Iterator<Item = Read<(DocumentKey, Slice)>> + use<'a>>> {
+    ) -> Read<Option<impl Iterator<Item = Read<DocumentKey>> + use<'a>>> {
         let indexes = self.indexes(namespace, collection)?;
         let ready = |index: &&IndexInfo| index.state == IndexState::Ready;
         let mut ranges = conditions.iter().filter_map(|condition| {
@@ -465,8 +465,7 @@ impl<'a> State<'a> {
             let (place, _) = pair?;
             let damaged = || StoreError::damaged("a secondary index");
             let key = index::document_at(&place).ok_or_else(damaged)?;
-            let value = snapshot.get(Space::Documents, key)?.ok_or_else(damaged)?;
-            Ok((keys::read_document(key).ok_or_else(damaged)?, value))
+            keys::read_document(key).ok_or_else(damaged)
         })))
     }
 
