@@ -173,7 +173,7 @@ impl Shard {
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
-        let written = self.submit(|writer| writer.write(namespace, call, now)).await;
+        let written = self.submit_call(call, |writer| writer.write(namespace, call, now)).await;
         self.counts().note(call, &written);
         written
     }

@@ -11,7 +11,10 @@ use crate::{
     store::{Batch, Order, Pair, Slice, Snapshot, Space, StoreError, after_prefix, with_prefix},
 };
 use lockwood_model::{Commit, Condition, Document, DocumentKey, Key, Position};
-use std::ops::{Bound, ControlFlow};
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, ControlFlow},
+};
 
 /// A namespace's number in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -373,26 +376,15 @@ impl<'a> State<'a> {
         after: Position,
         see: &mut See<'_>,
     ) -> Read<()> {
-        self.changes_between(namespace, collection, (after, None), see).map(drop)
-    }
-
-    /// The same up to a position, if one is given; says whether it was told to stop.
-    pub fn changes_between(
-        &self,
-        namespace: NamespaceId,
-        collection: &str,
-        (after, to): (Position, Option<Position>),
-        see: &mut See<'_>,
-    ) -> Read<ControlFlow<()>> {
-        for commit in self.commits(namespace, after.next(), to) {
+        for commit in self.commits(namespace, after.next(), None) {
             if self.changes_of(namespace, collection, &commit?.commit, see)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+                break;
             }
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(())
     }
 
-    /// The same for one commit, which need not be in the log yet.
+    /// The same for one commit, which need not be in the log yet; says whether it was told to stop.
     pub fn changes_of(
         &self,
         namespace: NamespaceId,
@@ -400,16 +392,13 @@ impl<'a> State<'a> {
         commit: &Commit,
         see: &mut See<'_>,
     ) -> Read<ControlFlow<()>> {
-        let mut seen: Vec<&DocumentKey> = Vec::new();
+        let mut touched: BTreeMap<&DocumentKey, Vec<&str>> = BTreeMap::new();
         for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
-            if seen.contains(&&event.at) {
-                continue;
-            }
-            seen.push(&event.at);
-            let of_it = commit.events.iter().filter(|other| other.at == event.at);
-            let touched: Vec<&str> = of_it.flat_map(|event| event.change.touches()).collect();
-            let Some(became) = self.document_at(namespace, &event.at, commit.position)? else { continue };
-            let was = self.document_at(namespace, &event.at, Position(commit.position.0 - 1))?;
+            touched.entry(&event.at).or_default().extend(event.change.touches());
+        }
+        for (at, touched) in touched {
+            let Some(became) = self.document_at(namespace, at, commit.position)? else { continue };
+            let was = self.document_at(namespace, at, Position(commit.position.0 - 1))?;
             if see(commit.position, &touched, was.as_ref(), &became).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
