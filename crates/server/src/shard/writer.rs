@@ -577,11 +577,7 @@ impl Writer {
 
 /// Works for long where that keeps nobody else waiting for the thread.
 pub(super) fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
+    if can_block() { tokio::task::block_in_place(work) } else { work() }
 }
 
 static EMPTY: Batch = Batch::new();
