@@ -269,6 +269,8 @@ fn mistakes_in_lines_have_their_own_codes() {
         "reserved_field",
     );
     check(&event(""), "bad_body");
+    let used = event(r#"{"type":"created","collection":"a","key":"7","fields":{}}"#);
+    check(&format!(r#"{used}{}{{"counter":{{"collection":"a","next":3}}}}"#, "\n"), "bad_body");
     let deep = format!("{}{}", "[".repeat(101), "]".repeat(101));
     let line = event(&format!(r#"{{"type":"created","collection":"a","key":"1","fields":{{"x":{deep}}}}}"#));
     check(&line, "json_too_deep");

@@ -25,5 +25,5 @@ mod writer;
 pub use position_lock::{Broken, BrokenBy};
 pub use recent::Recent;
 pub use request::{Action, Intent, Limits, ListChange, PositionLock, PutIf, Refused, Request, Target};
-pub use view::{ChangeSeen, Origin, View};
+pub use view::{ChangeSeen, Looks, Origin, View};
 pub use write::{decide, decide_all};

@@ -9,10 +9,10 @@
 use crate::{
     fault::{Fault, is_planted},
     request::{PositionLock, Target},
-    view::{ChangeSeen, Origin, View},
+    view::{ChangeSeen, Looks, Origin, View},
 };
 use lockwood_model::{Document, Filter, META_DELETED, META_POSITION, Operator, Position};
-use std::ops::ControlFlow;
+use std::{collections::HashMap, ops::ControlFlow};
 
 /// A position lock that does not hold, and why.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,21 +32,31 @@ pub enum BrokenBy {
     Write {
         /// Where.
         position: Position,
-        /// Whose, if that is still known.
+        /// Whose, if that is still known and not too much to be told.
         origin: Option<Origin>,
     },
-    /// It is older than what is kept, so nobody can say.
+    /// It is older than what is kept, or too much has happened since, so nobody can say.
     TooOld {
         /// A lock at this position could be judged.
         horizon: Position,
     },
 }
 
+/// Of so many writes that broke locks it is told whose they were.
+const ORIGINS_LEN_MAX: usize = 100;
+/// And no longer once users and notes have come to so many bytes.
+const ORIGINS_BYTES_MAX: usize = 1 << 20;
+
 /// Judges every lock by its own position and reports all that are broken.
-pub(crate) fn broken<V: View>(locks: &[PositionLock], view: &V) -> Result<Vec<Broken>, V::Error> {
+pub(crate) fn broken<V: View>(
+    locks: &[PositionLock],
+    view: &V,
+    looks: &Looks,
+) -> Result<Vec<Broken>, V::Error> {
     let mut broken = Vec::new();
+    let mut origins = Origins::default();
     for (index, lock) in locks.iter().enumerate() {
-        if let Some(by) = judge(&lock.target, since(lock, locks), view)? {
+        if let Some(by) = judge(&lock.target, since(lock, locks), view, looks, &mut origins)? {
             broken.push(Broken { index, lock: lock.clone(), by });
         }
         if is_planted(Fault::StopAtFirstBroken) && !broken.is_empty() {
@@ -64,58 +74,99 @@ fn since(lock: &PositionLock, locks: &[PositionLock]) -> Position {
     lock.position
 }
 
-fn judge<V: View>(target: &Target, since: Position, view: &V) -> Result<Option<BrokenBy>, V::Error> {
+/// Whose the writes were that broke locks; many are often broken by one.
+#[derive(Default)]
+struct Origins {
+    known: HashMap<Position, Option<Origin>>,
+    bytes: usize,
+}
+
+impl Origins {
+    fn get<V: View>(&mut self, position: Position, view: &V) -> Result<Option<Origin>, V::Error> {
+        if self.bytes > ORIGINS_BYTES_MAX {
+            return Ok(None);
+        }
+        if !self.known.contains_key(&position) {
+            if self.known.len() >= ORIGINS_LEN_MAX {
+                return Ok(None);
+            }
+            self.known.insert(position, view.origin(position)?);
+        }
+        let origin = self.known[&position].clone();
+        let texts = origin.iter().flat_map(|origin| origin.user.iter().chain(&origin.note));
+        self.bytes += texts.map(|text| text.as_str().len()).sum::<usize>();
+        Ok(origin)
+    }
+}
+
+fn judge<V: View>(
+    target: &Target,
+    since: Position,
+    view: &V,
+    looks: &Looks,
+    origins: &mut Origins,
+) -> Result<Option<BrokenBy>, V::Error> {
     if since < view.horizon() && !is_planted(Fault::IgnoreHorizon) {
         return Ok(Some(BrokenBy::TooOld { horizon: view.horizon() }));
     }
-    let changed = changed(target, since, view)?;
+    let Some(changed) = changed(target, since, view, looks)? else {
+        return Ok(Some(BrokenBy::TooOld { horizon: view.position() }));
+    };
     let is_seen = if is_planted(Fault::BrokenBySeen) { changed < since } else { changed <= since };
     if is_seen {
         return Ok(None);
     }
-    Ok(Some(BrokenBy::Write { position: changed, origin: view.origin(changed)? }))
+    Ok(Some(BrokenBy::Write { position: changed, origin: origins.get(changed, view)? }))
 }
 
-/// A position after `since` at which the target changed, or any other if it did not.
-fn changed<V: View>(target: &Target, since: Position, view: &V) -> Result<Position, V::Error> {
-    match target {
-        Target::Document(at) => Ok(view.document(at)?.map_or(Position::START, |document| document.position)),
+/// A position after `since` at which the target changed, or any other if it did not; none if finding out would
+/// take too long.
+fn changed<V: View>(
+    target: &Target,
+    since: Position,
+    view: &V,
+    looks: &Looks,
+) -> Result<Option<Position>, V::Error> {
+    Ok(Some(match target {
+        Target::Document(at) => view.document(at)?.map_or(Position::START, |document| document.position),
         Target::Field(at, field) => {
-            Ok(view.document(at)?.map_or(Position::START, |document| document.touched(field)))
+            view.document(at)?.map_or(Position::START, |document| document.touched(field))
         }
-        Target::CollectionField { collection, field, filter: None } => view.touched(collection, field),
+        Target::CollectionField { collection, field, filter: None } => view.touched(collection, field)?,
         Target::CollectionField { collection, field, filter: Some(filter) } => {
-            search_changed(collection, field, filter, since, view)
+            return search_changed((collection, field, filter), since, view, looks);
         }
-    }
+    }))
 }
 
 /// Tries what is cheap first: no watched field was touched at all; no document with a value the filter
 /// requires has changed. Only then are the changes looked at one by one.
 fn search_changed<V: View>(
-    collection: &str,
-    field: &str,
-    filter: &Filter,
+    (collection, field, filter): (&str, &str, &Filter),
     since: Position,
     view: &V,
-) -> Result<Position, V::Error> {
+    looks: &Looks,
+) -> Result<Option<Position>, V::Error> {
     let watched = watched(field, filter);
     if is_untouched(collection, watched.as_deref(), since, view)? || is_quiet(collection, filter, since, view)
     {
-        return Ok(Position::START);
+        return Ok(Some(Position::START));
     }
-    let mut changed = Position::START;
-    view.changes_after(collection, since, &mut |change| {
+    if looks.is_spent() {
+        return Ok(None);
+    }
+    let mut changed = None;
+    view.changes_after(collection, since, looks, &mut |change| {
         if !breaks(change, watched.as_deref(), filter) {
-            return ControlFlow::Continue(());
+            return looks.change(change);
         }
-        changed = change.position;
+        changed = Some(change.position);
         ControlFlow::Break(())
     })?;
-    Ok(changed)
+    Ok(changed.or((!looks.is_spent()).then_some(Position::START)))
 }
 
-/// The fields that matter; none if all do.
+/// The fields that matter, sorted; none if all do.
 fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
     let mut names = if is_planted(Fault::OwnFieldOnly) { Vec::new() } else { filter.fields() };
     if names.contains(&META_POSITION) {
@@ -126,6 +177,7 @@ fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
     if filter.matches(&Document::unborn()) {
         names.push(META_DELETED);
     }
+    names.sort_unstable();
     Some(names)
 }
 
@@ -157,6 +209,6 @@ fn breaks(change: &ChangeSeen<'_>, watched: Option<&[&str]>, filter: &Filter) ->
     let after = || filter.matches(change.after) && !is_planted(Fault::FilterBeforeOnly);
     let before =
         || change.before.is_some_and(|before| filter.matches(before)) && !is_planted(Fault::FilterAfterOnly);
-    watched.is_none_or(|watched| change.touched.iter().any(|name| watched.contains(name)))
+    watched.is_none_or(|watched| change.touched.iter().any(|name| watched.binary_search(name).is_ok()))
         && (after() || before())
 }

@@ -157,3 +157,34 @@ fn a_request_sees_what_the_one_before_it_did() {
     assert_eq!(scene.state.position, Position(2), "nothing was done");
     assert!(scene.call(&[second], NO_LIMITS).is_ok(), "and a request is not in its own way");
 }
+
+/// Judging takes time in which nobody else is served.
+#[test]
+fn a_search_that_would_take_too_long_is_too_old() {
+    let mut scene = usual();
+    let large = "x".repeat(4_000_000);
+    for _ in 0..40 {
+        scene.call(&[request("a/1", &[update(&format!(r#"{{"f1":"{large}"}}"#))])], NO_LIMITS).unwrap();
+    }
+    let search = || lock("a/f1 where f2 > 5@2");
+    let locked = |locks: Vec<PositionLock>| Request { locks, ..request("a/2", &[create("{}")]) };
+    // One search is within the budget; so many are not, however they are spread over the call.
+    scene.call(&[locked(vec![search()])], NO_LIMITS).unwrap();
+    let calls = [request("a/3", &[create("{}")]), locked(vec![search(); 3])];
+    let Err(Refused::Locked(broken)) = scene.call(&calls, NO_LIMITS) else { panic!("it was done") };
+    let now = Position(44);
+    assert!(broken.iter().all(|broken| broken.by == BrokenBy::TooOld { horizon: now }), "{broken:?}");
+    assert_eq!(broken.last().unwrap().index, 2);
+}
+
+#[test]
+fn whose_the_write_was_is_told_until_it_is_too_much() {
+    let mut scene = Scene::default();
+    let note = Some(crate::scene::json(&format!("\"{}\"", "x".repeat(1000))));
+    scene.call(&[Request { note, ..request("a/1", &[create("{}")]) }], NO_LIMITS).unwrap();
+    let locks = vec![lock("a/1@0"); 3000];
+    let calls = [Request { locks, ..request("a/1", &[Delete]) }];
+    let Err(Refused::Locked(broken)) = scene.call(&calls, NO_LIMITS) else { panic!("it was done") };
+    let origins = broken.iter().filter(|broken| matches!(broken.by, BrokenBy::Write { origin: Some(_), .. }));
+    assert_eq!((broken.len(), origins.count() / 100), (3000, 10));
+}

@@ -46,6 +46,11 @@ impl Recent {
         }
     }
 
+    /// Lets go of a namespace in which something changed that was not noted, or that is another one now.
+    pub fn forget(&mut self, namespace: u32) {
+        self.floors.remove(&namespace);
+    }
+
     /// A position after which no document with this value in this field has changed, if everything after
     /// `from` is remembered.
     pub fn quiet_since(
@@ -128,6 +133,16 @@ mod tests {
         assert_eq!(ask(&recent, "1", 5), Some(5));
         assert_eq!(ask(&recent, &format!("\"{}\"", "a".repeat(20)), 5), Some(6));
         assert_eq!(ask(&recent, &format!("\"{}\"", "a".repeat(99)), 5), None);
+    }
+
+    #[test]
+    fn it_knows_nothing_of_what_it_was_told_to_forget() {
+        let mut recent = Recent::default();
+        recent.note(1, "c", &document("1", 5), Position(5));
+        recent.forget(1);
+        assert_eq!(ask(&recent, "2", 6), None);
+        recent.note(1, "c", &document("1", 9), Position(9));
+        assert_eq!((ask(&recent, "2", 8), ask(&recent, "2", 9)), (None, Some(0)));
     }
 
     #[test]

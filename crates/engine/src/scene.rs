@@ -1,7 +1,7 @@
 //! What the tests share: a namespace in memory that decisions are made over, and short ways to write requests.
 
 use crate::{
-    Action, ChangeSeen, Intent, Limits, ListChange, Origin, PutIf, Recent, Refused, Request, View,
+    Action, ChangeSeen, Intent, Limits, ListChange, Looks, Origin, PutIf, Recent, Refused, Request, View,
     decide_all,
     fault::{Fault, is_planted},
 };
@@ -88,6 +88,7 @@ impl View for Scene {
         &self,
         collection: &str,
         after: Position,
+        _: &Looks,
         see: &mut dyn FnMut(&ChangeSeen<'_>) -> ControlFlow<()>,
     ) -> Result<(), Infallible> {
         let mut changes: Vec<&Changed> = self.state.changes.iter().map(|change| &**change).collect();

@@ -1,7 +1,7 @@
 //! The state as deciding needs to see it. Knows nothing of how it is kept.
 
 use lockwood_model::{Commit, Document, DocumentKey, Json, Position, Timestamp};
-use std::ops::ControlFlow;
+use std::{cell::Cell, ops::ControlFlow};
 
 /// One namespace at one moment, everything included that was decided before, durable or not.
 pub trait View {
@@ -24,11 +24,13 @@ pub trait View {
     /// after, has changed; none if that is not known.
     fn quiet_since(&self, collection: &str, field: &str, value: &Json, from: Position) -> Option<Position>;
 
-    /// Shows every change of a document of the collection after a position, until told to stop.
+    /// Shows every change of a document of the collection after a position, until told to stop. What it goes
+    /// through on the way is counted, and it stops too when that is too much.
     fn changes_after(
         &self,
         collection: &str,
         after: Position,
+        looks: &Looks,
         see: &mut dyn FnMut(&ChangeSeen<'_>) -> ControlFlow<()>,
     ) -> Result<(), Self::Error>;
 
@@ -37,6 +39,48 @@ pub trait View {
 
     /// Takes in what was just decided, so that the next decision sees it.
     fn advance(&mut self, commit: &Commit) -> Result<(), Self::Error>;
+}
+
+/// How much a call may look at to judge its locks. Whoever decides keeps everybody else waiting.
+#[derive(Debug)]
+pub struct Looks(Cell<u64>);
+
+/// About as many changes of small documents are looked at in a fifth of a second.
+const LOOKS_MAX: u64 = 100_000;
+/// A commit with this many events takes as long as another change.
+const EVENTS_PER_LOOK: u64 = 8;
+/// So do so many bytes of a document.
+const BYTES_PER_LOOK: u64 = 4096;
+/// A field counts as so many bytes besides its own.
+const FIELD_BYTES: usize = 64;
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks(Cell::new(LOOKS_MAX))
+    }
+}
+
+impl Looks {
+    /// A commit is gone through; says whether there may be more.
+    pub fn commit(&self, commit: &Commit) -> ControlFlow<()> {
+        self.spend(1 + commit.events.len() as u64 / EVENTS_PER_LOOK)
+    }
+
+    /// A change is looked at; says whether there may be more.
+    pub(crate) fn change(&self, change: &ChangeSeen<'_>) -> ControlFlow<()> {
+        let fields = change.before.into_iter().chain([change.after]).flat_map(Document::present);
+        let bytes: usize = fields.map(|(name, value)| FIELD_BYTES + name.len() + value.as_str().len()).sum();
+        self.spend(1 + bytes as u64 / BYTES_PER_LOOK)
+    }
+
+    fn spend(&self, looks: u64) -> ControlFlow<()> {
+        self.0.set(self.0.get().saturating_sub(looks));
+        if self.is_spent() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
 }
 
 /// A document before and after everything one request did to it.

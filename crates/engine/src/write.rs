@@ -5,7 +5,7 @@ use crate::{
     list,
     position_lock::broken,
     request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request},
-    view::View,
+    view::{Looks, View},
 };
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -20,8 +20,9 @@ pub fn decide_all<V: View>(
     now: Timestamp,
 ) -> Result<Result<Vec<Commit>, Refused>, V::Error> {
     let mut commits = Vec::with_capacity(requests.len());
+    let looks = Looks::default();
     for request in requests {
-        match decide(request, view, limits, now)? {
+        match decide_within(request, view, limits, now, &looks)? {
             Ok(commit) => {
                 if !is_planted(Fault::BlindRequests) {
                     view.advance(&commit)?;
@@ -41,7 +42,17 @@ pub fn decide<V: View>(
     limits: Limits,
     now: Timestamp,
 ) -> Result<Result<Commit, Refused>, V::Error> {
-    let broken = broken(&request.locks, view)?;
+    decide_within(request, view, limits, now, &Looks::default())
+}
+
+fn decide_within<V: View>(
+    request: &Request,
+    view: &V,
+    limits: Limits,
+    now: Timestamp,
+    looks: &Looks,
+) -> Result<Result<Commit, Refused>, V::Error> {
+    let broken = broken(&request.locks, view, looks)?;
     if !broken.is_empty() {
         return Ok(Err(Refused::Locked(broken)));
     }

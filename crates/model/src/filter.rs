@@ -10,6 +10,9 @@ pub trait Fields {
     fn value(&self, field: &str) -> Option<Cow<'_, str>>;
 }
 
+/// Characters of a pattern.
+const PATTERN_LEN_MAX: usize = 1000;
+
 /// A question about a document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Filter {
@@ -76,6 +79,9 @@ pub enum FilterError {
     /// A pattern that is not text.
     #[error("{0} takes text")]
     NotText(&'static str),
+    /// A pattern that would take too long to compare with.
+    #[error("a pattern has at most {PATTERN_LEN_MAX} characters")]
+    LongPattern,
 }
 
 impl Operator {
@@ -119,6 +125,9 @@ impl Condition {
             (_, Operator::Equal | Operator::Different) => String::new(),
             (Scalar::Null, _) => return Err(FilterError::Null(name)),
             (Scalar::Compound(_), _) => return Err(FilterError::Compound(name)),
+            (Scalar::Text(text), Operator::Like) if text.chars().count() > PATTERN_LEN_MAX => {
+                return Err(FilterError::LongPattern);
+            }
             (Scalar::Text(text), Operator::EqualFolded | Operator::Like) => folded(&text),
             (_, Operator::Like) => return Err(FilterError::NotText(name)),
             _ => String::new(),
@@ -350,6 +359,9 @@ mod tests {
         assert_eq!(condition("~=", "null"), Err(FilterError::Null("~=")));
         assert_eq!(condition(">", "[1]"), Err(FilterError::Compound(">")));
         assert_eq!(condition("%=", "1"), Err(FilterError::NotText("%=")));
+        let pattern = |len| format!("\"{}\"", "é".repeat(len));
+        assert!(condition("%=", &pattern(PATTERN_LEN_MAX)).is_ok());
+        assert_eq!(condition("%=", &pattern(PATTERN_LEN_MAX + 1)), Err(FilterError::LongPattern));
     }
 
     #[test]

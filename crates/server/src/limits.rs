@@ -70,7 +70,7 @@ limits! {
     queue_len_max: 100_000, 1..=250_000;
     /// Sessions at the same time, those whose connection is lost included.
     sessions_max: 100_000, 1..=10_000_000;
-    /// Namespaces with locks in use at the same time, and namespaces that ever had documents.
+    /// Namespaces with locks in use at the same time, and namespaces with documents.
     namespaces_max: 10_000, 1..=1_000_000;
     /// Bytes of the name of a namespace.
     namespace_bytes_max: 256, 1..=4096;

@@ -82,7 +82,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
+    /// That something there is not what was written.
+    pub fn damaged(what: impl Into<String>) -> StoreError {
         StoreError::Damaged { what: what.into() }
     }
 }

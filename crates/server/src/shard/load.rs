@@ -113,6 +113,7 @@ impl Writer {
             Entry::Loaded { documents, .. } => self.check_new(namespace, documents.iter().map(|(at, _)| at)),
             Entry::Kept { put, .. } => self.check_new(namespace, put.iter().map(|(at, _)| at)),
             Entry::Committed { commits, .. } => self.check_commits(namespace, commits),
+            Entry::Reserved { collection, next, .. } => self.check_counter(namespace, collection, *next),
             _ => Ok(()),
         }
     }
@@ -149,6 +150,19 @@ impl Writer {
                 check_change(document, &event.at, &event.change, position)?;
                 document.apply(&event.change, position);
             }
+        }
+        Ok(())
+    }
+
+    /// Ids that are used are not handed out.
+    fn check_counter(&self, namespace: &str, collection: &str, next: u64) -> Result<(), ShardError> {
+        let least = self.look(|state| match state.namespace(namespace)? {
+            None => Ok(1),
+            Some(id) => Ok(state.next_id(id, collection)?),
+        })?;
+        if next < least {
+            let message = format!("the ids of {collection:?} go up to {}, not {}", least - 1, next - 1);
+            return Err(ShardError::Misfit(message));
         }
         Ok(())
     }

@@ -5,8 +5,21 @@ use lockwood_model::Timestamp;
 use lockwood_storage::{Appended, Entry, IndexInfo, IndexState, NamespaceId, StoreError, save_snapshot};
 use std::sync::Arc;
 
-/// So many records are forgotten in one step.
+/// So many records are forgotten in one step, or fewer that have so many events.
 const TRIM_LEN: u64 = 1000;
+const TRIM_EVENTS: usize = 10_000;
+
+/// What can be forgotten.
+struct Trimmable {
+    /// The last record that is forgotten.
+    start: u64,
+    /// The last one that can be.
+    end: u64,
+    /// Where each step ends.
+    steps: Vec<u64>,
+    /// The commits among them.
+    commits: u64,
+}
 
 impl Shard {
     /// Completes every index that is being built.
@@ -95,15 +108,13 @@ impl Shard {
         let _alone = self.trimming.lock().await;
         let own = Arc::clone(self);
         let found = tokio::task::spawn_blocking(move || own.trimmable(before)).await;
-        let (start, end, commits) =
+        let Trimmable { start, end, steps, commits } =
             found.map_err(|_| StoreError::Failed("reading the log panicked".to_owned()))??;
         // Forgetting leaves a record itself, and a snapshot is not saved for a handful of those.
         if commits == 0 && end - start < TRIM_LEN {
             return Ok(0);
         }
-        let mut to = start;
-        while to < end {
-            to = end.min(to + TRIM_LEN);
+        for to in steps {
             self.record(Entry::Trimmed { to }).await?;
         }
         let shard = Arc::clone(self);
@@ -112,22 +123,28 @@ impl Shard {
         Ok(commits)
     }
 
-    /// The last record that is forgotten, the last one that can be, and the commits between them.
-    fn trimmable(&self, before: Timestamp) -> Result<(u64, u64, u64), StoreError> {
+    fn trimmable(&self, before: Timestamp) -> Result<Trimmable, StoreError> {
         let reading = self.read();
         let state = reading.state();
         let start = state.trimmed()?;
         let (mut end, mut count) = (start, 0);
+        let (mut steps, mut events) = (Vec::new(), 0);
         while let Some(entry) = state.entry(end + 1)? {
             if let Entry::Committed { commits, .. } = &entry {
                 if commits.iter().any(|commit| commit.at >= before) {
                     break;
                 }
                 count += commits.len() as u64;
+                events += commits.iter().map(|commit| commit.events.len()).sum::<usize>();
             }
             end += 1;
+            if events >= TRIM_EVENTS || end - steps.last().unwrap_or(&start) >= TRIM_LEN {
+                steps.push(end);
+                events = 0;
+            }
         }
-        Ok((start, end, count))
+        steps.extend(Some(end).filter(|end| steps.last() != Some(end)));
+        Ok(Trimmable { start, end, steps, commits: count })
     }
 
     /// Drops records of the log once a snapshot has what they led to.

@@ -25,7 +25,7 @@ mod writer_test;
 use crate::metrics::Counter;
 use lockwood_engine::{Limits, Refused, Request};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
-use lockwood_storage::{Answer, Entry, Fold, NamespaceId, Snapshot, State, StoreError};
+use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -137,20 +137,6 @@ pub(crate) struct ShardLimits {
     pub(crate) namespaces_max: u64,
 }
 
-impl ShardLimits {
-    /// That the namespace of a record is there, or that there is room for another one.
-    fn check_room(self, fold: &mut Fold<'_>, entry: &Entry) -> Result<(), ShardError> {
-        let Some(namespace) = entry.namespace() else { return Ok(()) };
-        if matches!(entry, Entry::Emptied { .. } | Entry::Loading { .. }) {
-            return Ok(());
-        }
-        match fold.namespace(namespace)? {
-            id if u64::from(id.0) < self.namespaces_max => Ok(()),
-            _ => Err(ShardError::TooManyNamespaces(self.namespaces_max)),
-        }
-    }
-}
-
 /// What a shard has done since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -187,7 +173,7 @@ impl Shard {
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
-        let written = self.submit(|writer| writer.write(namespace, call, now)).await;
+        let written = self.submit_call(call, |writer| writer.write(namespace, call, now)).await;
         self.counts().note(call, &written);
         written
     }

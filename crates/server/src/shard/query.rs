@@ -250,10 +250,23 @@ impl Reading {
             && let Some(filter) = &find.filter
             && let Some(found) = state.candidates(find.namespace, &find.collection, &filter.required())?
         {
-            let mut found: Vec<(DocumentKey, Slice)> = found.collect::<Result<_, _>>()?;
-            found.sort_by(|a, b| a.0.key.cmp(&b.0.key));
-            for (at, record) in found {
-                if after.is_none_or(|after| at.key > *after) && !look(at, record)? {
+            // Keys only: there may be many, and a document may be large.
+            let mut keys: Vec<Key> = Vec::new();
+            for key in found {
+                let key = key?.key;
+                if after.is_none_or(|after| key > *after) {
+                    keys.push(key);
+                }
+                if keys.len() as u64 > find.looks_max {
+                    return Err(PageError::TooManyLooks(find.looks_max));
+                }
+            }
+            keys.sort_unstable();
+            for key in keys {
+                let at = DocumentKey { collection: find.collection.clone(), key };
+                let record = state.document_bytes(find.namespace, &at)?;
+                let record = record.ok_or_else(|| StoreError::damaged("a secondary index"))?;
+                if !look(at, record)? {
                     break;
                 }
             }

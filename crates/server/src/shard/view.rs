@@ -1,6 +1,7 @@
 //! What the engine sees while it decides: the state with everything decided before, durable or not.
 
-use lockwood_engine::{ChangeSeen, Origin, Recent, View};
+use super::writer::in_place;
+use lockwood_engine::{ChangeSeen, Looks, Origin, Recent, View};
 use lockwood_model::{Commit, Document, DocumentKey, Json, Position};
 use lockwood_storage::{Documents, Fold, NamespaceId, State, StoreError};
 use std::{cell::RefCell, ops::ControlFlow};
@@ -59,22 +60,32 @@ impl View for WriteView<'_> {
         &self,
         collection: &str,
         after: Position,
+        looks: &Looks,
         see: &mut dyn FnMut(&ChangeSeen<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let mut see = |position, touched: &[&str], before: Option<&Document>, after: &Document| {
             see(&ChangeSeen { position, touched, before, after })
         };
-        self.read(|state| {
+        let changes = |state: State<'_>| {
             let in_log = self.own.first().map(|first| Position(first.position.0 - 1));
-            let mut flow = state.changes_between(self.namespace, collection, (after, in_log), &mut see)?;
+            for found in state.commits(self.namespace, after.next(), in_log) {
+                let commit = found?.commit;
+                if looks.commit(&commit).is_break()
+                    || state.changes_of(self.namespace, collection, &commit, &mut see)?.is_break()
+                {
+                    return Ok(());
+                }
+            }
             for commit in self.own.iter().filter(|commit| commit.position > after) {
-                if flow.is_break() {
+                if looks.commit(commit).is_break()
+                    || state.changes_of(self.namespace, collection, commit, &mut see)?.is_break()
+                {
                     break;
                 }
-                flow = state.changes_of(self.namespace, collection, commit, &mut see)?;
             }
             Ok(())
-        })
+        };
+        in_place(|| self.read(changes))
     }
 
     fn origin(&self, position: Position) -> Result<Option<Origin>, StoreError> {

@@ -8,14 +8,23 @@ use lockwood_storage::{
     Appended, Batch, Claim, Entry, Epoch, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot, State, Store,
     StoreError,
 };
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread::JoinHandle,
+    time::Duration,
 };
 use tokio::sync::{oneshot, watch};
+
+/// Deciding takes less than this, as a rule.
+const LOCK_PATIENCE: Duration = Duration::from_micros(200);
+/// A call with more events and position locks than this is long in deciding.
+const LONG_CALL_LEN: usize = 500;
 
 /// A shard that this process owns.
 pub(crate) struct Shard {
@@ -38,6 +47,8 @@ struct Core {
     /// What readers see; written by the thread after each batch.
     published: RwLock<Arc<dyn Snapshot>>,
     applied: watch::Sender<u64>,
+    /// Whether the writer has.
+    has_failed: AtomicBool,
     counts: Counts,
 }
 
@@ -116,6 +127,7 @@ impl Shard {
             work: Condvar::new(),
             published: RwLock::new(base),
             applied: watch::Sender::new(last),
+            has_failed: AtomicBool::new(false),
             counts: Counts::default(),
         });
         let own = Arc::clone(&core);
@@ -127,12 +139,32 @@ impl Shard {
         Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()), loads: AtomicU64::new(0) })
     }
 
+    /// Decides a call as [`Shard::submit`] does, a long one without keeping others from the thread.
+    pub(super) async fn submit_call(
+        &self,
+        call: &Call,
+        decide: impl FnOnce(&mut Writer) -> Result<Written, ShardError>,
+    ) -> Result<Written, ShardError> {
+        let len: usize =
+            call.requests.iter().map(|request| request.intents.len() + request.locks.len()).sum();
+        let decided = match len > LONG_CALL_LEN {
+            true => in_place(|| self.decide(decide))?,
+            false => self.decide(decide)?,
+        };
+        self.wait_for(decided).await
+    }
+
     /// Decides something, and answers when everything the decision rests on is durable.
     pub(super) async fn submit<T>(
         &self,
         decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
     ) -> Result<T, ShardError> {
-        match self.decide(decide)? {
+        let decided = self.decide(decide)?;
+        self.wait_for(decided).await
+    }
+
+    async fn wait_for<T>(&self, decided: Decided<Result<T, ShardError>>) -> Result<T, ShardError> {
+        match decided {
             Decided::Now(result) => result,
             Decided::Lead(result, flight) => {
                 // Other tasks of this thread go on elsewhere meanwhile.
@@ -148,11 +180,19 @@ impl Shard {
         }
     }
 
+    /// Another call may be long in deciding; then the thread is given to others meanwhile.
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        match self.core.writer.try_lock_for(LOCK_PATIENCE) {
+            Some(writer) => writer,
+            None => in_place(|| self.core.writer.lock()),
+        }
+    }
+
     fn decide<T>(
         &self,
         decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
     ) -> Result<Decided<Result<T, ShardError>>, ShardError> {
-        let mut writer = self.core.writer.lock();
+        let mut writer = self.lock();
         writer.check()?;
         let result = decide(&mut writer);
         if let Err(ShardError::Store(error)) = result {
@@ -207,7 +247,8 @@ impl Shard {
 
     /// True after a failed write.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.core.store.is_poisoned() || self.core.writer.lock().failed.is_some()
+        // Whoever asks must not have to wait for somebody who decides.
+        self.core.store.is_poisoned() || self.core.has_failed.load(Ordering::Acquire)
     }
 }
 
@@ -287,6 +328,7 @@ impl Core {
         tracing::error!(%error, "write to the log; the shard takes no more writes");
         let mut writer = self.writer.lock();
         writer.failed = Some(error.clone());
+        self.has_failed.store(true, Ordering::Release);
         writer.open = Batch::default();
         writer.in_flight = None;
         writer.waiting.clear();
@@ -476,15 +518,32 @@ impl Writer {
     }
 
     pub(super) fn record(&mut self, entry: &Entry) -> Result<(), ShardError> {
+        match entry.namespace() {
+            Some(namespace) if !matches!(entry, Entry::Emptied { .. } | Entry::Loading { .. }) => {
+                self.check_room(namespace)?;
+            }
+            _ => {}
+        }
         let batch = {
             let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, self.next_index);
-            self.limits.check_room(&mut fold, entry)?;
             fold.apply(entry)?;
             fold.finish(entry)?
         };
         self.take(batch);
+        if let Entry::Committed { namespace, .. } | Entry::Loaded { namespace, .. } = entry {
+            self.forget_recent(namespace)?;
+        }
+        Ok(())
+    }
+
+    /// What comes as a whole record is not noted document by document. The number of a namespace may have
+    /// been noted all the same: a call that was refused gave it to a namespace that never came to be.
+    fn forget_recent(&mut self, namespace: &str) -> Result<(), ShardError> {
+        if let Some(id) = self.look(|state| Ok(state.namespace(namespace)?))? {
+            self.recent.forget(id.0);
+        }
         Ok(())
     }
 
@@ -514,6 +573,11 @@ impl Writer {
         self.next_index += 1;
         self.open.absorb(batch);
     }
+}
+
+/// Works for long where that keeps nobody else waiting for the thread.
+pub(super) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    if can_block() { tokio::task::block_in_place(work) } else { work() }
 }
 
 static EMPTY: Batch = Batch::new();

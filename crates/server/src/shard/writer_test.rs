@@ -4,8 +4,8 @@
 use super::{Call, Find, Keep, Selection, Shard, ShardError, ShardLimits};
 use lockwood_engine::{Action, Intent, Limits, PositionLock, Refused, Request, Target};
 use lockwood_model::{
-    Condition, DocumentKey, FieldValue, Fields, Filter, Json, Key, META_POSITION, Operator, Position,
-    Timestamp,
+    Change, Commit, Condition, DocumentKey, Event, FieldValue, Fields, Filter, Json, Key, META_POSITION,
+    Operator, Position, Timestamp,
 };
 use lockwood_storage::{Entry, Memory, Store, verify};
 use std::sync::Arc;
@@ -195,4 +195,52 @@ async fn ids_end_where_the_caller_says() {
     assert_eq!(shard.reserve_up_to("n", "a", 2, 5).await.unwrap(), 4);
     assert_eq!(shard.reserve("n", "a", 1).await.unwrap(), 6);
     assert!(matches!(shard.reserve("n", "a", u64::MAX).await, Err(ShardError::NoIdsLeft)));
+}
+
+/// The number of a namespace that was emptied is not used again, so numbers become larger than the limit.
+#[tokio::test]
+async fn there_is_room_however_many_namespaces_were_emptied() {
+    let shard = open(&Memory::default());
+    for _ in 0..5 {
+        assert_eq!(write(&shard, "n", vec![create(1)], &[0]).await, "[1]");
+        assert_eq!(version(&shard, "n"), Some(7));
+        assert_eq!(shard.reserve("n", "a", 1).await.unwrap(), 2);
+        shard.record(Entry::Emptied { namespace: "n".into() }).await.unwrap();
+    }
+    shard.reserve("n", "a", 1).await.unwrap();
+    shard.reserve("m", "a", 1).await.unwrap();
+    assert!(matches!(shard.reserve("o", "a", 1).await, Err(ShardError::TooManyNamespaces(2))));
+}
+
+/// A refused call gives its number to a namespace that does not come to be, and the next one to come has it.
+#[tokio::test]
+async fn a_refused_call_makes_no_later_load_look_quiet() {
+    let shard = Arc::new(open(&Memory::default()));
+    assert_eq!(
+        write(&shard, "ghost", vec![create(1), create(1)], &[]).await,
+        "there is a document a/1 already"
+    );
+    let loading = shard.begin_load("n").await.unwrap();
+    let color = fields(&[("color", "\"red\"")]);
+    let event = |change| vec![Event { at: at(1), change }];
+    let commit = |position, change| Commit {
+        position: Position(position),
+        at: Timestamp(1),
+        user: None,
+        note: None,
+        events: event(change),
+    };
+    let commits = vec![
+        commit(1, Change::Created { fields: color.clone() }),
+        commit(2, Change::Updated { set: fields(&[("x", "1")]), removed: Vec::new() }),
+    ];
+    let (namespace, answer) = ("n".into(), None);
+    loading.put(&Entry::Committed { namespace, commits, answer }).await.unwrap();
+    loading.finish().await.unwrap();
+    let (_, red) = color[0].clone();
+    let filter = Some(Filter::Is(Condition::new("color", Operator::Equal, red).unwrap()));
+    let target = Target::CollectionField { collection: "a".into(), field: "x".into(), filter };
+    let locks = vec![PositionLock { target, position: Position(1) }];
+    let locked = Request { locks, ..create(2) };
+    assert_eq!(write(&shard, "n", vec![locked], &[]).await, "1 of the position locks are broken");
 }

@@ -11,7 +11,10 @@ use crate::{
     store::{Batch, Order, Pair, Slice, Snapshot, Space, StoreError, after_prefix, with_prefix},
 };
 use lockwood_model::{Commit, Condition, Document, DocumentKey, Key, Position};
-use std::ops::{Bound, ControlFlow};
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, ControlFlow},
+};
 
 /// A namespace's number in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -275,22 +278,23 @@ impl<'a> State<'a> {
         found.map(|record| Entry::decode(index, &record)).transpose()
     }
 
-    /// The history of a document after a position, oldest first.
-    pub fn history(
+    /// Shows the history of a document after a position, the newest of the first `len_max` steps first. Not
+    /// all at once: each step has the whole document twice.
+    pub fn each_step(
         &self,
         namespace: NamespaceId,
         at: &DocumentKey,
         after: Position,
         len_max: usize,
-    ) -> Read<Vec<Step>> {
-        let Some(current) = self.document(namespace, at)? else { return Ok(Vec::new()) };
+        see: &mut dyn FnMut(&Step) -> Read<()>,
+    ) -> Read<()> {
+        let Some(current) = self.document(namespace, at)? else { return Ok(()) };
         let key = keys::document(namespace.0, at);
         let horizon = self.horizon(namespace)?;
         let positions = self.change_positions(&key, &current, after.max(horizon), len_max)?;
-        let Some(last) = positions.last() else { return Ok(Vec::new()) };
+        let Some(last) = positions.last() else { return Ok(()) };
         let mut document = past::document_at(self, &key, &current, *last)?
             .ok_or_else(|| StoreError::damaged("the history of a document"))?;
-        let mut steps = Vec::with_capacity(positions.len());
         for position in positions.into_iter().rev() {
             let before = match self.snapshot.get(Space::History, &keys::history(&key, position))? {
                 None => None,
@@ -304,8 +308,24 @@ impl<'a> State<'a> {
                 Some(before) => std::mem::replace(&mut document, before.clone()),
                 None => document.clone(),
             };
-            steps.push(Step { position, before, after });
+            see(&Step { position, before, after })?;
         }
+        Ok(())
+    }
+
+    /// The history of a document after a position, oldest first.
+    pub fn history(
+        &self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        after: Position,
+        len_max: usize,
+    ) -> Read<Vec<Step>> {
+        let mut steps = Vec::new();
+        self.each_step(namespace, at, after, len_max, &mut |step| {
+            steps.push(step.clone());
+            Ok(())
+        })?;
         steps.reverse();
         Ok(steps)
     }
@@ -356,26 +376,15 @@ impl<'a> State<'a> {
         after: Position,
         see: &mut See<'_>,
     ) -> Read<()> {
-        self.changes_between(namespace, collection, (after, None), see).map(drop)
-    }
-
-    /// The same up to a position, if one is given; says whether it was told to stop.
-    pub fn changes_between(
-        &self,
-        namespace: NamespaceId,
-        collection: &str,
-        (after, to): (Position, Option<Position>),
-        see: &mut See<'_>,
-    ) -> Read<ControlFlow<()>> {
-        for commit in self.commits(namespace, after.next(), to) {
+        for commit in self.commits(namespace, after.next(), None) {
             if self.changes_of(namespace, collection, &commit?.commit, see)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+                break;
             }
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(())
     }
 
-    /// The same for one commit, which need not be in the log yet.
+    /// The same for one commit, which need not be in the log yet; says whether it was told to stop.
     pub fn changes_of(
         &self,
         namespace: NamespaceId,
@@ -383,16 +392,13 @@ impl<'a> State<'a> {
         commit: &Commit,
         see: &mut See<'_>,
     ) -> Read<ControlFlow<()>> {
-        let mut seen: Vec<&DocumentKey> = Vec::new();
+        let mut touched: BTreeMap<&DocumentKey, Vec<&str>> = BTreeMap::new();
         for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
-            if seen.contains(&&event.at) {
-                continue;
-            }
-            seen.push(&event.at);
-            let of_it = commit.events.iter().filter(|other| other.at == event.at);
-            let touched: Vec<&str> = of_it.flat_map(|event| event.change.touches()).collect();
-            let Some(became) = self.document_at(namespace, &event.at, commit.position)? else { continue };
-            let was = self.document_at(namespace, &event.at, Position(commit.position.0 - 1))?;
+            touched.entry(&event.at).or_default().extend(event.change.touches());
+        }
+        for (at, touched) in touched {
+            let Some(became) = self.document_at(namespace, at, commit.position)? else { continue };
+            let was = self.document_at(namespace, at, Position(commit.position.0 - 1))?;
             if see(commit.position, &touched, was.as_ref(), &became).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -426,7 +432,7 @@ impl<'a> State<'a> {
         namespace: NamespaceId,
         collection: &str,
         conditions: &[&Condition],
-    ) -> Read<Option<impl Iterator<Item = Read<(DocumentKey, Slice)>> + use<'a>>> {
+    ) -> Read<Option<impl Iterator<Item = Read<DocumentKey>> + use<'a>>> {
         let indexes = self.indexes(namespace, collection)?;
         let ready = |index: &&IndexInfo| index.state == IndexState::Ready;
         let mut ranges = conditions.iter().filter_map(|condition| {
@@ -448,8 +454,7 @@ impl<'a> State<'a> {
             let (place, _) = pair?;
             let damaged = || StoreError::damaged("a secondary index");
             let key = index::document_at(&place).ok_or_else(damaged)?;
-            let value = snapshot.get(Space::Documents, key)?.ok_or_else(damaged)?;
-            Ok((keys::read_document(key).ok_or_else(damaged)?, value))
+            keys::read_document(key).ok_or_else(damaged)
         })))
     }
 

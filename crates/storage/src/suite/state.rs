@@ -365,8 +365,9 @@ impl Look<'_> {
         assert_eq!(candidates.is_some(), usable, "{condition:?}");
         let Some(candidates) = candidates else { return };
         let mut found = Vec::new();
-        for pair in candidates {
-            let (at, record) = pair.unwrap();
+        for at in candidates {
+            let at = at.unwrap();
+            let record = state.document_bytes(*id, &at).unwrap().unwrap();
             if filter.matches(&DocumentRef::read(&record).unwrap()) {
                 found.push(at);
             }

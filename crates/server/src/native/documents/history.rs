@@ -15,7 +15,7 @@ use axum::{
     response::Response,
 };
 use lockwood_model::{Document, Position};
-use lockwood_storage::{NamespaceId, Step};
+use lockwood_storage::{NamespaceId, Step, StoreError};
 use lockwood_wire::{
     Problem,
     documents::{
@@ -57,17 +57,21 @@ pub(in crate::native) async fn history(
         }
         let after = Position(query.after.unwrap_or(0));
         // One more than wanted shows whether there is another page.
-        let mut steps = state.history(id, &at, after, len_max + 1)?;
-        let more = steps.len() > len_max;
-        steps.truncate(len_max);
-        let next = steps.last().filter(|_| more).map(|step| step.position.0);
-        let entries = steps.iter().map(|step| entry(&moment, id, step)).collect::<Result<_, _>>()?;
+        let mut entries = Vec::new();
+        state.each_step(id, &at, after, len_max + 1, &mut |step| {
+            entries.push(entry(&moment, id, step)?);
+            Ok(())
+        })?;
+        entries.reverse();
+        let more = entries.len() > len_max;
+        entries.truncate(len_max);
+        let next = entries.last().filter(|_| more).map(|entry: &HistoryEntry| entry.position);
         Ok(json_of(&History { position: moment.position.0, entries, next }))
     })
     .await
 }
 
-fn entry(moment: &Moment, id: NamespaceId, step: &Step) -> Result<HistoryEntry, Trouble> {
+fn entry(moment: &Moment, id: NamespaceId, step: &Step) -> Result<HistoryEntry, StoreError> {
     let commit = moment.reading.state().commit(id, step.position)?.map(|found| found.commit);
     Ok(HistoryEntry {
         position: step.position.0,
