@@ -52,12 +52,14 @@ impl Http {
         self.buffer.drain(..head_len);
     }
 
-    /// The id of the next event that has one. The sizes of chunks are lines like any other that says nothing.
+    /// The id of the next event with data; an id alone says how far the stream has looked. The sizes of chunks are lines like any other that says nothing.
     pub(crate) async fn event(&mut self) -> u64 {
         loop {
             self.read_until(|buffer| event_len(buffer).is_some()).await;
             let len = event_len(&self.buffer).expect("it is all there");
-            let id = text(&self.buffer[..len]).lines().find_map(|line| line.strip_prefix("id:"));
+            let event = text(&self.buffer[..len]);
+            let has_data = event.lines().any(|line| line.starts_with("data:"));
+            let id = event.lines().find_map(|line| line.strip_prefix("id:")).filter(|_| has_data);
             let id = id.map(|id| id.trim().parse().expect("a position"));
             self.buffer.drain(..len);
             if let Some(id) = id {
