@@ -244,3 +244,17 @@ async fn a_refused_call_makes_no_later_load_look_quiet() {
     let locked = Request { locks, ..create(2) };
     assert_eq!(write(&shard, "n", vec![locked], &[]).await, "1 of the position locks are broken");
 }
+
+/// The server may end before an index is built; the next start goes on with it.
+#[tokio::test]
+async fn an_index_that_is_being_built_is_no_damage() {
+    let memory = Memory::default();
+    let shard = open(&memory);
+    let action = Action::Create { fields: fields(&[("f", "1")]) };
+    let request = Request { intents: vec![Intent { at: at(1), action }], ..Request::default() };
+    write(&shard, "n", vec![request], &[]).await;
+    assert!(shard.declare_index("n", ("a", "f"), true, 9).await.unwrap());
+    assert_eq!(verify(&*memory.snapshot(), &Memory::default(), &mut |_, _| {}).unwrap(), []);
+    shard.fill_indexes().await.unwrap();
+    assert_eq!(verify(&*memory.snapshot(), &Memory::default(), &mut |_, _| {}).unwrap(), []);
+}

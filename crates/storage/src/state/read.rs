@@ -12,7 +12,7 @@ use crate::{
 };
 use lockwood_model::{Commit, Condition, Document, DocumentKey, Key, Position};
 use std::{
-    collections::BTreeMap,
+    collections::HashMap,
     ops::{Bound, ControlFlow},
 };
 
@@ -392,9 +392,14 @@ impl<'a> State<'a> {
         commit: &Commit,
         see: &mut See<'_>,
     ) -> Read<ControlFlow<()>> {
-        let mut touched: BTreeMap<&DocumentKey, Vec<&str>> = BTreeMap::new();
+        let mut places: HashMap<&DocumentKey, usize> = HashMap::new();
+        let mut touched: Vec<(&DocumentKey, Vec<&str>)> = Vec::new();
         for event in commit.events.iter().filter(|event| *event.at.collection == *collection) {
-            touched.entry(&event.at).or_default().extend(event.change.touches());
+            let place = *places.entry(&event.at).or_insert(touched.len());
+            if place == touched.len() {
+                touched.push((&event.at, Vec::new()));
+            }
+            touched[place].1.extend(event.change.touches());
         }
         for (at, touched) in touched {
             let Some(became) = self.document_at(namespace, at, commit.position)? else { continue };

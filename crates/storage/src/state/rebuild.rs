@@ -4,12 +4,14 @@
 use super::{
     fold::Fold,
     index::IndexState,
+    keys,
     read::{NamespaceId, State},
 };
 use crate::{
     log::{last_index, records},
-    store::{Batch, Durability, Order, Slice, Snapshot, Space, Store, StoreError, with_prefix},
+    store::{Batch, Durability, Order, Pair, Slice, Snapshot, Space, Store, StoreError, with_prefix},
 };
+use std::collections::BTreeSet;
 
 /// A saved snapshot consists of pieces of about this size.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -217,20 +219,56 @@ pub fn verify(
 ) -> Result<Vec<Difference>, StoreError> {
     rebuild(source, scratch, progress)?;
     let rebuilt = scratch.snapshot();
+    let unfinished = Unfinished::of(source)?;
     let mut differences = Vec::new();
     for space in Space::STATE {
-        compare(space, source, &*rebuilt, &mut differences)?;
+        compare(space, source, &*rebuilt, &unfinished, &mut differences)?;
     }
     Ok(differences)
+}
+
+/// The indexes that are being built. A rebuild completes them, and so does the next start.
+struct Unfinished {
+    numbers: BTreeSet<[u8; 4]>,
+    lists: BTreeSet<Vec<u8>>,
+}
+
+impl Unfinished {
+    fn of(source: &dyn Snapshot) -> Result<Unfinished, StoreError> {
+        let state = State::new(source);
+        let mut unfinished = Unfinished { numbers: BTreeSet::new(), lists: BTreeSet::new() };
+        for (_, namespace) in state.namespaces()? {
+            for (collection, index) in state.all_indexes(namespace)? {
+                if index.state == IndexState::Building {
+                    unfinished.numbers.insert(index.number.to_be_bytes());
+                    unfinished.lists.insert(keys::meta::collection_indexes(namespace.0, &collection));
+                }
+            }
+        }
+        Ok(unfinished)
+    }
+
+    fn has(&self, space: Space, key: &[u8]) -> bool {
+        match space {
+            Space::Indexes => key.first_chunk().is_some_and(|number| self.numbers.contains(number)),
+            Space::Meta => self.lists.contains(key),
+            _ => false,
+        }
+    }
 }
 
 fn compare(
     space: Space,
     found: &dyn Snapshot,
     expected: &dyn Snapshot,
+    unfinished: &Unfinished,
     differences: &mut Vec<Difference>,
 ) -> Result<(), StoreError> {
-    let all = |snapshot| Snapshot::scan(snapshot, space, with_prefix(b""), Order::Forward);
+    let all = |snapshot| {
+        let is_built = |pair: &Pair| pair.as_ref().is_ok_and(|(key, _)| !unfinished.has(space, key));
+        let pairs = Snapshot::scan(snapshot, space, with_prefix(b""), Order::Forward);
+        pairs.filter(move |pair| pair.is_err() || is_built(pair))
+    };
     let (mut found, mut expected) = (all(found).peekable(), all(expected).peekable());
     while differences.len() < DIFFERENCES_MAX {
         let (a, b) = (found.peek().cloned().transpose()?, expected.peek().cloned().transpose()?);

@@ -13,6 +13,8 @@ use std::{sync::Arc, time::Duration};
 
 /// What is read of a body that is refused already.
 const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A JSON body, not yet taken apart.
@@ -46,7 +48,11 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
 }
 
 async fn collect(mut body: Body, limit: u64) -> Result<Bytes, Trouble> {
-    match Limited::new(&mut body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await {
+    let limited = Limited::new(&mut body, usize::try_from(limit).unwrap_or(usize::MAX));
+    let Ok(collected) = tokio::time::timeout(BODY_PATIENCE, limited.collect()).await else {
+        return Err(Trouble::new(Code::BadBody, "the body took too long to arrive"));
+    };
+    match collected {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             drain(body).await;

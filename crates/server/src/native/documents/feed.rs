@@ -26,6 +26,7 @@ use axum::{
 };
 use hyper::{HeaderMap, header};
 use lockwood_model::{Commit, Event, Position};
+use lockwood_storage::NamespaceId;
 use lockwood_wire::{
     Code, Problem,
     documents::{Changes, CommitEvent, WireCommit, WireValue},
@@ -228,7 +229,7 @@ impl Feed {
         if after < moment.horizon()? {
             return Err(too_old(after, moment.horizon()?));
         }
-        Ok(Following { feed: self.clone(), after, applied, follower })
+        Ok(Following { feed: self.clone(), namespace: moment.namespace, after, applied, follower })
     }
 
     async fn events(self, after: Option<u64>) -> Result<Response, Trouble> {
@@ -270,6 +271,8 @@ impl Feed {
 /// Somebody who follows a feed, and how far they are.
 struct Following {
     feed: Feed,
+    /// The namespace as it was first seen; none if it was not there.
+    namespace: Option<NamespaceId>,
     after: Position,
     applied: watch::Receiver<u64>,
     follower: Follower,
@@ -281,6 +284,11 @@ impl Following {
         // Marked as seen before it is looked at: what comes in between wakes the follower once more.
         self.applied.borrow_and_update();
         let moment = Moment::uncounted(&self.feed.shared, &self.feed.namespace)?;
+        if self.namespace.is_some() && moment.namespace != self.namespace {
+            // Its positions begin anew, so going on from here would leave some out.
+            return Err(Trouble::new(Code::PositionTooOld, "the namespace was emptied; follow it anew"));
+        }
+        self.namespace = moment.namespace;
         if moment.position <= self.after {
             let (commits, position) = (Vec::new(), moment.position);
             return Ok(Piece { position, commits, next: self.after, more: false });
