@@ -16,9 +16,10 @@ run: ## build and start a server with every interface on
 test: deps-test check ## install what the tests need and run all of them
 	$(CARGO) test --locked --workspace
 
-test-long: deps-test ## the model tests and fuzzers for much longer; SEED=n starts elsewhere
+test-long: deps-test ## the model tests, fuzzers and kills for much longer; SEED=n starts elsewhere
 	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks -p lockwood-engine
 	LOCKWOOD_FUZZ_COUNT=20000000 LOCKWOOD_FUZZ_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood-wire -p lockwood-server fuzz
+	LOCKWOOD_KILLS=500 $(CARGO) test --locked -p lockwood --test native document_crash
 
 check: ## format, lints and purity; changes nothing
 	$(CARGO) fmt --all --check

@@ -52,6 +52,7 @@ impl Bus {
             Some(cursor) => tracing::warn!(cursor, applied, "the message bus was ahead of the log"),
             None => bus.shared.ledger.set_cursor(&bus.reader(), applied)?,
         }
+        bus.shared.shard.hold_after(bus.cursor);
         Ok(bus)
     }
 
@@ -115,9 +116,11 @@ impl Bus {
         }
         let (shared, reader, cursor) = (Arc::clone(&self.shared), self.reader(), self.cursor);
         let saved = tokio::task::spawn_blocking(move || shared.ledger.set_cursor(&reader, cursor)).await;
-        // Without it messages are sent again after a restart; a disk that fails is reported by the writers.
-        if let Ok(Err(error)) = saved {
-            tracing::warn!(%error, "keep how far the message bus has come");
+        match saved {
+            Ok(Ok(())) => self.shared.shard.hold_after(cursor),
+            // Messages are sent again after a restart then; a disk that fails is reported by the writers.
+            Ok(Err(error)) => tracing::warn!(%error, "keep how far the message bus has come"),
+            Err(_) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Shard, ShardError};
 use lockwood_model::Timestamp;
 use lockwood_storage::{Appended, Entry, IndexInfo, IndexState, NamespaceId, StoreError, save_snapshot};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// So many records are forgotten in one step, or fewer that have so many events.
 const TRIM_LEN: u64 = 1000;
@@ -103,6 +103,11 @@ impl Shard {
         .await
     }
 
+    /// Nothing after the record `index` is forgotten until this is called again: somebody has to read it first.
+    pub(crate) fn hold_after(&self, index: u64) {
+        self.held.store(index, Ordering::Release);
+    }
+
     /// Forgets the history of what was written before `before`; gives how many commits went.
     pub(crate) async fn trim(self: &Arc<Shard>, before: Timestamp) -> Result<u64, ShardError> {
         let _alone = self.trimming.lock().await;
@@ -129,7 +134,8 @@ impl Shard {
         let start = state.trimmed()?;
         let (mut end, mut count) = (start, 0);
         let (mut steps, mut events) = (Vec::new(), 0);
-        while let Some(entry) = state.entry(end + 1)? {
+        let held = self.held.load(Ordering::Acquire);
+        while let Some(entry) = state.entry(end + 1)?.filter(|_| end < held) {
             if let Entry::Committed { commits, .. } = &entry {
                 if commits.iter().any(|commit| commit.at >= before) {
                     break;

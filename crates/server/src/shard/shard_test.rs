@@ -704,6 +704,21 @@ fn history_is_trimmed_while_others_write() {
 }
 
 #[test]
+fn what_somebody_still_has_to_read_is_not_trimmed() {
+    run(async {
+        let shard = open(Arc::new(Memory::default()));
+        for now in 1..=6 {
+            shard.write(NAMESPACE, &put(0, 2 * now), Timestamp(now)).await.unwrap();
+        }
+        shard.hold_after(2);
+        assert_eq!(shard.trim(Timestamp(9)).await.unwrap(), 2);
+        assert!(shard.read().state().entry(3).unwrap().is_some());
+        shard.hold_after(6);
+        assert_eq!(shard.trim(Timestamp(9)).await.unwrap(), 4);
+    });
+}
+
+#[test]
 fn what_is_younger_is_not_trimmed() {
     run(async {
         let store = Memory::default();

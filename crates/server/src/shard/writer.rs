@@ -32,6 +32,8 @@ pub(crate) struct Shard {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Held by whoever forgets history: one at a time, because each saves a snapshot.
     pub(super) trimming: tokio::sync::Mutex<()>,
+    /// Somebody still has to read the records after this one.
+    pub(super) held: AtomicU64,
     /// How many dumps are being loaded.
     pub(super) loads: AtomicU64,
 }
@@ -136,7 +138,7 @@ impl Shard {
             .spawn(move || own.keep_committing())
             .map_err(|error| StoreError::Failed(format!("start a thread: {error}")))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()), loads: AtomicU64::new(0) })
+        Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()), held: AtomicU64::new(u64::MAX), loads: AtomicU64::new(0) })
     }
 
     /// Decides a call as [`Shard::submit`] does, a long one without keeping others from the thread.
