@@ -23,6 +23,8 @@ use tokio::sync::{oneshot, watch};
 
 /// Deciding takes less than this, as a rule.
 const LOCK_PATIENCE: Duration = Duration::from_micros(200);
+/// So many syncs in a row for one caller each make the next caller take it to be alone.
+const LONE_SYNCS: u32 = 8;
 /// A call with more events and position locks than this is long in deciding.
 const LONG_CALL_LEN: usize = 500;
 
@@ -64,8 +66,8 @@ pub(super) struct Writer {
     waiting: Vec<oneshot::Sender<()>>,
     /// Who waits for the batch in flight.
     waiting_in_flight: Vec<oneshot::Sender<()>>,
-    /// How many callers shared the last sync.
-    shared_by: usize,
+    /// How many of the last syncs were for one caller only.
+    lone_syncs: u32,
     /// The last record that is durable.
     durable: u64,
     next_index: u64,
@@ -111,7 +113,7 @@ impl Shard {
             open: Batch::default(),
             waiting: Vec::new(),
             waiting_in_flight: Vec::new(),
-            shared_by: 0,
+            lone_syncs: LONE_SYNCS,
             durable: last,
             next_index: last + 1,
             pending_bytes: 0,
@@ -138,7 +140,13 @@ impl Shard {
             .spawn(move || own.keep_committing())
             .map_err(|error| StoreError::Failed(format!("start a thread: {error}")))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Shard { core, thread, trimming: tokio::sync::Mutex::new(()), held: AtomicU64::new(u64::MAX), loads: AtomicU64::new(0) })
+        Ok(Shard {
+            core,
+            thread,
+            trimming: tokio::sync::Mutex::new(()),
+            held: AtomicU64::new(u64::MAX),
+            loads: AtomicU64::new(0),
+        })
     }
 
     /// Decides a call as [`Shard::submit`] does, a long one without keeping others from the thread.
@@ -348,9 +356,10 @@ fn can_block() -> bool {
 
 impl Writer {
     /// Whether there is a batch, nothing in flight, and nobody to share the sync with: neither now nor the
-    /// last time. Then waking the thread would cost the caller more than doing its work.
+    /// last few times. Then waking the thread would cost the caller more than doing its work.
     fn is_alone(&self) -> bool {
-        !self.open.is_empty() && self.in_flight.is_none() && self.waiting.is_empty() && self.shared_by <= 1
+        let nobody_else = self.in_flight.is_none() && self.waiting.is_empty();
+        !self.open.is_empty() && nobody_else && self.lone_syncs >= LONE_SYNCS
     }
 
     /// Takes the open batch into flight; `leading` callers besides those who wait share its sync.
@@ -358,7 +367,8 @@ impl Writer {
         let batch = Arc::new(std::mem::take(&mut self.open));
         self.in_flight = Some(Arc::clone(&batch));
         self.waiting_in_flight = std::mem::take(&mut self.waiting);
-        self.shared_by = self.waiting_in_flight.len() + leading;
+        let is_lone = self.waiting_in_flight.len() + leading <= 1;
+        self.lone_syncs = if is_lone { self.lone_syncs.saturating_add(1) } else { 0 };
         self.pending_bytes = 0;
         Flight { batch, expected: self.durable }
     }
