@@ -2,13 +2,17 @@
 
 use super::{answer::json_of, body::JsonBody, decode::Decoder};
 use crate::{
-    native::http::{App, InPath, check_namespace, read_query},
+    native::{
+        guard,
+        http::{App, InPath, check_namespace, read_query},
+    },
     shard::Call,
+    shared::Shared,
     trouble::Trouble,
 };
 use axum::{
-    extract::{Query, State, rejection::QueryRejection},
-    response::Response,
+    extract::{FromRequest, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
 };
 use lockwood_engine::{Action, Intent, PositionLock, PutIf, Request, Target};
 use lockwood_model::{DocumentKey, Position};
@@ -17,6 +21,7 @@ use lockwood_wire::{
     documents::{Fields, ReserveRequest, Reserved, WireValue, WriteCall, Written},
 };
 use serde::Deserialize;
+use std::sync::Arc;
 
 /// Larger bodies are worked on beside the threads that serve connections.
 const LARGE_BODY_BYTES: usize = 64 * 1024;
@@ -37,7 +42,21 @@ pub(in crate::native) async fn write(
     answer(&shared, &namespace, &call).await
 }
 
-async fn answer(shared: &crate::shared::Shared, namespace: &str, call: &Call) -> Result<Response, Trouble> {
+/// The same for a request that did not come through the router.
+pub(in crate::native) async fn write_to(
+    shared: &Arc<Shared>,
+    namespace: String,
+    request: axum::extract::Request,
+) -> Response {
+    let written = async {
+        guard::check(&shared.config, request.headers())?;
+        let body = JsonBody::from_request(request, shared).await?;
+        write(State(Arc::clone(shared)), InPath(namespace), body).await
+    };
+    written.await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn answer(shared: &Shared, namespace: &str, call: &Call) -> Result<Response, Trouble> {
     let written = shared.shard.write(namespace, call, shared.clock.now()).await?;
     let positions: Vec<u64> = written.positions.iter().map(|position| position.0).collect();
     let position = match positions.last() {
