@@ -251,6 +251,8 @@ fn greeting(bound: &Bound, data: &str) -> String {
     text += "\nTry, in another terminal:\n";
     text += "  lockwood lock --write user/42 -- sleep 60      run a program under a lock\n";
     text += "  lockwood locks                                 see who holds it\n";
+    text += "  lockwood put user/42 '{\"name\": \"Ann\"}'         write a document\n";
+    text += "  lockwood history user/42                       see what became of it\n";
     text += &format!("  curl http://{native}/v1/default/locks\n\n");
     text
 }

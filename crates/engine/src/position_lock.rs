@@ -2,8 +2,8 @@
 //!
 //! A lock on a collection's field with a filter stands for a search: "these documents match, and this is what
 //! their field holds". A change breaks it if the document matched before or matches after, and the field or
-//! any field the filter looks at was touched. So entering, staying in and leaving the filter all count. As
-//! every change moves `meta_position`, a filter that looks at it watches all fields; for a lock on that field
+//! any field the filter looks at was touched, or the document came, was deleted or restored. So entering, staying
+//! in and leaving the filter all count. As every change moves `meta_position`, a filter that looks at it watches all fields; for a lock on that field
 //! itself only being deleted and restored counts.
 
 use crate::{

@@ -48,7 +48,7 @@ struct Core {
     writer: Mutex<Writer>,
     /// There is something to be made durable, or it is time to stop.
     work: Condvar,
-    /// What readers see; written by the thread after each batch.
+    /// What readers see; written after each batch by whoever made it durable.
     published: RwLock<Arc<dyn Snapshot>>,
     applied: watch::Sender<u64>,
     /// Whether the writer has.

@@ -128,9 +128,9 @@ fn absent(
         return Ok(no_document(at));
     };
     let message = if found.document()?.deleted() {
-        format!("the document {at} is deleted; ask with deleted=with to see it, or restore it")
+        format!("the document {at} is deleted; ask for deleted documents too (deleted: with), or restore it")
     } else {
-        format!("the document {at} is not deleted; ask without deleted=only to see it")
+        format!("the document {at} is not deleted, and only deleted ones were asked for")
     };
     Ok(Trouble::new(Code::NoDocument, message))
 }
