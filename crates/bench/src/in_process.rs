@@ -223,7 +223,7 @@ fn write(segments: [&str; 3]) -> Resource {
 }
 
 fn request(owner: OwnerId, resources: Vec<Resource>) -> Request {
-    Request { owner, resources, wait: Wait::Forever }
+    Request { owner, resources, wait: Wait::Forever, ttl_ms: None }
 }
 
 /// The time it takes to lock and release each of a batch in turn.

@@ -107,6 +107,11 @@ impl LockTable {
             let resources: usize = owner.locks.iter().map(|key| self.lock_of(*key).entries.len()).sum();
             assert_eq!(owner.resources_len, resources, "the count of an owner's resources");
         }
+        for (token, key) in &self.by_token {
+            let granted =
+                matches!(&self.lock_of(*key).state, State::Granted { token: found, .. } if found == token);
+            assert!(granted, "a token leads to the lock that has it");
+        }
         assert_eq!(waiting, self.waiting_len(), "the count of waiting locks");
         assert_eq!(self.by_id.len(), self.len(), "every lock has an id");
     }

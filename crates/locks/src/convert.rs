@@ -175,7 +175,9 @@ impl LockTable {
             return token;
         }
         // A larger token than any other lock of the same owner got while this one was weaker.
+        self.by_token.remove(&token);
         let token = self.take_token();
+        self.by_token.insert(token, key);
         self.lock_mut(key).state = State::Granted { token, at };
         token
     }

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     KeepAbandoned,
     /// A pending conversion lets later requests pass.
     PassConversion,
+    /// A lock whose time is over stays.
+    KeepExpired,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -59,7 +61,7 @@ impl Faults {
 
 #[cfg(test)]
 impl Fault {
-    pub(crate) const ALL: [Fault; 16] = [
+    pub(crate) const ALL: [Fault; 17] = [
         Fault::SkipQueue,
         Fault::ForgetWaiterOnCancel,
         Fault::IgnoreDepth,
@@ -76,5 +78,6 @@ impl Fault {
         Fault::ReentrantAtBack,
         Fault::KeepAbandoned,
         Fault::PassConversion,
+        Fault::KeepExpired,
     ];
 }

@@ -14,6 +14,25 @@ pub(crate) struct Lock {
     pub(crate) state: State,
     pub(crate) requested_at: Timestamp,
     pub(crate) conversion: Option<Box<Conversion>>,
+    pub(crate) end: End,
+}
+
+/// Whether a lock ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Never,
+    /// So long after it is granted.
+    After(u64),
+    At(Timestamp),
+}
+
+impl End {
+    pub(crate) fn at(self) -> Option<Timestamp> {
+        match self {
+            End::At(at) => Some(at),
+            End::Never | End::After(_) => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -84,5 +103,6 @@ pub(crate) struct Owner {
 pub(crate) enum Deadline {
     Wait(LockId),
     Conversion(LockId),
+    Expiry(LockId),
     Owner(OwnerId),
 }

@@ -25,7 +25,9 @@ const KEPT_SEEDS: [u64; 5] = [0, 1, 7, 33, 17446];
 /// when others before it are left out.
 #[derive(Debug, Clone)]
 enum Step {
-    Lock { owner: OwnerId, resources: Vec<Resource>, wait: Wait },
+    Lock { owner: OwnerId, resources: Vec<Resource>, wait: Wait, ttl_ms: Option<u64> },
+    Admit { owner: OwnerId, resources: Vec<Resource> },
+    Renew { pick: usize, ttl_ms: u64 },
     Release { pick: usize },
     Revoke { pick: usize },
     Cancel { pick: usize },
@@ -78,8 +80,11 @@ fn history(seed: u64) -> Vec<Step> {
 
 fn step(random: &mut Random) -> Step {
     let pick = random.below(64) as usize;
-    match random.below(20) {
-        0..=8 => Step::Lock { owner: owner(random), resources: resources(random), wait: wait(random) },
+    match random.below(22) {
+        0..=8 => {
+            let (owner, resources, wait) = (owner(random), resources(random), wait(random));
+            Step::Lock { owner, resources, wait, ttl_ms: ttl(random) }
+        }
         9..=11 => Step::Release { pick },
         12 => Step::Cancel { pick },
         13..=15 => Step::Convert { pick, change: change(random), wait: wait(random) },
@@ -92,6 +97,8 @@ fn step(random: &mut Random) -> Step {
             0 => Step::ReleaseAll { owner: owner(random) },
             _ => Step::Release { pick },
         },
+        19 => Step::Admit { owner: owner(random), resources: resources(random) },
+        20 => Step::Renew { pick, ttl_ms: random.below(40) },
         _ => Step::Pass { millis: random.below(20) },
     }
 }
@@ -103,6 +110,11 @@ fn owner(random: &mut Random) -> OwnerId {
 fn wait(random: &mut Random) -> Wait {
     let millis = Wait::Millis(random.below(40));
     random.pick(&[Wait::Never, millis, Wait::Forever, Wait::Forever, Wait::Forever])
+}
+
+fn ttl(random: &mut Random) -> Option<u64> {
+    let ttl_ms = random.below(60);
+    random.pick(&[None, None, Some(ttl_ms)])
 }
 
 fn mode(random: &mut Random) -> Mode {
@@ -153,14 +165,26 @@ impl Pair {
         let now = self.now;
         let (mut real, mut naive) = (Vec::new(), Vec::new());
         match step {
-            Step::Lock { owner, resources, wait } => {
-                let request = Request { owner: *owner, resources: resources.clone(), wait: *wait };
+            Step::Lock { owner, resources, wait, ttl_ms } => {
+                let (owner, wait, ttl_ms) = (*owner, *wait, *ttl_ms);
+                let request = Request { owner, resources: resources.clone(), wait, ttl_ms };
                 let answer = self.table.lock(request, now);
                 if let Outcome::Granted { token, .. } = answer {
                     self.check_token(token)?;
                 }
                 let plain = plain_outcome(answer)?;
-                same("lock", &plain, &self.reference.lock(*owner, resources, *wait, now))?;
+                same("lock", &plain, &self.reference.lock(owner, resources, wait, ttl_ms, now))?;
+            }
+            Step::Admit { owner, resources } => {
+                let admitted = self.table.admits(*owner, resources).is_ok();
+                same("admit", &admitted, &self.reference.admits(*owner, resources))?;
+            }
+            Step::Renew { pick, ttl_ms } => {
+                if let Some((owner, id)) = self.choose(*pick) {
+                    let until = now.after(*ttl_ms);
+                    let renewed = self.table.renew(owner, id, until).is_ok();
+                    same("renew", &renewed, &self.reference.renew(id, until))?;
+                }
             }
             Step::Release { pick } => {
                 if let Some((owner, id)) = self.choose(*pick) {
@@ -248,6 +272,10 @@ impl Pair {
         for naive in &self.reference.locks {
             let real = self.table.view(naive.id).ok_or(format!("lock {} is gone", naive.id))?;
             same("token", &real.token, &naive.token)?;
+            same("end", &real.expires_at, &naive.expires_at)?;
+            if let Some(token) = naive.token.filter(|token| token.0 > 0) {
+                same("by token", &self.table.granted(token), &Some((naive.id, naive.owner)))?;
+            }
             let resources: Vec<Resource> = naive.parts.iter().map(|part| part.resource.clone()).collect();
             same("resources", &sorted(real.resources), &sorted(resources))?;
             same("converting", &real.converting_to.is_some(), &naive.conversion.is_some())?;

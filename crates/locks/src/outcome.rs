@@ -11,6 +11,8 @@ pub struct Request {
     pub resources: Vec<Resource>,
     /// How long to stand in line.
     pub wait: Wait,
+    /// How long it is held once granted, unless it is renewed; none if it does not end by itself.
+    pub ttl_ms: Option<u64>,
 }
 
 /// The answer to a [`Request`].
@@ -164,6 +166,15 @@ pub enum Effect {
         /// The cycle.
         cycle: Cycle,
     },
+    /// A lock is gone because its time was over.
+    Expired {
+        /// Whose lock.
+        owner: OwnerId,
+        /// Which lock.
+        lock: LockId,
+        /// How long it was held.
+        held_ms: u64,
+    },
     /// A lock is gone because its owner was away for too long.
     Abandoned {
         /// Whose lock.
@@ -173,6 +184,23 @@ pub enum Effect {
         /// How long it was held; nothing if it still waited.
         held_ms: Option<u64>,
     },
+}
+
+/// A lock that was held before a restart, as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Which lock.
+    pub lock: LockId,
+    /// The token of its grant.
+    pub token: Token,
+    /// Whose lock.
+    pub owner: OwnerId,
+    /// What it covers.
+    pub resources: Vec<Resource>,
+    /// When it was granted.
+    pub granted_at: Timestamp,
+    /// When it ends, if it does by itself.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The owner has no such lock.
@@ -227,6 +255,8 @@ pub struct LockView {
     pub requested_at: Timestamp,
     /// When it was granted.
     pub granted_at: Option<Timestamp>,
+    /// When it ends by itself, if it is held and does.
+    pub expires_at: Option<Timestamp>,
     /// When its wait, or that of its conversion, ends.
     pub wait_until: Option<Timestamp>,
     /// When it is given up, if its owner is away.

@@ -3,7 +3,7 @@
 use crate::{
     entry::{Claim, EntryKey, LockKey, Order, Watchers},
     fault::Fault,
-    lock::{Deadline, Pending, State},
+    lock::{Deadline, End, Pending, State},
     outcome::Effect,
     table::LockTable,
     tree::Among,
@@ -176,7 +176,24 @@ impl LockTable {
         for entry in entries {
             self.set_granted(entry);
         }
+        self.by_token.insert(token, key);
+        if let End::After(ttl_ms) = self.lock_of(key).end {
+            self.set_end(key, Some(now.after(ttl_ms)));
+        }
         token
+    }
+
+    /// From now on a held lock ends by itself at this moment, or not at all.
+    pub(crate) fn set_end(&mut self, key: LockKey, at: Option<Timestamp>) {
+        let lock = &mut self.locks[key.0 as usize];
+        let before = std::mem::replace(&mut lock.end, at.map_or(End::Never, End::At));
+        let deadline = Deadline::Expiry(lock.id);
+        if let Some(before) = before.at() {
+            self.deadlines.remove(&(before, deadline));
+        }
+        if let Some(at) = at {
+            self.deadlines.insert((at, deadline));
+        }
     }
 
     pub(crate) fn set_granted(&mut self, key: EntryKey) {

@@ -33,6 +33,8 @@ pub(crate) struct RefLock {
     requested_at: Timestamp,
     granted_at: Timestamp,
     deadline: Option<Timestamp>,
+    ttl_ms: Option<u64>,
+    pub(crate) expires_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -51,6 +53,7 @@ impl Reference {
         owner: OwnerId,
         resources: &[Resource],
         wait: Wait,
+        ttl_ms: Option<u64>,
         now: Timestamp,
     ) -> Outcome {
         self.forget_the_lockless();
@@ -67,6 +70,8 @@ impl Reference {
             requested_at: now,
             granted_at: now,
             deadline,
+            ttl_ms,
+            expires_at: None,
         };
         let free = lock.parts.iter().all(|part| self.rivals_of_new(owner, &part.resource).is_empty());
         if !free || self.frozen {
@@ -116,8 +121,37 @@ impl Reference {
         self.numbers += 1;
         let (conversion, deadline, token) = (None, None, Some(Token(0)));
         let (requested_at, granted_at) = (now, now);
-        self.locks.push(RefLock { id, owner, parts, token, conversion, requested_at, granted_at, deadline });
+        let (ttl_ms, expires_at) = (None, None);
+        let lock = RefLock {
+            id,
+            owner,
+            parts,
+            token,
+            conversion,
+            requested_at,
+            granted_at,
+            deadline,
+            ttl_ms,
+            expires_at,
+        };
+        self.locks.push(lock);
         Some(id)
+    }
+
+    /// Whether the owner could have all of it at once.
+    pub(crate) fn admits(&self, owner: OwnerId, resources: &[Resource]) -> bool {
+        let has = |resource: &Resource| self.has(owner, resource);
+        let free = |resource: &Resource| self.rivals_of_new(owner, resource).is_empty();
+        let passes = resources.iter().all(|resource| has(resource) || free(resource));
+        resources.iter().all(has) || (passes && !self.frozen)
+    }
+
+    pub(crate) fn renew(&mut self, id: LockId, until: Timestamp) -> bool {
+        let lock = self.find(id);
+        if lock.token.is_some() {
+            lock.expires_at = Some(until);
+        }
+        lock.token.is_some()
     }
 
     pub(crate) fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
@@ -252,8 +286,8 @@ impl Reference {
         self.away.remove(&owner);
     }
 
-    /// What is due happens in the order it is due; at one moment waits end before conversions do, and
-    /// those before owners are given up.
+    /// What is due happens in the order it is due; at one moment waits end before conversions do, those before
+    /// locks do, and those before owners are given up.
     pub(crate) fn expire(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         loop {
             self.forget_the_lockless();
@@ -266,7 +300,8 @@ impl Reference {
                     due.push((at, 1, lock.id.0));
                 }
             }
-            due.extend(self.away.iter().map(|(owner, at)| (*at, 2, owner.0)));
+            due.extend(self.locks.iter().filter_map(|lock| Some((lock.expires_at?, 2, lock.id.0))));
+            due.extend(self.away.iter().map(|(owner, at)| (*at, 3, owner.0)));
             let Some((at, what, which)) = due.into_iter().min() else { return };
             if at > now {
                 return;
@@ -284,6 +319,12 @@ impl Reference {
                     let lock = self.find(LockId(which));
                     lock.conversion = None;
                     effects.push(Effect::ConversionTimedOut { owner: lock.owner, lock: lock.id, blockers });
+                }
+                2 => {
+                    let RefLock { owner, granted_at, .. } = *self.find(LockId(which));
+                    self.remove(LockId(which));
+                    let held_ms = now.since(granted_at);
+                    effects.push(Effect::Expired { owner, lock: LockId(which), held_ms });
                 }
                 _ => self.give_up(OwnerId(which), now, effects),
             }
@@ -343,6 +384,7 @@ impl Reference {
         self.tokens += 1;
         let lock = self.find(id);
         lock.token = Some(token);
+        lock.expires_at = lock.ttl_ms.map(|ttl_ms| now.after(ttl_ms));
         lock.granted_at = now;
         token
     }

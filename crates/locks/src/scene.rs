@@ -56,7 +56,7 @@ impl Scene {
     }
 
     pub(crate) fn lock_within(&mut self, owner: OwnerId, text: &str, wait: Wait) -> Outcome {
-        let request = Request { owner, resources: resources(text), wait };
+        let request = Request { owner, resources: resources(text), wait, ttl_ms: None };
         self.act(|table, now, _| table.lock(request, now)).0
     }
 

@@ -21,8 +21,10 @@
 use crate::{
     entry::{Claim, Entry, EntryKey, LockKey, Order, Place, Watchers},
     fault::Fault,
-    lock::{Deadline, Lock, Owner, Pending, State},
-    outcome::{CancelOutcome, Counts, Effect, Ended, Outcome, Refusal, Request, UnknownLock, Waiters},
+    lock::{Deadline, End, Lock, Owner, Pending, State},
+    outcome::{
+        CancelOutcome, Counts, Effect, Ended, Outcome, Recorded, Refusal, Request, UnknownLock, Waiters,
+    },
     tree::{Among, Tree},
 };
 use foldhash::quality::FixedState;
@@ -51,6 +53,8 @@ pub struct LockTable {
     pub(crate) entries: Slab<Entry>,
     pub(crate) locks: Slab<Lock>,
     pub(crate) by_id: BTreeMap<LockId, LockKey>,
+    /// The locks that are held, by the token of their last grant.
+    pub(crate) by_token: HashMap<Token, LockKey, foldhash::fast::FixedState>,
     pub(crate) owners: HashMap<OwnerId, Owner, FixedState>,
     pub(crate) deadlines: BTreeSet<(Timestamp, Deadline)>,
     /// Locks with a pending conversion.
@@ -78,6 +82,7 @@ impl LockTable {
             entries: Slab::new(),
             locks: Slab::new(),
             by_id: BTreeMap::new(),
+            by_token: HashMap::default(),
             owners: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             deadlines: BTreeSet::new(),
             converting: BTreeSet::new(),
@@ -95,18 +100,16 @@ impl LockTable {
 
     /// Takes a set of resources, queues for it, or says why not. Grants nothing to others.
     pub fn lock(&mut self, request: Request, now: Timestamp) -> Outcome {
-        let Request { owner, mut resources, wait } = request;
+        let Request { owner, mut resources, wait, ttl_ms } = request;
+        let end = ttl_ms.map_or(End::Never, End::After);
         merge(&mut resources);
-        let places: SmallVec<[Place; 2]> = resources
-            .iter()
-            .map(|resource| Place::new(self.tree.ensure(resource), resource, owner))
-            .collect();
+        let places = self.places(owner, &resources);
         let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place)).collect();
         if !self.is_complete(&wanted) {
             self.claim_held(&places, &mut wanted);
         }
         if self.is_complete(&wanted) {
-            let lock = self.insert_lock(owner, now, None);
+            let lock = self.new_lock(owner, now, None, end);
             self.insert_entries(lock, &places, &wanted);
             let token = self.grant_lock(lock, now);
             return Outcome::Granted { lock: self.lock_of(lock).id, token };
@@ -116,7 +119,7 @@ impl LockTable {
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Outcome::Refused(refusal);
         }
-        let lock = self.insert_lock(owner, now, wait.deadline(now));
+        let lock = self.new_lock(owner, now, wait.deadline(now), end);
         self.insert_entries(lock, &places, &wanted);
         if let Some(cycle) = self.find_cycle_by(lock) {
             self.remove_lock(lock);
@@ -140,21 +143,90 @@ impl LockTable {
     ) -> Result<LockId, Vec<LockId>> {
         assert!(self.frozen, "locks are put back before anything is granted");
         merge(&mut resources);
-        let places: Vec<Place> = resources
-            .iter()
-            .map(|resource| Place::new(self.tree.ensure(resource), resource, owner))
-            .collect();
+        let places = self.places(owner, &resources);
         if places.iter().any(|place| self.rival(*place, Among::Granted, Order::END).is_some()) {
             let blockers = self.blockers_of(&places, Among::Granted);
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Err(blockers);
         }
-        let lock = self.insert_lock(owner, now, None);
-        self.insert_entries(lock, &places, &vec![Wanted::Held; places.len()]);
+        let lock = self.new_lock(owner, now, None, End::Never);
+        self.put_back(lock, &places, token, now);
+        Ok(self.lock_of(lock).id)
+    }
+
+    /// Puts back a lock that was recorded when it was granted, under the number it had. Only for a frozen
+    /// table. Fails with the locks in the way; then the record is wrong, or that of another.
+    pub fn restore_recorded(&mut self, recorded: Recorded) -> Result<(), Vec<LockId>> {
+        assert!(self.frozen, "locks are put back before anything is granted");
+        let Recorded { lock: id, token, owner, mut resources, granted_at, expires_at } = recorded;
+        merge(&mut resources);
+        let places = self.places(owner, &resources);
+        if places.iter().any(|place| self.rival(*place, Among::Granted, Order::END).is_some()) {
+            let blockers = self.blockers_of(&places, Among::Granted);
+            places.iter().for_each(|place| self.tree.prune(place.node));
+            return Err(blockers);
+        }
+        let lock = self.insert_lock(id, owner, granted_at, None, End::Never);
+        self.put_back(lock, &places, token, granted_at);
+        self.set_end(lock, expires_at);
+        Ok(())
+    }
+
+    fn put_back(&mut self, lock: LockKey, places: &[Place], token: Token, at: Timestamp) {
+        self.insert_entries(lock, places, &vec![Wanted::Held; places.len()]);
         self.upheavals += 1;
         self.waiting_len -= 1;
-        self.lock_mut(lock).state = State::Granted { token, at: now };
-        Ok(self.lock_of(lock).id)
+        self.lock_mut(lock).state = State::Granted { token, at };
+        self.by_token.insert(token, lock);
+    }
+
+    /// Whether an owner could have these resources at once: with nothing of others in the way, held or
+    /// waiting, or because it has them already. Changes nothing.
+    pub fn admits(&mut self, owner: OwnerId, resources: &[Resource]) -> Result<(), Refusal> {
+        if self.locks.is_empty() && !self.frozen {
+            return Ok(());
+        }
+        let places = self.places(owner, resources);
+        let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place)).collect();
+        if !self.is_complete(&wanted) {
+            self.claim_held(&places, &mut wanted);
+        }
+        let has_all = wanted.iter().all(|wanted| *wanted == Wanted::Held);
+        let admitted = match self.is_complete(&wanted) || has_all {
+            true => Ok(()),
+            false => Err(self.refuse(&places)),
+        };
+        places.iter().for_each(|place| self.tree.prune(place.node));
+        admitted
+    }
+
+    /// The lock whose grant has this token, and its owner.
+    pub fn granted(&self, token: Token) -> Option<(LockId, OwnerId)> {
+        self.by_token.get(&token).map(|key| (self.lock_of(*key).id, self.lock_of(*key).owner))
+    }
+
+    /// The lock of an owner that has at least all these resources.
+    pub fn holding(&self, owner: OwnerId, resources: &[Resource]) -> Option<LockId> {
+        let locks = &self.owners.get(&owner)?.locks;
+        let has_all = |key: &&LockKey| {
+            let lock = self.lock_of(**key);
+            let held: Vec<Resource> = lock.entries.iter().map(|entry| self.resource(*entry)).collect();
+            !lock.is_waiting() && resources.iter().all(|wanted| held.iter().any(|held| held.includes(wanted)))
+        };
+        locks.iter().find(has_all).map(|key| self.lock_of(*key).id)
+    }
+
+    /// From now on a held lock of `owner` ends by itself at this moment.
+    pub fn renew(&mut self, owner: OwnerId, lock: LockId, until: Timestamp) -> Result<(), UnknownLock> {
+        let key =
+            self.key_of(owner, lock).filter(|key| !self.lock_of(*key).is_waiting()).ok_or(UnknownLock)?;
+        self.set_end(key, Some(until));
+        Ok(())
+    }
+
+    fn places(&mut self, owner: OwnerId, resources: &[Resource]) -> SmallVec<[Place; 2]> {
+        let place = |resource| Place::new(self.tree.ensure(resource), resource, owner);
+        resources.iter().map(place).collect()
     }
 
     /// Ends a lock of `owner`, held or waiting, and hands it over.
@@ -241,14 +313,18 @@ impl LockTable {
 
     /// Carries out what was due by `now`.
     pub fn expire(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        while let Some(&(at, deadline)) = self.deadlines.first() {
-            if at > now {
-                return;
-            }
+        self.expire_some(now, usize::MAX, effects);
+    }
+
+    /// Carries out some of what was due by `now`, the earliest first; the rest is still due.
+    pub fn expire_some(&mut self, now: Timestamp, len_max: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..len_max {
+            let Some(&(_, deadline)) = self.deadlines.first().filter(|(at, _)| *at <= now) else { return };
             self.deadlines.pop_first();
             match deadline {
                 Deadline::Wait(lock) => self.end_wait(lock, effects),
                 Deadline::Conversion(lock) => self.end_conversion_wait(lock, effects),
+                Deadline::Expiry(lock) => self.end_time(lock, now, effects),
                 Deadline::Owner(owner) => self.give_up(owner, now, effects),
             }
             self.settle(now, effects);
@@ -430,9 +506,20 @@ impl LockTable {
     }
 
     /// A new lock, waiting and without entries.
-    fn insert_lock(&mut self, owner: OwnerId, now: Timestamp, deadline: Option<Timestamp>) -> LockKey {
+    fn new_lock(&mut self, owner: OwnerId, now: Timestamp, deadline: Option<Timestamp>, end: End) -> LockKey {
         let id = LockId(self.next_lock);
         self.next_lock += 1;
+        self.insert_lock(id, owner, now, deadline, end)
+    }
+
+    fn insert_lock(
+        &mut self,
+        id: LockId,
+        owner: OwnerId,
+        now: Timestamp,
+        deadline: Option<Timestamp>,
+        end: End,
+    ) -> LockKey {
         let pending = Pending { blocked: 0, looked_at: self.upheavals, deadline };
         let lock = Lock {
             id,
@@ -442,6 +529,7 @@ impl LockTable {
             state: State::Waiting(pending),
             requested_at: now,
             conversion: None,
+            end,
         };
         let key = LockKey(u32::try_from(self.locks.insert(lock)).expect("fewer than 2^32 locks"));
         let list = &mut self.owners.entry(owner).or_default().locks;
@@ -531,11 +619,20 @@ impl LockTable {
     pub(crate) fn remove_lock(&mut self, key: LockKey) {
         self.remove_conversion(key);
         let lock = self.locks.remove(key.0 as usize);
-        if let State::Waiting(pending) = &lock.state {
-            self.waiting_len -= 1;
-            if let Some(at) = pending.deadline {
-                self.deadlines.remove(&(at, Deadline::Wait(lock.id)));
+        match &lock.state {
+            State::Waiting(pending) => {
+                self.waiting_len -= 1;
+                if let Some(at) = pending.deadline {
+                    self.deadlines.remove(&(at, Deadline::Wait(lock.id)));
+                }
             }
+            State::Granted { token, .. } => {
+                // With a fault planted two grants share a token, and it is the other's by now.
+                self.by_token.remove(token);
+            }
+        }
+        if let Some(at) = lock.end.at() {
+            self.deadlines.remove(&(at, Deadline::Expiry(lock.id)));
         }
         self.forget_owned(lock.owner, lock.slot, lock.entries.len());
         for entry in lock.entries {
@@ -599,6 +696,16 @@ impl LockTable {
         self.lock_mut(key).pending_mut(true).deadline = None;
         self.remove_conversion(key);
         effects.push(Effect::ConversionTimedOut { owner, lock, blockers });
+    }
+
+    fn end_time(&mut self, lock: LockId, now: Timestamp, effects: &mut Vec<Effect>) {
+        let key = self.by_id[&lock];
+        self.lock_mut(key).end = End::Never;
+        if self.tree.faults.has(Fault::KeepExpired) {
+            return;
+        }
+        let Ended { owner, held_ms } = self.ended(key, now);
+        effects.push(Effect::Expired { owner, lock, held_ms: held_ms.unwrap_or_default() });
     }
 
     fn give_up(&mut self, owner: OwnerId, now: Timestamp, effects: &mut Vec<Effect>) {

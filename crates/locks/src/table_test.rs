@@ -76,8 +76,12 @@ fn ten_thousand_writers_on_one_node_are_served_in_order() {
     const WRITERS: u64 = 10_000;
     let (mut table, mut effects) = (LockTable::new(1, 1), Vec::new());
     for writer in 1..=WRITERS {
-        let request =
-            Request { owner: OwnerId(writer), resources: resources("write a/b/c"), wait: Wait::Forever };
+        let request = Request {
+            owner: OwnerId(writer),
+            resources: resources("write a/b/c"),
+            wait: Wait::Forever,
+            ttl_ms: None,
+        };
         let expected = if writer == 1 { granted(1, 1) } else { queued(writer) };
         assert_eq!(table.lock(request, START), expected);
     }
@@ -95,7 +99,8 @@ fn readers_that_come_and_go_beside_a_held_read_leave_nothing_behind() {
     let before = scene.table.counts();
     let mut effects = Vec::new();
     for pair in 2..50_002 {
-        let request = Request { owner: B, resources: resources("read a/b"), wait: Wait::Forever };
+        let request =
+            Request { owner: B, resources: resources("read a/b"), wait: Wait::Forever, ttl_ms: None };
         assert_eq!(scene.table.lock(request, START), granted(pair, pair));
         assert!(scene.table.release(B, LockId(pair), START, &mut effects).is_ok());
     }
@@ -656,4 +661,80 @@ fn an_owner_without_locks_leaves_without_a_trace() {
     assert_eq!(scene.leave(A, Waiters::Stay, 100), []);
     assert_eq!(scene.table.next_deadline(), None);
     assert_eq!(scene.table.owner_returned(A), 0);
+}
+
+/// Leases: locks that end by themselves.
+mod lease {
+    use super::*;
+    use crate::{Outcome, Recorded};
+    use lockwood_model::Timestamp;
+
+    fn lease(scene: &mut Scene, owner: OwnerId, text: &str, ttl_ms: u64) -> Outcome {
+        let request =
+            Request { owner, resources: resources(text), wait: Wait::Forever, ttl_ms: Some(ttl_ms) };
+        scene.act(|table, now, _| table.lock(request, now)).0
+    }
+
+    #[test]
+    fn it_ends_when_its_time_is_over_and_is_handed_over() {
+        let mut scene = Scene::new();
+        assert_eq!(lease(&mut scene, A, "write a", 10), granted(1, 1));
+        assert_eq!(lease(&mut scene, B, "write a", 10), queued(2));
+        assert_eq!(scene.pass(9), []);
+        let expired = Effect::Expired { owner: A, lock: LockId(1), held_ms: 10 };
+        assert_eq!(scene.pass(1), [expired, given_after(10, B, 2, 2)]);
+        assert_eq!(scene.view(2).expires_at, Some(START.after(20)), "its time runs from the grant");
+    }
+
+    #[test]
+    fn renewing_moves_its_end() {
+        let mut scene = Scene::new();
+        lease(&mut scene, A, "write a", 10);
+        let until = START.after(30);
+        assert!(scene.table.renew(A, LockId(1), until).is_ok());
+        assert!(scene.table.renew(B, LockId(1), until).is_err(), "it is not B's");
+        assert_eq!(scene.pass(29), []);
+        assert_eq!(scene.pass(1).len(), 1);
+        assert!(scene.table.renew(A, LockId(1), until).is_err(), "it is over");
+    }
+
+    #[test]
+    fn it_comes_back_with_its_number_its_token_and_its_end() {
+        let mut scene = Scene::starting_at(100).frozen();
+        let recorded = Recorded {
+            lock: LockId(7),
+            token: Token(8),
+            owner: A,
+            resources: resources("write a"),
+            granted_at: Timestamp(900),
+            expires_at: Some(Timestamp(1010)),
+        };
+        assert_eq!(scene.table.restore_recorded(recorded.clone()), Ok(()));
+        let other = Recorded { lock: LockId(9), token: Token(10), owner: B, ..recorded };
+        assert_eq!(scene.table.restore_recorded(other), Err(ids(&[7])));
+        scene.thaw();
+        assert_eq!(scene.table.granted(Token(8)), Some((LockId(7), A)));
+        assert_eq!(scene.lock(B, "read b"), granted(100, 100));
+        assert_eq!(scene.pass(10).len(), 1);
+        assert_eq!(scene.table.granted(Token(8)), None);
+    }
+
+    #[test]
+    fn a_repeated_request_finds_the_lock_that_has_it_all() {
+        let mut scene = Scene::new();
+        lease(&mut scene, A, "write a, read b", 10);
+        assert_eq!(scene.table.holding(A, &resources("read a/x, read b:1")), Some(LockId(1)));
+        assert_eq!(scene.table.holding(A, &resources("write b")), None);
+        assert_eq!(scene.table.holding(B, &resources("read a")), None);
+    }
+
+    #[test]
+    fn of_many_that_are_due_some_can_be_ended_at_a_time() {
+        let mut scene = Scene::new();
+        (0..5).for_each(|n| drop(lease(&mut scene, A, &format!("write a/{n}"), 10)));
+        scene.now = scene.now.after(10);
+        let (_, effects) = scene.act(|table, now, effects| table.expire_some(now, 3, effects));
+        assert_eq!((effects.len(), scene.table.len()), (3, 2));
+        assert_eq!(scene.table.next_deadline(), Some(scene.now));
+    }
 }

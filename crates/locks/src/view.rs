@@ -55,7 +55,7 @@ impl LockTable {
         let due = self.deadlines.iter().take_while(move |(at, _)| *at <= now);
         due.filter_map(|(_, deadline)| match deadline {
             Deadline::Wait(lock) | Deadline::Conversion(lock) => self.view(*lock),
-            Deadline::Owner(_) => None,
+            Deadline::Expiry(_) | Deadline::Owner(_) => None,
         })
     }
 
@@ -171,6 +171,7 @@ impl LockTable {
             converting_to: lock.conversion.is_some().then(|| self.converting_to(key, resources_max)),
             requested_at: lock.requested_at,
             granted_at,
+            expires_at: lock.end.at(),
             wait_until,
             away_until: self.owners[&lock.owner].away_until,
         }

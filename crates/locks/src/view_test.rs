@@ -106,6 +106,7 @@ fn a_view_shows_a_held_lock() {
         converting_to: None,
         requested_at: START.after(5),
         granted_at: Some(START.after(5)),
+        expires_at: None,
         wait_until: None,
         away_until: None,
     };
@@ -127,6 +128,7 @@ fn a_view_shows_a_waiting_lock_whose_owner_is_away() {
         converting_to: None,
         requested_at: START,
         granted_at: None,
+        expires_at: None,
         wait_until: Some(START.after(70)),
         away_until: Some(START.after(90)),
     };
@@ -146,6 +148,7 @@ fn a_view_shows_what_a_lock_wants_to_become() {
         converting_to: Some(resources("write a, read b")),
         requested_at: START,
         granted_at: Some(START),
+        expires_at: None,
         wait_until: Some(START.after(40)),
         away_until: None,
     };

@@ -93,7 +93,7 @@ impl Seat {
         let metrics = &self.shared.metrics;
         // Only a request that may be refused for what it wants is copied to say so.
         let wanted = (wait == Wait::Never).then(|| resources.clone());
-        match state.table.lock(Request { owner: self.owner, resources, wait }, now) {
+        match state.table.lock(Request { owner: self.owner, resources, wait, ttl_ms: None }, now) {
             Outcome::Granted { lock, token } => {
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);
