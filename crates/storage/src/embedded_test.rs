@@ -6,7 +6,10 @@ use crate::{
     Action, Appended, Batch, Durability, Entry, Epoch, Fold, Ledger, LocalLog, Log, Memory, Order, Space,
     State, Store, StoreError, save_snapshot, suite::Random, verify, with_prefix,
 };
-use lockwood_model::{Change, Commit, DocumentKey, Event, Json, Key, Position, Timestamp};
+use lockwood_model::{
+    Change, Commit, Depth, DocumentKey, Event, Json, Key, Lease, LeaseVia, LockId, Mode, Position, Resource,
+    Timestamp, Token,
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -60,6 +63,26 @@ fn fill(directory: &Path) {
             _ => {}
         }
     }
+    take(&*store, &log, epoch, 30, &leased());
+}
+
+fn leased() -> Entry {
+    let lease = Lease {
+        lock: LockId(1),
+        token: Token(1),
+        owner: "p".into(),
+        via: LeaseVia::Native,
+        resources: vec![Resource::new(
+            lockwood_model::Path::from_segments(["c"]),
+            Mode::Write,
+            Depth::SUBTREE,
+        )],
+        granted_at: Timestamp(1),
+        expires_at: Some(Timestamp(2)),
+        note: None,
+        version: 1,
+    };
+    Entry::Leased { namespace: "n".into(), lease }
 }
 
 /// From memory to tables.

@@ -3,9 +3,10 @@
 //! A record is the CRC-32 of the rest in four bytes, one byte for the format, and the entry in postcard's
 //! encoding.
 
-use crate::store::StoreError;
+use crate::{lease::StoredLease, store::StoreError};
 use lockwood_model::{
-    Change, Commit, Document, DocumentKey, Event, Field, FieldValue, Json, Key, KeyPart, Position, Timestamp,
+    Change, Commit, Document, DocumentKey, Event, Field, FieldValue, Json, Key, KeyPart, Lease, LockId,
+    Position, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,29 @@ pub enum Entry {
         /// True if all of it is there.
         done: bool,
     },
+    /// A lease was granted, or its owner wrote something else on it.
+    Leased {
+        /// Where.
+        namespace: Box<str>,
+        /// As it is now.
+        lease: Lease,
+    },
+    /// A lease ends later than it would have, or earlier.
+    LeaseRenewed {
+        /// Where.
+        namespace: Box<str>,
+        /// Which.
+        lock: LockId,
+        /// When it ends now.
+        expires_at: Option<Timestamp>,
+    },
+    /// Leases are over.
+    LeasesEnded {
+        /// Where.
+        namespace: Box<str>,
+        /// Which.
+        locks: Vec<LockId>,
+    },
 }
 
 /// How a call is known again.
@@ -113,7 +137,7 @@ pub struct Answer {
 }
 
 impl Entry {
-    /// Where it belongs, unless it is about the whole log.
+    /// Whose documents it is about, if it is about those of one namespace.
     pub fn namespace(&self) -> Option<&str> {
         match self {
             Entry::Committed { namespace, .. }
@@ -126,7 +150,10 @@ impl Entry {
             | Entry::Merged { namespace, .. }
             | Entry::Versioned { namespace, .. }
             | Entry::Loading { namespace, .. } => Some(namespace),
-            Entry::Trimmed { .. } => None,
+            Entry::Trimmed { .. }
+            | Entry::Leased { .. }
+            | Entry::LeaseRenewed { .. }
+            | Entry::LeasesEnded { .. } => None,
         }
     }
 
@@ -207,6 +234,19 @@ enum StoredEntry<'a> {
     Loading {
         namespace: &'a str,
         done: bool,
+    },
+    Leased {
+        namespace: &'a str,
+        lease: StoredLease<'a>,
+    },
+    LeaseRenewed {
+        namespace: &'a str,
+        lock: u64,
+        expires_at: Option<u64>,
+    },
+    LeasesEnded {
+        namespace: &'a str,
+        locks: Vec<u64>,
     },
 }
 
@@ -292,6 +332,13 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
         },
         Entry::Versioned { namespace, version } => StoredEntry::Versioned { namespace, version: *version },
         Entry::Loading { namespace, done } => StoredEntry::Loading { namespace, done: *done },
+        Entry::Leased { namespace, lease } => StoredEntry::Leased { namespace, lease: lease.into() },
+        Entry::LeaseRenewed { namespace, lock, expires_at } => {
+            StoredEntry::LeaseRenewed { namespace, lock: lock.0, expires_at: expires_at.map(|at| at.0) }
+        }
+        Entry::LeasesEnded { namespace, locks } => {
+            StoredEntry::LeasesEnded { namespace, locks: locks.iter().map(|lock| lock.0).collect() }
+        }
     }
 }
 
@@ -375,6 +422,17 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
             Entry::Versioned { namespace: namespace.into(), version }
         }
         StoredEntry::Loading { namespace, done } => Entry::Loading { namespace: namespace.into(), done },
+        StoredEntry::Leased { namespace, lease } => {
+            Entry::Leased { namespace: namespace.into(), lease: lease.to_lease()? }
+        }
+        StoredEntry::LeaseRenewed { namespace, lock, expires_at } => Entry::LeaseRenewed {
+            namespace: namespace.into(),
+            lock: LockId(lock),
+            expires_at: expires_at.map(Timestamp),
+        },
+        StoredEntry::LeasesEnded { namespace, locks } => {
+            Entry::LeasesEnded { namespace: namespace.into(), locks: locks.into_iter().map(LockId).collect() }
+        }
     })
 }
 
@@ -452,6 +510,7 @@ impl StoredDocument<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockwood_model::{Depth, LeaseVia, Mode, Path, Resource, Token};
 
     fn at(key: &str) -> DocumentKey {
         DocumentKey::new("user", key.parse().unwrap())
@@ -459,6 +518,24 @@ mod tests {
 
     fn field(name: &str, value: &str) -> FieldValue {
         (name.into(), Json::read(value, 9).unwrap())
+    }
+
+    fn lease() -> Lease {
+        let path = Path::from_segments(["user", "42", ""]);
+        Lease {
+            lock: LockId(9),
+            token: Token(12),
+            owner: "p1".into(),
+            via: LeaseVia::Elasticsearch,
+            resources: vec![
+                Resource::new(path.clone(), Mode::Write, Depth::SUBTREE),
+                Resource::new(path, Mode::Read, Depth::NODE),
+            ],
+            granted_at: Timestamp(7),
+            expires_at: None,
+            note: Some(Json::trusted("{}")),
+            version: 3,
+        }
     }
 
     fn entries() -> Vec<Entry> {
@@ -513,7 +590,14 @@ mod tests {
                 documents: vec![(at("x"), document)],
             },
             Entry::Trimmed { to: 77 },
-            Entry::Loading { namespace, done: true },
+            Entry::Loading { namespace: namespace.clone(), done: true },
+            Entry::Leased { namespace: namespace.clone(), lease: lease() },
+            Entry::LeaseRenewed {
+                namespace: namespace.clone(),
+                lock: LockId(9),
+                expires_at: Some(Timestamp(8)),
+            },
+            Entry::LeasesEnded { namespace, locks: vec![LockId(9), LockId(u64::MAX)] },
         ]
     }
 

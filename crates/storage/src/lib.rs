@@ -3,6 +3,7 @@
 
 mod embedded;
 mod entry;
+mod lease;
 mod ledger;
 mod log;
 mod memory;

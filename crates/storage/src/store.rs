@@ -49,11 +49,13 @@ spaces! {
     Indexes = "indexes";
     /// Idempotency key → the answer that was given.
     Answers = "answers";
+    /// Namespace and lock → a lease that is held.
+    Leases = "leases";
 }
 
 impl Space {
     /// The spaces that are a fold over the log.
-    pub const STATE: [Space; 7] = [
+    pub const STATE: [Space; 8] = [
         Space::Meta,
         Space::Documents,
         Space::History,
@@ -61,6 +63,7 @@ impl Space {
         Space::Positions,
         Space::Indexes,
         Space::Answers,
+        Space::Leases,
     ];
 }
 

@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     entry::{Answer, Entry},
+    lease::StoredLease,
     overlay::Overlay,
     store::{Batch, Order, Snapshot, Space, StoreError, with_prefix},
 };
-use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Json, Position};
+use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Json, Lease, Position};
 use std::collections::{BTreeMap, HashMap};
 
 /// The changes that one record makes, growing.
@@ -195,6 +196,18 @@ impl<'a> Fold<'a> {
             Entry::Loading { namespace, done: true } => {
                 self.batch.remove(Space::Meta, keys::meta::loading(namespace));
             }
+            Entry::Leased { namespace, lease } => self.put_lease(namespace, lease),
+            Entry::LeaseRenewed { namespace, lock, expires_at } => {
+                if let Some(mut lease) = self.read(|state| state.lease(namespace, *lock))? {
+                    lease.expires_at = *expires_at;
+                    self.put_lease(namespace, &lease);
+                }
+            }
+            Entry::LeasesEnded { namespace, locks } => {
+                locks
+                    .iter()
+                    .for_each(|lock| self.batch.remove(Space::Leases, keys::lease(namespace, lock.0)));
+            }
         }
         Ok(())
     }
@@ -306,6 +319,11 @@ impl<'a> Fold<'a> {
         single.into_iter().for_each(|key| self.batch.remove(Space::Meta, key(namespace.0)));
         self.batch.remove(Space::Meta, keys::meta::namespace(name));
         Ok(())
+    }
+
+    fn put_lease(&mut self, namespace: &str, lease: &Lease) {
+        let key = keys::lease(namespace, lease.lock.0);
+        self.batch.put(Space::Leases, key, record::encode(&StoredLease::from(lease)));
     }
 
     fn remove_all(&mut self, space: Space, prefix: &[u8]) -> Done {

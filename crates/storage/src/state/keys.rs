@@ -9,6 +9,7 @@
 //! | Positions | namespace (4), position (8) |
 //! | Indexes | index (4), value, the key of the document |
 //! | Answers | namespace (4), idempotency key |
+//! | Leases | length of the namespace's name (2), its name, lock (8) |
 //!
 //! A number in a key is the tag 2 and eight bytes, text is the tag 3, its bytes with `0 255` for 0, and `0 1`.
 //! The 1 at the end is smaller than both tags, so no document's key starts with that of another.
@@ -60,6 +61,19 @@ pub(crate) fn position(namespace: u32, position: Position) -> Vec<u8> {
 /// An idempotency key.
 pub(crate) fn answer(namespace: u32, key: &str) -> Vec<u8> {
     [&namespace.to_be_bytes()[..], key.as_bytes()].concat()
+}
+
+/// A lease. By name, because a namespace without documents has no number.
+pub(crate) fn lease(namespace: &str, lock: u64) -> Vec<u8> {
+    let len = u16::try_from(namespace.len()).expect("names are short");
+    [&len.to_be_bytes()[..], namespace.as_bytes(), &lock.to_be_bytes()].concat()
+}
+
+/// The namespace and the lock of a lease's key.
+pub(crate) fn read_lease(key: &[u8]) -> Option<(&str, u64)> {
+    let (len, rest) = key.split_first_chunk::<2>()?;
+    let (name, lock) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+    Some((std::str::from_utf8(name).ok()?, u64::from_be_bytes(lock.try_into().ok()?)))
 }
 
 /// Keys of the space Meta.

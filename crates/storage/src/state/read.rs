@@ -8,9 +8,10 @@ use super::{
 };
 use crate::{
     entry::Entry,
+    lease::StoredLease,
     store::{Batch, Order, Pair, Slice, Snapshot, Space, StoreError, after_prefix, with_prefix},
 };
-use lockwood_model::{Commit, Condition, Document, DocumentKey, Key, Position};
+use lockwood_model::{Commit, Condition, Document, DocumentKey, Key, Lease, LockId, Position};
 use std::{
     collections::HashMap,
     ops::{Bound, ControlFlow},
@@ -218,6 +219,24 @@ impl<'a> State<'a> {
         let (fingerprint, first, last) =
             record::decode(&bytes).ok_or_else(|| StoreError::damaged("an answer that was given"))?;
         Ok(Some(Answered { fingerprint, first: Position(first), last: Position(last) }))
+    }
+
+    /// A lease that is held.
+    pub fn lease(&self, namespace: &str, lock: LockId) -> Read<Option<Lease>> {
+        let found = self.snapshot.get(Space::Leases, &keys::lease(namespace, lock.0))?;
+        found.map(|bytes| read_lease(&bytes)).transpose()
+    }
+
+    /// All leases that are held, with their namespaces.
+    pub fn leases(&self) -> Read<Vec<(Box<str>, Lease)>> {
+        let pairs = self.snapshot.scan(Space::Leases, with_prefix(&[]), Order::Forward);
+        let leases = pairs.map(|pair| {
+            let (key, value) = pair?;
+            let (namespace, _) =
+                keys::read_lease(&key).ok_or_else(|| StoreError::damaged("the key of a lease"))?;
+            Ok((namespace.into(), read_lease(&value)?))
+        });
+        leases.collect()
     }
 
     /// The write request at a position, if it is still kept.
@@ -515,6 +534,11 @@ pub(crate) fn write_indexes(batch: &mut Batch, namespace: u32, collection: &str,
 
 fn read_indexes(bytes: &[u8]) -> Read<Vec<IndexInfo>> {
     record::decode(bytes).ok_or_else(|| StoreError::damaged("the list of indexes"))
+}
+
+fn read_lease(bytes: &[u8]) -> Read<Lease> {
+    let stored: Option<StoredLease<'_>> = record::decode(bytes);
+    stored.and_then(|stored| stored.to_lease()).ok_or_else(|| StoreError::damaged("a lease"))
 }
 
 pub(crate) fn read_number(bytes: &[u8]) -> Read<u64> {

@@ -4,7 +4,8 @@
 use super::Random;
 use crate::{Answer, Answered, Entry};
 use lockwood_model::{
-    Change, Commit, Document, DocumentKey, Event, Field, FieldValue, Json, Key, Position, Timestamp,
+    Change, Commit, Depth, Document, DocumentKey, Event, Field, FieldValue, Json, Key, Lease, LeaseVia,
+    LockId, Mode, Path, Position, Resource, Timestamp, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ pub(super) struct Model {
     pub(super) namespaces: BTreeMap<Box<str>, Namespace>,
     pub(super) index: u64,
     pub(super) trimmed: u64,
+    pub(super) leases: BTreeMap<(Box<str>, u64), Lease>,
 }
 
 #[derive(Default, Clone)]
@@ -57,6 +59,16 @@ impl Model {
                 self.namespaces.entry(namespace.clone()).or_default().apply(index, entry);
             }
             Entry::Loading { .. } => {}
+            Entry::Leased { namespace, lease } => {
+                self.leases.insert((namespace.clone(), lease.lock.0), lease.clone());
+            }
+            Entry::LeaseRenewed { namespace, lock, expires_at } => {
+                let lease = self.leases.get_mut(&(namespace.clone(), lock.0));
+                lease.into_iter().for_each(|lease| lease.expires_at = *expires_at);
+            }
+            Entry::LeasesEnded { namespace, locks } => {
+                self.leases.retain(|(name, lock), _| name != namespace || !locks.contains(&LockId(*lock)));
+            }
         }
     }
 }
@@ -106,7 +118,12 @@ impl Namespace {
                 (self.position, self.horizon) = (horizon.0, horizon.0);
             }
             Entry::Versioned { .. } => {}
-            Entry::Emptied { .. } | Entry::Trimmed { .. } | Entry::Loading { .. } => {
+            Entry::Emptied { .. }
+            | Entry::Trimmed { .. }
+            | Entry::Loading { .. }
+            | Entry::Leased { .. }
+            | Entry::LeaseRenewed { .. }
+            | Entry::LeasesEnded { .. } => {
                 unreachable!("these are not about one life")
             }
         }
@@ -194,9 +211,38 @@ pub(super) fn random_entry(model: &Model, random: &mut Random) -> Entry {
             let to = (model.trimmed + random.below(12)).min(model.index);
             Entry::Trimmed { to }
         }
+        21..=26 => random_lease(namespace, random),
         11..=20 if found.position == 0 && found.documents.is_empty() => random_load(namespace, random),
         _ => random_commits(namespace, found, random),
     }
+}
+
+fn random_lease(namespace: Box<str>, random: &mut Random) -> Entry {
+    let lock = LockId(random.below(4));
+    match random.below(3) {
+        0 => {
+            let expires_at = random.one_in(2).then(|| Timestamp(random.below(100)));
+            Entry::LeaseRenewed { namespace, lock, expires_at }
+        }
+        1 => Entry::LeasesEnded { namespace, locks: vec![lock, LockId(random.below(4))] },
+        _ => random_granted(namespace, random),
+    }
+}
+
+pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry {
+    let path = Path::from_segments(["a", "b"]);
+    let lease = Lease {
+        lock: LockId(random.below(4)),
+        token: Token(random.below(100)),
+        owner: "p".into(),
+        via: LeaseVia::Native,
+        resources: vec![Resource::new(path, Mode::Write, Depth::NODE)],
+        granted_at: Timestamp(random.below(100)),
+        expires_at: random.one_in(2).then(|| Timestamp(random.below(100))),
+        note: random.one_in(2).then(|| Json::trusted("{}")),
+        version: random.below(3),
+    };
+    Entry::Leased { namespace, lease }
 }
 
 fn random_kept(namespace: Box<str>, found: &Namespace, random: &mut Random) -> Entry {

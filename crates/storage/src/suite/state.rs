@@ -2,7 +2,9 @@
 
 use super::{
     Machine, Random, for_seeds,
-    model::{COLLECTIONS, FIELDS, Model, NAMESPACES, Namespace, random_entry, random_key, value},
+    model::{
+        COLLECTIONS, FIELDS, Model, NAMESPACES, Namespace, random_entry, random_granted, random_key, value,
+    },
 };
 use crate::{
     Answer, Appended, Batch, DocumentRef, Durability, Entry, Epoch, Fold, IndexInfo, IndexState, LocalLog,
@@ -10,7 +12,8 @@ use crate::{
     verify, with_prefix,
 };
 use lockwood_model::{
-    Change, Commit, Condition, Document, DocumentKey, Event, Filter, Json, Operator, Position, Timestamp,
+    Change, Commit, Condition, Document, DocumentKey, Event, Filter, Json, LockId, Operator, Position,
+    Timestamp,
 };
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -127,6 +130,8 @@ fn empty_all(machine: &mut dyn Machine) {
     let mut pair = Pair::continued(machine);
     for namespace in NAMESPACES {
         pair.take(&Entry::Emptied { namespace: namespace.into() });
+        let locks = (0..4).map(LockId).collect();
+        pair.take(&Entry::LeasesEnded { namespace: namespace.into(), locks });
     }
 }
 
@@ -148,6 +153,9 @@ fn check(snapshot: &dyn Snapshot, model: &Model, random: &mut Random) {
     let found = state.namespaces().unwrap();
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, model.namespaces.keys().map(|name| &**name).collect::<Vec<_>>());
+    let leases: Vec<_> = state.leases().unwrap();
+    let expected = model.leases.iter().map(|((name, _), lease)| (name.clone(), lease.clone()));
+    assert_eq!(leases, expected.collect::<Vec<_>>());
     nothing_is_left_over(snapshot, &found);
     for (name, id) in found {
         let expected = &model.namespaces[name.as_str()];
@@ -387,6 +395,9 @@ fn furnished(machine: &mut dyn Machine, shortened: bool) -> u64 {
             entry => entry,
         };
         pair.take(&entry);
+    }
+    for _ in 0..4 {
+        pair.take(&random_granted(NAMESPACES[0].into(), &mut random));
     }
     if shortened {
         pair.take(&Entry::Trimmed { to: 40 });
