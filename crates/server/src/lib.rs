@@ -7,8 +7,10 @@ mod feeds;
 mod frame;
 #[cfg(test)]
 mod fuzz;
+mod gate;
 mod grace;
 mod handshake;
+mod lease;
 mod limits;
 mod listener;
 mod locktopus;

@@ -78,6 +78,18 @@ limits! {
     session_name_bytes_max: 256, 1..=4096;
     /// Milliseconds a session's locks may stay after its connection is lost.
     abandon_timeout_ms_max: 86_400_000, 0..=31_536_000_000;
+    /// Leases of one owner in one namespace, held and waiting.
+    leases_per_owner_max: 20_000, 1..=1_000_000;
+    /// Bytes of the name of an owner of leases.
+    owner_bytes_max: 256, 1..=4096;
+    /// Milliseconds a lease may be taken or renewed for.
+    lease_ttl_ms_max: 86_400_000, 1..=31_536_000_000;
+    /// Bytes of the note on a lease.
+    lease_note_bytes_max: 65_536, 16..=1_048_576;
+    /// Milliseconds a request may wait for locks.
+    wait_ms_max: 3_600_000, 0..=86_400_000;
+    /// Tokens a request may present.
+    tokens_max: 1000, 1..=100_000;
     /// Connections at the same time, over all listeners.
     connections_max: 20_000, 1..=1_000_000;
     /// Bytes of the body of a request.

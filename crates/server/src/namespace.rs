@@ -2,7 +2,7 @@
 //! nothing of protocols; every interface works through a [`Seat`](crate::seat::Seat) or the listings here.
 
 use crate::{
-    metrics::Metrics,
+    lease::{Leases, Verdict},
     session::{Notice, Opening, Session},
     shared::Shared,
     trouble::Trouble,
@@ -17,7 +17,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Weak},
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// How many locks a listing looks at before it lets others have the namespace.
 const CHUNK_LEN: usize = 16;
@@ -27,6 +27,8 @@ const SCAN_LEN_MAX: usize = 10_000;
 const PAGE_RESOURCES_MAX: usize = 10_000;
 /// How long a session without locks can be taken up again.
 const LOCKLESS_AWAY_MS: u64 = 60_000;
+/// How many things that are due are done before others have the namespace.
+const EXPIRED_LEN: usize = 256;
 /// How many claims a tree shows, and how many waits a graph.
 const TREE_CLAIMS_MAX: usize = 10_000;
 const GRAPH_EDGES_MAX: usize = 10_000;
@@ -53,6 +55,13 @@ pub(crate) struct State {
     pub(crate) effects: Vec<Effect>,
     /// While waits end: what they were for.
     wanted: HashMap<LockId, Vec<Resource>>,
+    pub(crate) name: Arc<str>,
+    pub(crate) leases: Leases,
+    /// Who waits for a lock outside of a session.
+    pub(crate) waiters: HashMap<LockId, oneshot::Sender<Verdict>>,
+    /// The last record of the log that a grant rests on: a write that was let through, a lease that ended. A
+    /// grant is not told before this is durable and visible to readers.
+    pub(crate) written: u64,
 }
 
 /// A connection's hold on a session: who it is, what it has, and where notices for it arrive.
@@ -69,7 +78,8 @@ pub(crate) struct Admission {
 pub(crate) type Reclaimed = (Reclaim, Vec<Resource>);
 
 impl Namespace {
-    pub(crate) fn new(name: Arc<str>, table: LockTable) -> Namespace {
+    /// Nothing in it; `written` is a record that grants have to wait for.
+    pub(crate) fn new(name: Arc<str>, table: LockTable, written: u64) -> Namespace {
         let state = State {
             table,
             sessions: HashMap::default(),
@@ -79,6 +89,10 @@ impl Namespace {
             closed: false,
             effects: Vec::new(),
             wanted: HashMap::new(),
+            name: Arc::clone(&name),
+            leases: Leases::default(),
+            waiters: HashMap::new(),
+            written,
         };
         Namespace { name, state: Mutex::new(state), alarm: Arc::new(Notify::new()) }
     }
@@ -187,7 +201,7 @@ impl Namespace {
         let now = shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         state.table.thaw(now, &mut effects);
-        state.deliver(effects, now, &shared.metrics);
+        state.deliver(effects, now, shared);
         self.rearm(state);
     }
 
@@ -195,7 +209,7 @@ impl Namespace {
     pub(crate) fn drain(&self, shared: &Shared) {
         let mut state = self.lock();
         let now = shared.clock.now();
-        state.send_waiters_away(now, &shared.metrics);
+        state.send_waiters_away(now, shared);
         for session in state.sessions.values() {
             session.tell(Notice::Draining);
         }
@@ -219,6 +233,12 @@ impl Namespace {
         let state = self.lock();
         let waiting = state.table.waiting_len();
         (state.sessions.len(), state.table.len() - waiting, waiting)
+    }
+
+    /// How many locks do not outlive the server.
+    pub(crate) fn mortal_len(&self) -> usize {
+        let state = self.lock();
+        state.table.len() - state.leases.held_len()
     }
 
     /// How many sessions have a connection.
@@ -304,13 +324,22 @@ impl Namespace {
         let now = shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.revoke(LockId(lock), now, &mut effects);
-        state.deliver(effects, now, &shared.metrics);
+        state.lease_gone(LockId(lock));
+        state.deliver(effects, now, shared);
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock))?;
         shared.metrics.revoked.add(1);
         ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some());
         self.rearm(state);
         Ok(())
+    }
+
+    /// Whoever had this lock outside of a session, or waited for it, has no use for it any more.
+    pub(crate) fn give_back(&self, shared: &Shared, owner: OwnerId, lock: LockId) {
+        let mut state = self.lock();
+        state.give_back(shared, owner, lock);
+        self.rearm(state);
+        shared.registry.drop_if_unused(shared, self);
     }
 }
 
@@ -326,6 +355,8 @@ pub(crate) async fn keep_time(namespace: Weak<Namespace>, shared: Arc<Shared>) {
         drop(strong);
         match next {
             None => alarm.notified().await,
+            // More than could be done at a time is due.
+            Some(at) if at <= shared.clock.now() => tokio::task::yield_now().await,
             Some(at) => {
                 let wake = shared.clock.instant(at);
                 let _ = tokio::time::timeout_at(wake, alarm.notified()).await;
@@ -432,7 +463,7 @@ impl State {
         let via = session.opening.via;
         let mut effects = std::mem::take(&mut self.effects);
         self.table.owner_left(owner, via.waiters(), until, now, &mut effects);
-        self.deliver(effects, now, &shared.metrics);
+        self.deliver(effects, now, shared);
         let owns_locks = self.table.owned_len(owner) > 0;
         if until <= now || !(owns_locks || via.reattaches()) {
             return self.remove_session(shared, owner, now);
@@ -457,20 +488,38 @@ impl State {
         for ended in self.table.release_all(owner, now, &mut effects) {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         }
-        self.deliver(effects, now, &shared.metrics);
+        self.deliver(effects, now, shared);
     }
 
-    fn expire(&mut self, shared: &Shared, now: Timestamp) {
-        let wanted = |view: LockView| (view.id, view.converting_to.unwrap_or(view.resources));
-        self.wanted = self.table.due(now).map(wanted).collect();
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Ends a lock outside of a session, if it is still there.
+    pub(crate) fn give_back(&mut self, shared: &Shared, owner: OwnerId, lock: LockId) {
+        self.waiters.remove(&lock);
+        let now = shared.clock.now();
         let mut effects = std::mem::take(&mut self.effects);
-        self.table.expire(now, &mut effects);
-        self.deliver(effects, now, &shared.metrics);
+        if let Ok(ended) = self.table.release(owner, lock, now, &mut effects) {
+            ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+            self.lease_gone(lock);
+        }
+        self.deliver(effects, now, shared);
+    }
+
+    /// Carries out some of what is due. The rest is due still: it must not keep everybody waiting.
+    pub(crate) fn expire(&mut self, shared: &Shared, now: Timestamp) {
+        if self.next_deadline().is_none_or(|next| next > now) {
+            return;
+        }
+        let wanted = |view: LockView| (view.id, view.converting_to.unwrap_or(view.resources));
+        self.wanted = self.table.due(now).take(EXPIRED_LEN).map(wanted).collect();
+        let mut effects = std::mem::take(&mut self.effects);
+        self.table.expire_some(now, EXPIRED_LEN, &mut effects);
+        self.deliver(effects, now, shared);
         self.wanted.clear();
-        while let Some(&(until, owner)) = self.away.first() {
-            if until > now {
-                return;
-            }
+        for _ in 0..EXPIRED_LEN {
+            let Some(&(_, owner)) = self.away.first().filter(|(until, _)| *until <= now) else { return };
             self.remove_session(shared, owner, now);
         }
     }
@@ -481,28 +530,39 @@ impl State {
     }
 
     /// Tells the sessions what happened to their locks. Takes the list and keeps it for the next time.
-    pub(crate) fn deliver(&mut self, mut effects: Vec<Effect>, now: Timestamp, metrics: &Metrics) {
+    pub(crate) fn deliver(&mut self, mut effects: Vec<Effect>, now: Timestamp, shared: &Shared) {
         for effect in effects.drain(..) {
-            self.deliver_one(effect, now, metrics);
+            self.deliver_one(effect, now, shared);
         }
+        self.note_ended(shared);
         self.effects = effects;
     }
 
-    fn deliver_one(&mut self, effect: Effect, now: Timestamp, metrics: &Metrics) {
+    fn deliver_one(&mut self, effect: Effect, now: Timestamp, shared: &Shared) {
+        let metrics = &shared.metrics;
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
                 metrics.grants.add(1);
                 metrics.wait_time.observe(waited_ms);
-                self.tell(owner, lock, |request| Notice::Granted { request, lock, token: token.0 });
+                self.lease_granted(shared, lock);
+                // What ended on the way has to be on record before anybody has what it guarded.
+                self.note_ended(shared);
+                let after = self.written;
+                self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| Notice::Granted {
+                    request,
+                    lock,
+                    token: token.0,
+                    after,
+                });
             }
             Effect::Converted { owner, lock, token } => {
-                self.tell(owner, lock, |request| Notice::Converted { request, lock, token: token.0 });
+                let after = self.written;
+                self.tell(owner, lock, |request| Notice::Converted { request, lock, token: token.0, after });
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
                 let trouble = view::timed_out(self, &blockers, self.wanted.get(&lock), now);
-                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
-                self.forget(owner, lock);
+                self.refuse(owner, lock, trouble);
             }
             Effect::ConversionTimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
@@ -512,13 +572,17 @@ impl State {
             Effect::Deadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
                 let trouble = Box::new(view::deadlock(self, &cycle));
-                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
-                self.forget(owner, lock);
+                self.refuse(owner, lock, trouble);
             }
             Effect::ConversionDeadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
                 let trouble = Box::new(view::deadlock(self, &cycle));
                 self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+            }
+            Effect::Expired { lock, held_ms, .. } => {
+                metrics.expired.add(1);
+                metrics.hold_time.observe(held_ms);
+                self.lease_gone(lock);
             }
             Effect::Abandoned { owner, lock, held_ms } => {
                 metrics.abandoned.add(1);
@@ -531,6 +595,31 @@ impl State {
     fn tell(&mut self, owner: OwnerId, lock: LockId, notice: impl FnOnce(u64) -> Notice) {
         if let Some(session) = self.sessions.get(&owner) {
             session.tell(notice(session.requests.get(&lock).copied().unwrap_or_default()));
+        }
+    }
+
+    /// A wait ended without a lock.
+    fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
+        self.lease_gone(lock);
+        self.tell_or(owner, lock, Verdict::Refused(trouble), |request, verdict| {
+            let Verdict::Refused(trouble) = verdict else { unreachable!("it was just made") };
+            Notice::Refused { request, lock, trouble }
+        });
+        self.forget(owner, lock);
+    }
+
+    /// Tells whoever waits for a lock: somebody outside of a session, or the session.
+    fn tell_or(
+        &mut self,
+        owner: OwnerId,
+        lock: LockId,
+        verdict: Verdict,
+        notice: impl FnOnce(u64, Verdict) -> Notice,
+    ) {
+        match self.waiters.remove(&lock) {
+            // If nobody is interested any more, it is about to be given back.
+            Some(waiter) => drop(waiter.send(verdict)),
+            None => self.tell(owner, lock, |request| notice(request, verdict)),
         }
     }
 
@@ -547,25 +636,28 @@ impl State {
             self.tell(owner, lock, |_| Notice::Lost { lock, code: Code::ReleasedByOperator, message });
         } else {
             let trouble = Trouble::new(Code::ReleasedByOperator, "an operator ended the wait for this lock");
-            let trouble = Box::new(trouble);
-            self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+            self.refuse(owner, lock, Box::new(trouble));
         }
         self.forget(owner, lock);
     }
 
-    fn send_waiters_away(&mut self, now: Timestamp, metrics: &Metrics) {
+    fn send_waiters_away(&mut self, now: Timestamp, shared: &Shared) {
         let waits = |view: &LockView| view.token.is_none() || view.converting_to.is_some();
         let waiting: Vec<(LockId, OwnerId)> =
             self.table.views(None).filter(waits).map(|view| (view.id, view.owner)).collect();
         // The last first, so that nobody is granted something on the way.
         for (lock, owner) in waiting.into_iter().rev() {
             let trouble = Box::new(Trouble::draining());
-            self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+            self.tell_or(owner, lock, Verdict::Refused(trouble), |request, verdict| {
+                let Verdict::Refused(trouble) = verdict else { unreachable!("it was just made") };
+                Notice::Refused { request, lock, trouble }
+            });
             let mut effects = std::mem::take(&mut self.effects);
             if self.table.cancel(owner, lock, now, &mut effects) == CancelOutcome::Cancelled {
+                self.lease_gone(lock);
                 self.forget(owner, lock);
             }
-            self.deliver(effects, now, metrics);
+            self.deliver(effects, now, shared);
         }
     }
 

@@ -34,14 +34,18 @@ impl Registry {
         if namespaces.len() as u64 >= limit {
             return Err(Trouble::too_many("namespaces_max", limit, "there are too many namespaces in use"));
         }
-        let mut table = LockTable::new(shared.numbers.first(), u64::from_be_bytes(random()));
-        if shared.grace_left_ms() > 0 {
-            table.freeze();
-        }
-        let namespace = Arc::new(Namespace::new(name.into(), table));
-        namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
-        tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));
-        Ok(namespace)
+        Ok(make(shared, &mut namespaces, name))
+    }
+
+    /// The namespace of this name for what was there before a restart, however many there are.
+    pub(crate) fn insert(&self, shared: &Arc<Shared>, name: &str) -> Arc<Namespace> {
+        make(shared, &mut self.namespaces.write(), name)
+    }
+
+    /// Does something while nobody can begin to use a namespace that is not in use; none if it is.
+    pub(crate) fn while_unused<T>(&self, name: &str, work: impl FnOnce() -> T) -> Option<T> {
+        let namespaces = self.namespaces.read();
+        (!namespaces.contains_key(name)).then(work)
     }
 
     /// Must not be called with the namespace locked.
@@ -61,4 +65,20 @@ impl Registry {
     pub(crate) fn all(&self) -> Vec<Arc<Namespace>> {
         self.namespaces.read().values().cloned().collect()
     }
+}
+
+fn make(
+    shared: &Arc<Shared>,
+    namespaces: &mut BTreeMap<Arc<str>, Arc<Namespace>>,
+    name: &str,
+) -> Arc<Namespace> {
+    let mut table = LockTable::new(shared.numbers.first(), u64::from_be_bytes(random()));
+    if shared.grace_left_ms() > 0 {
+        table.freeze();
+    }
+    // What was written while nobody looked must be visible before the first lock is granted.
+    let namespace = Arc::new(Namespace::new(name.into(), table, shared.shard.last_index()));
+    namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
+    tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));
+    namespace
 }

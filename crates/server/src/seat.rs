@@ -2,6 +2,7 @@
 //! leaving it is leaving the session.
 
 use crate::{
+    lease::queue_full,
     namespace::{Admission, Namespace, Reclaimed, State},
     session::{Notice, Opening},
     shared::Shared,
@@ -14,7 +15,10 @@ use lockwood_locks::{
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Wait};
 use lockwood_wire::{Code, HeldLock};
 use parking_lot::MutexGuard;
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(crate) struct Seat {
@@ -26,6 +30,8 @@ pub(crate) struct Seat {
     /// What the session had when the seat was taken.
     pub(crate) held: Vec<HeldLock>,
     pub(crate) abandon_timeout_ms: u64,
+    /// The last record that has to be durable before what was answered can be told.
+    after: AtomicU64,
 }
 
 /// How a lock or a conversion was answered at once.
@@ -55,7 +61,8 @@ impl Seat {
 
     pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
-        Seat { shared: Arc::clone(shared), namespace, owner, number: seat, inbox, held, abandon_timeout_ms }
+        let (shared, after) = (Arc::clone(shared), AtomicU64::new(0));
+        Seat { shared, namespace, owner, number: seat, inbox, held, abandon_timeout_ms, after }
     }
 
     pub(crate) fn namespace(&self) -> &Namespace {
@@ -65,6 +72,17 @@ impl Seat {
     /// Whether resources are within the limits.
     pub(crate) fn check(&self, resources: &[Resource]) -> Result<(), Trouble> {
         check_resources(&self.shared, resources)
+    }
+
+    /// Nothing that was answered so far is to be told before this record is durable.
+    pub(crate) fn rest_on(&self, record: u64) {
+        self.after.fetch_max(record, Ordering::Relaxed);
+    }
+
+    /// Waits until what was answered so far can be told; false if that will never be.
+    pub(crate) async fn settled(&self) -> bool {
+        let after = self.after.load(Ordering::Relaxed);
+        after == 0 || self.shared.shard.shows(after) || self.shared.shard.shown(after).await.is_ok()
     }
 
     /// Takes locks, and says who is in the way if they have to wait.
@@ -98,6 +116,7 @@ impl Seat {
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);
                 self.remember(&mut state, lock, request);
+                self.rest_on(state.written);
                 Ok(Answer::Done { lock, token: token.0 })
             }
             Outcome::Queued { lock } => {
@@ -107,8 +126,10 @@ impl Seat {
                 self.namespace.rearm(state);
                 Ok(Answer::Queued { lock, line })
             }
-            Outcome::Refused(Refusal::Busy { .. }) if full => Err(self.queue_full()),
-            Outcome::Refused(refusal) => Err(self.refused(&state, &refusal, wanted.as_ref(), now)),
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.shared)),
+            Outcome::Refused(refusal) => {
+                Err(view::refused(&self.shared, &state, &refusal, wanted.as_ref(), now))
+            }
         }
     }
 
@@ -165,7 +186,10 @@ impl Seat {
         let outcome = state.table.convert(self.owner, lock, change, wait, now, &mut effects);
         self.finish(&mut state, effects, now);
         match outcome {
-            ConvertOutcome::Converted { token } => Ok(Answer::Done { lock, token: token.0 }),
+            ConvertOutcome::Converted { token } => {
+                self.rest_on(state.written);
+                Ok(Answer::Done { lock, token: token.0 })
+            }
             ConvertOutcome::Queued => {
                 self.shared.metrics.waits.add(1);
                 self.remember(&mut state, lock, Some(request));
@@ -174,8 +198,8 @@ impl Seat {
                 Ok(Answer::Queued { lock, line })
             }
             ConvertOutcome::Refused(Refusal::Busy { .. }) if draining => Err(Trouble::draining()),
-            ConvertOutcome::Refused(Refusal::Busy { .. }) if full => Err(self.queue_full()),
-            ConvertOutcome::Refused(refusal) => Err(self.refused(&state, &refusal, None, now)),
+            ConvertOutcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.shared)),
+            ConvertOutcome::Refused(refusal) => Err(view::refused(&self.shared, &state, &refusal, None, now)),
             ConvertOutcome::Invalid(error) => Err(invalid_conversion(lock, error)),
         }
     }
@@ -240,39 +264,7 @@ impl Seat {
     }
 
     fn finish(&self, state: &mut State, effects: Vec<Effect>, now: Timestamp) {
-        state.deliver(effects, now, &self.shared.metrics);
-    }
-
-    fn queue_full(&self) -> Trouble {
-        let limit = self.shared.config.limits.queue_len_max;
-        Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
-    }
-
-    fn refused(
-        &self,
-        state: &State,
-        refusal: &Refusal,
-        wanted: Option<&Vec<Resource>>,
-        now: Timestamp,
-    ) -> Trouble {
-        match refusal {
-            Refusal::Busy { blockers } => {
-                self.shared.metrics.refusals.add(1);
-                view::busy(state, blockers, wanted, now)
-            }
-            Refusal::Deadlock(cycle) => {
-                self.shared.metrics.deadlocks.add(1);
-                view::deadlock(state, cycle)
-            }
-            Refusal::Frozen => Trouble::new(
-                Code::GracePeriod,
-                format!(
-                    "the server restarted without warning and grants nothing for another {} ms, because \
-                     locks of before may still be in use; wait, or try again then",
-                    self.shared.grace_left_ms()
-                ),
-            ),
-        }
+        state.deliver(effects, now, &self.shared);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     config::Config,
     feeds::Feeds,
     grace::Grace,
+    lease,
     listener::listen,
     locktopus::Locktopus,
     metrics::Metrics,
@@ -110,6 +111,7 @@ pub async fn run(
         None => None,
     };
     let (shared, grace_ms) = open(config).await?;
+    lease::restore(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
         tracing::error!(?error, "take away what is left of a load");
     }
@@ -264,7 +266,7 @@ async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
     }
     let deadline = Instant::now() + shared.config.drain_timeout;
     loop {
-        let held = shared.registry.all().iter().map(|namespace| namespace.lock().table.len()).sum();
+        let held = shared.registry.all().iter().map(|namespace| namespace.mortal_len()).sum();
         if held == 0 || Instant::now() >= deadline {
             return held;
         }

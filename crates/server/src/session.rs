@@ -83,9 +83,11 @@ impl Session {
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// A lock that waited is held.
-    Granted { request: u64, lock: LockId, token: u64 },
+    ///
+    /// Not to be told before the record `after` is durable.
+    Granted { request: u64, lock: LockId, token: u64, after: u64 },
     /// A conversion that waited is done.
-    Converted { request: u64, lock: LockId, token: u64 },
+    Converted { request: u64, lock: LockId, token: u64, after: u64 },
     /// A lock that waited is gone, or its conversion.
     Refused { request: u64, lock: LockId, trouble: Box<Trouble> },
     /// A lock is gone.

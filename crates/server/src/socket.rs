@@ -27,7 +27,7 @@ pub(crate) enum Flow {
     Close(u16, &'static str),
 }
 
-/// Both sides of a protocol over a WebSocket; calls never wait.
+/// Both sides of a protocol over a WebSocket; but for one, calls never wait.
 pub(crate) trait Conversation {
     /// A message arrived.
     fn heard(&mut self, message: &[u8], replies: &mut Encoder) -> Flow;
@@ -35,6 +35,8 @@ pub(crate) trait Conversation {
     fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow;
     /// The other side broke the rules of WebSocket, or sent too much.
     fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow;
+    /// Waits until what was said can be told; the connection ends if that will never be.
+    fn settled(&mut self) -> impl Future<Output = Result<(), Goodbye>> + Send;
     /// Where notices arrive.
     fn inbox(&mut self) -> &mut UnboundedReceiver<Notice>;
 }
@@ -204,11 +206,23 @@ impl Socket {
                 return Ok(Some(Goodbye { code: Some(code), reason }));
             }
             if self.replies.bytes.len() > WRITE_BYTES {
+                if let Err(goodbye) = conversation.settled().await {
+                    return Ok(Some(self.take_back(goodbye)));
+                }
                 self.flush().await?;
             }
         }
+        if let Err(goodbye) = conversation.settled().await {
+            return Ok(Some(self.take_back(goodbye)));
+        }
         self.flush().await?;
         Ok(None)
+    }
+
+    /// What was to be said is not true.
+    fn take_back(&mut self, goodbye: Goodbye) -> Goodbye {
+        self.replies.clear();
+        goodbye
     }
 
     async fn read(&mut self) -> Result<(), Gone> {

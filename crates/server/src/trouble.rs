@@ -1,6 +1,7 @@
 //! Why something was not done, in a form every interface can put into its own words.
 
-use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage, documents::BrokenLock};
+use lockwood_model::Path;
+use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage, WirePath, documents::BrokenLock};
 
 /// A refusal with everything there is to say about it.
 #[derive(Debug, Clone)]
@@ -9,13 +10,16 @@ pub(crate) struct Trouble {
     pub(crate) message: String,
     pub(crate) blockers: Vec<Blocker>,
     pub(crate) cycle: Vec<CycleStep>,
+    /// What was wanted and others have.
+    pub(crate) paths: Vec<Path>,
     /// Position locks that do not hold.
     pub(crate) broken: Vec<BrokenLock>,
 }
 
 impl Trouble {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Trouble {
-        Trouble { code, message: message.into(), blockers: Vec::new(), cycle: Vec::new(), broken: Vec::new() }
+        let (blockers, cycle, paths, broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Trouble { code, message: message.into(), blockers, cycle, paths, broken }
     }
 
     /// More than the limit called `name` allows.
@@ -58,6 +62,8 @@ impl Trouble {
     }
 
     pub(crate) fn into_problem(self) -> Problem {
-        Problem { broken: self.broken, ..Problem::new(self.code, self.message) }
+        let paths = self.paths.into_iter().map(WirePath).collect();
+        let (blockers, broken) = (self.blockers, self.broken);
+        Problem { blockers, paths, broken, ..Problem::new(self.code, self.message) }
     }
 }

@@ -1,12 +1,15 @@
 //! How locks, nodes, blockers and cycles are shown to people and programs. Changes nothing.
 
-use crate::{clock::rfc3339, namespace::State, trouble::Trouble};
-use lockwood_locks::{Cycle, LockView, NodeView, Standing};
+use crate::{clock::rfc3339, namespace::State, shared::Shared, trouble::Trouble};
+use lockwood_locks::{Cycle, LockView, NodeView, Refusal, Standing};
 use lockwood_model::{LockId, Mode, OwnerId, Resource, Timestamp};
 use lockwood_wire::{
     Blocker, Code, CycleStep, Intents, LockInfo, LockState, NodeClaim, NodeInfo, Owner, WirePath,
-    WireResource,
+    WireResource, documents::WireValue,
 };
+
+/// How a document operation that holds or wants a lock for its own time is called.
+const OPERATION: &str = "a request";
 
 /// How many resources of a blocker are shown, of those that are in the way.
 const BLOCKER_RESOURCES_MAX: usize = 4;
@@ -63,11 +66,16 @@ fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: 
 pub(crate) fn lock_info(state: &State, view: &LockView, now: Timestamp) -> LockInfo {
     let standing = state.table.standing(view.id);
     let since = view.granted_at.unwrap_or(view.requested_at);
+    let lease = state.leases.get(view.id);
+    let mut owner = owner(state, view.owner);
+    if owner.via == "lease" {
+        owner.via = state.leases.via_of(view.id).to_owned();
+    }
     LockInfo {
         lock: view.id.0,
         state: lock_state(view),
         token: view.token.map(|token| token.0),
-        owner: owner(state, view.owner),
+        owner,
         resources: view.resources.iter().map(WireResource::from).collect(),
         converting_to: view.converting_to.as_ref().map(|to| to.iter().map(WireResource::from).collect()),
         requested_at: rfc3339(view.requested_at),
@@ -75,6 +83,9 @@ pub(crate) fn lock_info(state: &State, view: &LockView, now: Timestamp) -> LockI
         age_ms: now.since(since),
         wait_left_ms: view.wait_until.map(|until| until.since(now)),
         abandoned_in_ms: view.away_until.map(|until| until.since(now)),
+        expires_at: view.expires_at.map(rfc3339),
+        expires_in_ms: view.expires_at.map(|at| at.since(now)),
+        note: lease.and_then(|lease| lease.note.as_ref()).map(WireValue::from),
         place: standing.as_ref().map(|standing| standing.place),
         blockers_len: standing.as_ref().map(|standing| standing.blockers_len),
         blockers: standing
@@ -112,6 +123,34 @@ fn sign(mode: Mode, granted: bool) -> &'static str {
         (true, Mode::Write) => "X",
         (true, Mode::List) => "CS",
         (true, Mode::Link) => "CX",
+    }
+}
+
+/// Why a lock is not to be had.
+pub(crate) fn refused(
+    shared: &Shared,
+    state: &State,
+    refusal: &Refusal,
+    wanted: Option<&Vec<Resource>>,
+    now: Timestamp,
+) -> Trouble {
+    match refusal {
+        Refusal::Busy { blockers } => {
+            shared.metrics.refusals.add(1);
+            busy(state, blockers, wanted, now)
+        }
+        Refusal::Deadlock(cycle) => {
+            shared.metrics.deadlocks.add(1);
+            deadlock(state, cycle)
+        }
+        Refusal::Frozen => Trouble::new(
+            Code::GracePeriod,
+            format!(
+                "the server restarted without warning and grants nothing for another {} ms, because locks of \
+                 before may still be in use; wait, or try again then",
+                shared.grace_left_ms()
+            ),
+        ),
     }
 }
 
@@ -203,14 +242,14 @@ fn label(name: Option<&str>, session: &str) -> String {
 }
 
 fn owner(state: &State, owner: OwnerId) -> Owner {
-    let session = state.sessions.get(&owner).map(crate::session::Session::owner);
-    session.unwrap_or_else(|| Owner {
-        session: String::new(),
-        name: None,
-        via: String::new(),
-        peer: None,
-        connected: false,
-    })
+    if let Some(session) = state.sessions.get(&owner) {
+        return session.owner();
+    }
+    let (name, via) = match state.leases.describe(owner) {
+        Some(name) => (name.to_owned(), "lease"),
+        None => (OPERATION.to_owned(), "operation"),
+    };
+    Owner { session: String::new(), name: Some(name), via: via.to_owned(), peer: None, connected: true }
 }
 
 pub(crate) fn lock_state(view: &LockView) -> LockState {

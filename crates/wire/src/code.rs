@@ -96,6 +96,8 @@ codes! {
     BadBody = "bad_body", 400;
     /// The body has a member that this request does not have.
     UnknownMember = "unknown_member", 400;
+    /// A name no owner of leases can have.
+    BadOwner = "bad_owner", 400;
     /// A key is not written as keys are.
     BadKey = "bad_key", 400;
     /// A name no collection can have.

@@ -1,6 +1,9 @@
 //! The bodies of the plain HTTP interface. Knows nothing of routes.
 
-use crate::{Code, WirePath, WireResource, documents::BrokenLock};
+use crate::{
+    Code, WirePath, WireResource,
+    documents::{BrokenLock, WireValue},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -19,12 +22,14 @@ pub enum LockState {
 /// Who a lock belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Owner {
-    /// The session.
+    /// The session; empty if the lock does not belong to one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session: String,
-    /// How the session calls itself.
+    /// How the session, or the owner of a lease, calls itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Through which interface it came: native or locktopus.
+    /// What the lock belongs to, and how it came: a session (native or locktopus), a lease (lease or
+    /// elasticsearch), or an operation for as long as it takes (operation).
     pub via: String,
     /// The address of the other side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +68,16 @@ pub struct LockInfo {
     /// How long it will still be kept although its connection is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoned_in_ms: Option<u64>,
+    /// When it ends by itself, if it is a lease that does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// How long that is from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// What its owner wrote on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub note: Option<WireValue>,
     /// Its place in line, 1 for the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
@@ -91,9 +106,10 @@ pub struct Blocker {
     pub lock: u64,
     /// Held or waiting.
     pub state: LockState,
-    /// The session it belongs to.
+    /// The session it belongs to; empty if it belongs to none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session: String,
-    /// How that session calls itself.
+    /// How that session, or the owner of the lease, calls itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Since when it has been held, or has waited.
@@ -267,6 +283,12 @@ pub struct Problem {
     pub code: Code,
     /// What happened and what to do.
     pub detail: String,
+    /// The locks in the way, if others' locks are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<Blocker>,
+    /// The paths that were wanted and that others have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<WirePath>,
     /// The position locks that do not hold, if that is what is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<BrokenLock>,
@@ -281,6 +303,8 @@ impl Problem {
             status: code.status(),
             code,
             detail: detail.into(),
+            blockers: Vec::new(),
+            paths: Vec::new(),
             broken: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use crate::{
     seat::{Answer, Seat},
     session::Notice,
     shared::Shared,
-    socket::{Conversation, Flow, Socket},
+    socket::{Conversation, Flow, Goodbye, Socket},
 };
 use lockwood_model::LockId;
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
@@ -16,6 +16,7 @@ use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
 const CLOSE_ERROR: u16 = 3000;
 const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
+const CLOSE_STORAGE_FAILED: u16 = 1011;
 
 /// Carries on a connection until it ends.
 pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: &[u8]) {
@@ -67,7 +68,8 @@ impl Conversation for Talk {
 
     fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         match notice {
-            Notice::Granted { lock, .. } if self.turn == Turn::Enqueued(lock) => {
+            Notice::Granted { lock, after, .. } if self.turn == Turn::Enqueued(lock) => {
+                self.seat.rest_on(after);
                 self.turn = Turn::Acquired(lock);
                 replies.text(&self.state("lock", lock));
                 Flow::Continue
@@ -90,6 +92,13 @@ impl Conversation for Talk {
                 give_up(&format!("the message has more than {bytes_max} bytes (message_bytes_max)"), replies)
             }
             Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
+        }
+    }
+
+    async fn settled(&mut self) -> Result<(), Goodbye> {
+        match self.seat.settled().await {
+            true => Ok(()),
+            false => Err(Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed")),
         }
     }
 

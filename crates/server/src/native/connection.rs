@@ -28,6 +28,7 @@ const CLOSE_BYE: u16 = 1000;
 const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
 const CLOSE_TOO_LARGE: u16 = 1009;
+const CLOSE_STORAGE_FAILED: u16 = 1011;
 
 /// Carries on a connection until it ends.
 pub(crate) async fn run(
@@ -240,10 +241,12 @@ impl Conversation for Talk {
 
     fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         let (message, flow) = match notice {
-            Notice::Granted { request, lock, token } => {
+            Notice::Granted { request, lock, token, after } => {
+                self.rest_on(after);
                 (ServerMessage::Granted { id: request, lock: lock.0, token }, Flow::Continue)
             }
-            Notice::Converted { request, lock, token } => {
+            Notice::Converted { request, lock, token, after } => {
+                self.rest_on(after);
                 (ServerMessage::Converted { id: request, lock: lock.0, token }, Flow::Continue)
             }
             Notice::Refused { request, lock, trouble } => {
@@ -275,12 +278,23 @@ impl Conversation for Talk {
         }
     }
 
+    async fn settled(&mut self) -> Result<(), Goodbye> {
+        match &self.seat {
+            Some(seat) if !seat.settled().await => Err(Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed")),
+            _ => Ok(()),
+        }
+    }
+
     fn inbox(&mut self) -> &mut UnboundedReceiver<Notice> {
         &mut self.seat.as_mut().expect("nothing is awaited after bye").inbox
     }
 }
 
 impl Talk {
+    fn rest_on(&self, record: u64) {
+        self.seat.iter().for_each(|seat| seat.rest_on(record));
+    }
+
     fn draining(&self) -> ServerMessage {
         let timeout_ms = self.shared.config.drain_timeout.as_millis() as u64;
         let message = "the server is about to stop; release what you hold, new locks are refused".to_owned();

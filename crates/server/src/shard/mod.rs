@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 pub(crate) use load::Loading;
 pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
-pub(crate) use writer::Shard;
+pub(crate) use writer::{Pending, Shard};
 
 /// A write call: one or more requests that are done together or not at all.
 #[derive(Debug, Clone, Default)]
@@ -176,6 +176,54 @@ impl Shard {
         let written = self.submit_call(call, |writer| writer.write(namespace, call, now)).await;
         self.counts().note(call, &written);
         written
+    }
+
+    /// Decides a write call without waiting for it to become durable; [`Shard::settle`] does.
+    pub(crate) fn decide_write(
+        &self,
+        namespace: &str,
+        call: &Call,
+        now: Timestamp,
+    ) -> Result<Pending<Written>, ShardError> {
+        self.decide(|writer| writer.write(namespace, call, now))
+    }
+
+    /// Waits for a write call that was decided.
+    pub(crate) async fn settle_write(
+        &self,
+        call: &Call,
+        pending: Pending<Written>,
+    ) -> Result<Written, ShardError> {
+        let written = self.settle(pending).await;
+        self.counts().note(call, &written);
+        written
+    }
+
+    /// Decides on documents without positions.
+    pub(crate) fn decide_keep(
+        &self,
+        namespace: &str,
+        keep: &Keep,
+        limits: Limits,
+    ) -> Result<Pending<()>, ShardError> {
+        self.decide(|writer| writer.keep(namespace, keep.clone(), limits))
+    }
+
+    /// Decides on a record that needs no deciding.
+    pub(crate) fn decide_record(&self, entry: &Entry) -> Result<Pending<()>, ShardError> {
+        self.decide(|writer| {
+            entry.namespace().map_or(Ok(()), |namespace| writer.check_not_loading(namespace))?;
+            writer.record(entry)
+        })
+    }
+
+    /// What was answered to the same call before, if it was.
+    pub(crate) async fn answered(
+        &self,
+        namespace: &str,
+        answer: &Answer,
+    ) -> Result<Option<Written>, ShardError> {
+        self.submit(|writer| writer.answered(namespace, answer)).await
     }
 
     /// Hands out `amount` ids; gives the first.

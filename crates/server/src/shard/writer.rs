@@ -86,6 +86,14 @@ struct Flight {
     expected: u64,
 }
 
+/// A decision that must not be told before everything it rests on is durable.
+#[must_use = "what was decided becomes durable only if it is waited for"]
+pub(crate) struct Pending<T> {
+    decided: Decided<Result<T, ShardError>>,
+    /// The last record the decision rests on.
+    pub(crate) index: u64,
+}
+
 /// A decision, and how what it rests on becomes durable.
 enum Decided<T> {
     /// It is already.
@@ -157,11 +165,11 @@ impl Shard {
     ) -> Result<Written, ShardError> {
         let len: usize =
             call.requests.iter().map(|request| request.intents.len() + request.locks.len()).sum();
-        let decided = match len > LONG_CALL_LEN {
+        let pending = match len > LONG_CALL_LEN {
             true => in_place(|| self.decide(decide))?,
             false => self.decide(decide)?,
         };
-        self.wait_for(decided).await
+        self.settle(pending).await
     }
 
     /// Decides something, and answers when everything the decision rests on is durable.
@@ -169,12 +177,13 @@ impl Shard {
         &self,
         decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
     ) -> Result<T, ShardError> {
-        let decided = self.decide(decide)?;
-        self.wait_for(decided).await
+        let pending = self.decide(decide)?;
+        self.settle(pending).await
     }
 
-    async fn wait_for<T>(&self, decided: Decided<Result<T, ShardError>>) -> Result<T, ShardError> {
-        match decided {
+    /// Waits until a decision can be told.
+    pub(crate) async fn settle<T>(&self, pending: Pending<T>) -> Result<T, ShardError> {
+        match pending.decided {
             Decided::Now(result) => result,
             Decided::Lead(result, flight) => {
                 // Other tasks of this thread go on elsewhere meanwhile.
@@ -198,18 +207,20 @@ impl Shard {
         }
     }
 
-    fn decide<T>(
+    /// Decides something, without waiting for anything to become durable.
+    pub(super) fn decide<T>(
         &self,
         decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
-    ) -> Result<Decided<Result<T, ShardError>>, ShardError> {
+    ) -> Result<Pending<T>, ShardError> {
         let mut writer = self.lock();
         writer.check()?;
         let result = decide(&mut writer);
         if let Err(ShardError::Store(error)) = result {
             return Err(ShardError::Store(error));
         }
+        let index = writer.next_index - 1;
         if writer.is_alone() && can_block() {
-            return Ok(Decided::Lead(result, writer.take_off(1)));
+            return Ok(Pending { decided: Decided::Lead(result, writer.take_off(1)), index });
         }
         let (sender, receiver) = oneshot::channel();
         if !writer.open.is_empty() {
@@ -219,9 +230,45 @@ impl Shard {
         } else if writer.in_flight.is_some() {
             writer.waiting_in_flight.push(sender);
         } else {
-            return Ok(Decided::Now(result));
+            return Ok(Pending { decided: Decided::Now(result), index });
         }
-        Ok(Decided::Later(result, receiver))
+        Ok(Pending { decided: Decided::Later(result, receiver), index })
+    }
+
+    /// Puts a record into the log that needs no deciding and that nobody waits for; gives its index.
+    pub(crate) fn append(&self, entry: &Entry) -> Result<u64, ShardError> {
+        let mut writer = self.lock();
+        if writer.failed.is_some() {
+            return Err(ShardError::Store(StoreError::Poisoned));
+        }
+        writer.record(entry)?;
+        let index = writer.next_index - 1;
+        drop(writer);
+        self.core.work.notify_one();
+        Ok(index)
+    }
+
+    /// The last record that was decided on.
+    pub(crate) fn last_index(&self) -> u64 {
+        self.lock().next_index - 1
+    }
+
+    /// Whether readers see everything up to a record.
+    pub(crate) fn shows(&self, index: u64) -> bool {
+        *self.core.applied.borrow() >= index
+    }
+
+    /// Waits until readers see everything up to a record.
+    pub(crate) async fn shown(&self, index: u64) -> Result<(), ShardError> {
+        let mut applied = self.applied();
+        loop {
+            if *applied.borrow_and_update() >= index {
+                return Ok(());
+            }
+            if self.is_poisoned() || applied.changed().await.is_err() {
+                return Err(ShardError::Store(StoreError::Poisoned));
+            }
+        }
     }
 
     fn failure(&self) -> StoreError {
@@ -345,6 +392,8 @@ impl Core {
         writer.waiting_in_flight.clear();
         drop(writer);
         self.work.notify_one();
+        // Nothing more will be shown; whoever waits for it must look again.
+        self.applied.send_modify(|_| {});
     }
 }
 
@@ -452,7 +501,7 @@ impl Writer {
     }
 
     /// What was answered to the same call before.
-    fn answered(
+    pub(super) fn answered(
         &self,
         namespace: &str,
         answer: &lockwood_storage::Answer,

@@ -1,0 +1,445 @@
+//! What document operations have to do with locks: each runs as an owner and takes the locks it needs for its
+//! own time. Knows nothing of protocols, nor of what the operations do.
+//!
+//! ```text
+//!   operation ──► is anybody else's lock in the way? ──no──► decide, under the mutex of the namespace
+//!                      │ yes                                         │
+//!                      ▼                                             ▼
+//!                 stand in line as a lock of its own ──granted──► decide, then give the lock back
+//! ```
+//!
+//! A write need not hold its lock until it is durable. Instead no grant is told before everything that was let
+//! through earlier is durable and visible (`State::written`), which comes to the same and does not keep writers
+//! of one document from sharing a sync.
+
+use crate::{
+    lease::Verdict,
+    namespace::{Namespace, State},
+    shard::{Call, Keep, Pending, Reading, ShardError, Written},
+    shared::Shared,
+    trouble::Trouble,
+    view,
+};
+use lockwood_engine::{Action, Intent, Limits};
+use lockwood_locks::{Outcome, Refusal, Request};
+use lockwood_model::{Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
+use lockwood_storage::Entry;
+use lockwood_wire::Code;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// An operation with more resources than this is decided beside the mutex of its namespace.
+const LONG_LEN: usize = 500;
+/// How many paths that others have are named.
+const PATHS_LEN_MAX: usize = 100;
+
+/// Who an operation is done for, and how long it may wait for others.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// Tokens of locks the caller says it holds, all of one owner. If one of them is over, nothing is done.
+    pub(crate) tokens: Vec<u64>,
+    pub(crate) wait: Wait,
+}
+
+impl Terms {
+    /// For a caller that holds nothing.
+    pub(crate) fn anonymous(wait: Wait) -> Terms {
+        Terms { tokens: Vec::new(), wait }
+    }
+}
+
+/// Why an operation was not done.
+#[derive(Debug)]
+pub(crate) enum GateError {
+    /// Locks: others', or the caller's own that is over.
+    Locks(Box<Trouble>),
+    /// Anything else.
+    Shard(ShardError),
+}
+
+impl From<ShardError> for GateError {
+    fn from(error: ShardError) -> GateError {
+        GateError::Shard(error)
+    }
+}
+
+impl From<Trouble> for GateError {
+    fn from(trouble: Trouble) -> GateError {
+        GateError::Locks(Box::new(trouble))
+    }
+}
+
+impl From<GateError> for Trouble {
+    fn from(error: GateError) -> Trouble {
+        match error {
+            GateError::Locks(trouble) => *trouble,
+            GateError::Shard(error) => error.into(),
+        }
+    }
+}
+
+/// Does a write call once nobody else's lock is in its way.
+pub(crate) async fn write(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    call: &Call,
+    terms: &Terms,
+) -> Result<Written, GateError> {
+    let decide = |now| shared.shard.decide_write(namespace, call, now);
+    let written = match pass(shared, namespace, || resources_of(call), terms, decide).await {
+        Ok(pending) => shared.shard.settle_write(call, pending).await?,
+        Err(error) => return replay(shared, namespace, call, error).await,
+    };
+    Ok(written)
+}
+
+/// A call that was done before is answered as it was then, even if its locks are over by now.
+async fn replay(
+    shared: &Shared,
+    namespace: &str,
+    call: &Call,
+    error: GateError,
+) -> Result<Written, GateError> {
+    if let (GateError::Locks(_), Some(answer)) = (&error, &call.answer)
+        && let Some(written) = shared.shard.answered(namespace, answer).await?
+    {
+        return Ok(written);
+    }
+    Err(error)
+}
+
+/// Writes or takes away documents without positions, once nobody else's lock is in the way.
+pub(crate) async fn keep(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    keep: Keep,
+    limits: Limits,
+    terms: &Terms,
+) -> Result<(), GateError> {
+    let resources = resources_of_keep(&keep);
+    let decide = |_| shared.shard.decide_keep(namespace, &keep, limits);
+    let pending = pass(shared, namespace, || resources.clone(), terms, decide).await?;
+    Ok(shared.shard.settle(pending).await?)
+}
+
+/// Puts a record into the log that is about a whole namespace, once nobody else has a lock there.
+pub(crate) async fn record(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    entry: &Entry,
+    terms: &Terms,
+) -> Result<(), GateError> {
+    let decide = |_| shared.shard.decide_record(entry);
+    let pending = pass(shared, namespace, || vec![everything()], terms, decide).await?;
+    Ok(shared.shard.settle(pending).await?)
+}
+
+/// What readers see at a moment at which nobody else's lock is in the way of reading `resources`.
+pub(crate) async fn read(
+    shared: &Arc<Shared>,
+    name: &str,
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Reading, GateError> {
+    if terms.is_free(shared)
+        && let Some(reading) = shared.registry.while_unused(name, || shared.shard.read())
+    {
+        return Ok(reading);
+    }
+    let reading = enter(shared, name, terms, |owner, state| {
+        let free = state.table.admits(owner, resources).is_ok() && shared.shard.shows(state.written);
+        free.then(|| shared.shard.read())
+    })?;
+    if let Some(reading) = reading {
+        return Ok(reading);
+    }
+    let turn = Turn::take(shared, name, resources, terms).await?;
+    // Nobody can change what is read before the turn is over, and by then it has been looked at.
+    shared.shard.shown(turn.after).await?;
+    Ok(shared.shard.read())
+}
+
+/// Holds a whole namespace for as long as the turn is kept.
+pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<Turn, GateError> {
+    let turn = Turn::take(shared, name, &[everything()], terms).await?;
+    shared.shard.shown(turn.after).await?;
+    Ok(turn)
+}
+
+fn everything() -> Resource {
+    Resource::new(Path::default(), Mode::Write, Depth::SUBTREE)
+}
+
+/// Decides something once nobody else's lock is in the way of `wanted`.
+async fn pass<T>(
+    shared: &Arc<Shared>,
+    name: &str,
+    wanted: impl Fn() -> Vec<Resource>,
+    terms: &Terms,
+    decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
+) -> Result<Pending<T>, GateError> {
+    if terms.is_free(shared)
+        && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))
+    {
+        return Ok(decided?);
+    }
+    let passed = enter(shared, name, terms, |owner, state| {
+        // Without a lock in the namespace there is nothing to compare with.
+        let idle = state.table.is_empty() && !state.table.is_frozen();
+        let resources = if idle { Vec::new() } else { wanted() };
+        if resources.len() > LONG_LEN || state.table.admits(owner, &resources).is_err() {
+            return Err(resources);
+        }
+        let decided = decide(shared.clock.now());
+        if let Ok(pending) = &decided {
+            state.written = state.written.max(pending.index);
+        }
+        Ok(decided)
+    })?;
+    let resources = match passed {
+        Ok(decided) => return Ok(decided?),
+        Err(resources) => resources,
+    };
+    let mut turn = Turn::take(shared, name, &resources, terms).await?;
+    // The caller's own locks may have run out while it waited. From here on it does not matter: the turn has
+    // what they had.
+    enter(shared, name, terms, |_, _| ())?;
+    let pending = decide(shared.clock.now())?;
+    turn.wrote = pending.index;
+    Ok(pending)
+}
+
+/// Does something with a namespace as the owner that the terms speak of.
+fn enter<T>(
+    shared: &Arc<Shared>,
+    name: &str,
+    terms: &Terms,
+    mut act: impl FnMut(OwnerId, &mut State) -> T,
+) -> Result<T, GateError> {
+    loop {
+        let namespace = shared.registry.ensure(shared, name)?;
+        let mut state = namespace.lock();
+        // Dropped as unused just now; the next one is new.
+        if state.is_closed() {
+            continue;
+        }
+        let now = shared.clock.now();
+        state.expire(shared, now);
+        let done = state.identify(shared, terms, now).map(|owner| act(owner, &mut state));
+        namespace.rearm(state);
+        shared.registry.drop_if_unused(shared, &namespace);
+        return Ok(done?);
+    }
+}
+
+impl Terms {
+    /// Nothing has to be looked up in a namespace that nobody uses.
+    fn is_free(&self, shared: &Shared) -> bool {
+        self.tokens.is_empty() && shared.grace_left_ms() == 0
+    }
+}
+
+impl State {
+    /// The owner of the locks with these tokens; somebody new if there are none.
+    fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
+        let mut known: Option<OwnerId> = None;
+        for token in &terms.tokens {
+            let is_over = |lock| {
+                let ends = self.leases.get(lock).and_then(|lease| lease.expires_at);
+                ends.is_some_and(|at| at <= now)
+            };
+            let found = self.table.granted(Token(*token)).filter(|(lock, _)| !is_over(*lock));
+            let (_, owner) = found.ok_or_else(|| token_lost(*token))?;
+            if known.is_some_and(|known| known != owner) {
+                return Err(token_foreign(*token));
+            }
+            known = Some(owner);
+        }
+        Ok(known.unwrap_or_else(|| shared.next_owner()))
+    }
+
+    /// Takes a lock for an operation, or its place in line.
+    fn stand(
+        &mut self,
+        shared: &Shared,
+        owner: OwnerId,
+        resources: &[Resource],
+        wait: Wait,
+    ) -> Result<(LockId, Option<oneshot::Receiver<Verdict>>), Trouble> {
+        if shared.is_draining() {
+            return Err(Trouble::draining());
+        }
+        if !shared.numbers.suffice(self.table.next_number()) {
+            return Err(Trouble::storage_failed());
+        }
+        let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
+        let wait = if full { Wait::Never } else { wait };
+        let now = shared.clock.now();
+        let request = Request { owner, resources: resources.to_vec(), wait, ttl_ms: None };
+        match self.table.lock(request, now) {
+            Outcome::Granted { lock, .. } => Ok((lock, None)),
+            Outcome::Queued { lock } => {
+                shared.metrics.waits.add(1);
+                let (sender, verdict) = oneshot::channel();
+                self.waiters.insert(lock, sender);
+                Ok((lock, Some(verdict)))
+            }
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(shared)),
+            Outcome::Refused(refusal) => {
+                let trouble = view::refused(shared, self, &refusal, Some(&resources.to_vec()), now);
+                Err(Trouble { paths: self.others_have(owner, resources), ..trouble })
+            }
+        }
+    }
+
+    /// Of these resources, the paths that others have; the first few.
+    fn others_have(&mut self, owner: OwnerId, resources: &[Resource]) -> Vec<Path> {
+        let taken = |resource: &&Resource| self.table.admits(owner, std::slice::from_ref(*resource)).is_err();
+        let mut paths: Vec<Path> = resources
+            .iter()
+            .filter(taken)
+            .map(|resource| resource.path.clone())
+            .take(PATHS_LEN_MAX)
+            .collect();
+        paths.dedup();
+        paths
+    }
+}
+
+fn token_lost(token: u64) -> Trouble {
+    let message = format!(
+        "the lock with token {token} is over: it ran out, was released or was ended by an operator, or it never \
+         was in this namespace. Nothing was done. What it guarded may have changed, so take the lock anew and \
+         read again before writing"
+    );
+    Trouble::new(Code::LockLost, message)
+}
+
+fn token_foreign(token: u64) -> Trouble {
+    let message = format!(
+        "the lock with token {token} belongs to another owner than the tokens before it; a request is done for \
+         one owner, with tokens of its own locks"
+    );
+    Trouble::new(Code::LockLost, message)
+}
+
+/// An operation's own lock. Given back when this goes, however the operation ends.
+pub(crate) struct Turn {
+    shared: Arc<Shared>,
+    namespace: Arc<Namespace>,
+    owner: OwnerId,
+    lock: LockId,
+    /// What was let through before, up to this record, must be visible before anything is read.
+    after: u64,
+    /// The last record the operation made.
+    wrote: u64,
+}
+
+impl Turn {
+    async fn take(
+        shared: &Arc<Shared>,
+        name: &str,
+        resources: &[Resource],
+        terms: &Terms,
+    ) -> Result<Turn, GateError> {
+        let (mut turn, verdict) = Turn::ask(shared, name, resources, terms)?;
+        let Some(verdict) = verdict else { return Ok(turn) };
+        match verdict.await {
+            Ok(Verdict::Granted { after }) => turn.after = after,
+            Ok(Verdict::Refused(trouble)) => {
+                let paths = turn.namespace.lock().others_have(turn.owner, resources);
+                return Err(Trouble { paths, ..*trouble }.into());
+            }
+            Err(_) => return Err(Trouble::unknown_lock(turn.lock.0).into()),
+        }
+        Ok(turn)
+    }
+
+    fn ask(
+        shared: &Arc<Shared>,
+        name: &str,
+        resources: &[Resource],
+        terms: &Terms,
+    ) -> Result<(Turn, Option<oneshot::Receiver<Verdict>>), GateError> {
+        loop {
+            let namespace = shared.registry.ensure(shared, name)?;
+            let mut state = namespace.lock();
+            if state.is_closed() {
+                continue;
+            }
+            let now = shared.clock.now();
+            state.expire(shared, now);
+            let stood = state.identify(shared, terms, now).and_then(|owner| {
+                let (lock, verdict) = state.stand(shared, owner, resources, terms.wait)?;
+                Ok((owner, lock, verdict))
+            });
+            let after = state.written;
+            namespace.rearm(state);
+            let (owner, lock, verdict) = match stood {
+                Ok(stood) => stood,
+                Err(trouble) => {
+                    shared.registry.drop_if_unused(shared, &namespace);
+                    return Err(trouble.into());
+                }
+            };
+            let shared = Arc::clone(shared);
+            return Ok((Turn { shared, namespace, owner, lock, after, wrote: 0 }, verdict));
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.namespace.lock();
+        state.written = state.written.max(self.wrote);
+        state.give_back(&self.shared, self.owner, self.lock);
+        self.namespace.rearm(state);
+        self.shared.registry.drop_if_unused(&self.shared, &self.namespace);
+    }
+}
+
+/// What a write call changes.
+fn resources_of(call: &Call) -> Vec<Resource> {
+    let intents = call.requests.iter().flat_map(|request| &request.intents);
+    let mut resources = Vec::new();
+    for Intent { at, action } in intents {
+        match action {
+            Action::Update { set, lists } => {
+                let names = set.iter().map(|(name, _)| &**name).chain(lists.iter().map(|list| &*list.field));
+                resources.extend(names.map(|name| field(at, name, Mode::Write)));
+            }
+            // A document that comes, goes or is replaced changes the list of its collection as well.
+            Action::Create { .. } | Action::Put { .. } | Action::Delete | Action::Restore => {
+                resources.extend(whole(at));
+            }
+        }
+    }
+    resources
+}
+
+fn resources_of_keep(keep: &Keep) -> Vec<Resource> {
+    match keep {
+        Keep::Put(at, _) => whole(at).into(),
+        Keep::Remove(documents) => documents.iter().flat_map(whole).collect(),
+        Keep::Merge(at, fields) => fields.iter().map(|(name, _)| field(at, name, Mode::Write)).collect(),
+    }
+}
+
+fn whole(at: &DocumentKey) -> [Resource; 2] {
+    let collection = Path::from_segments([&*at.collection]);
+    [
+        Resource::new(document_path(at), Mode::Write, Depth::SUBTREE),
+        Resource::new(collection, Mode::Link, Depth::NODE),
+    ]
+}
+
+/// Where a document is in the tree of locks.
+pub(crate) fn document_path(at: &DocumentKey) -> Path {
+    Path::from_segments([&*at.collection, &at.key.to_string()])
+}
+
+/// A field of a document, with all that is in it.
+pub(crate) fn field(at: &DocumentKey, name: &str, mode: Mode) -> Resource {
+    let path = Path::from_segments([&*at.collection, &at.key.to_string(), name]);
+    Resource::new(path, mode, Depth::SUBTREE)
+}

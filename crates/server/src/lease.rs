@@ -1,0 +1,652 @@
+//! Leases: locks with a named owner, on record, so that they outlive connections and restarts. They are in
+//! the same table as everybody else's locks. Knows nothing of protocols.
+
+use crate::{
+    namespace::{Namespace, State},
+    seat::check_resources,
+    shared::Shared,
+    trouble::Trouble,
+    view::{self, Line},
+};
+use lockwood_locks::{Outcome, Recorded, Refusal, Request};
+use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path, Resource, Timestamp, Wait};
+use lockwood_storage::{Entry, StoreError};
+use lockwood_wire::Code;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// What somebody who wants a lease asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseRequest {
+    /// In the owner's own words.
+    pub(crate) owner: String,
+    pub(crate) via: LeaseVia,
+    pub(crate) resources: Vec<Resource>,
+    /// None: until it is released.
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) wait: Wait,
+    pub(crate) note: Option<Json>,
+}
+
+/// How a request for a lease was answered.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It is held, and that is on record.
+    Granted(Lease),
+    /// The owner had all of it already, by this lease.
+    Held(Lease),
+    /// It stands in line; [`poll`] tells how that goes on.
+    Queued(LockId, Line),
+}
+
+/// Which of an owner's leases are meant.
+#[derive(Debug, Clone)]
+pub(crate) enum Which {
+    /// This one, which must have this token, and belong to this owner, as far as they are given.
+    Lock { lock: LockId, token: Option<u64>, owner: Option<String> },
+    /// Those of this owner that have exactly these resources.
+    Like { owner: String, resources: Vec<Resource> },
+    /// All of this owner.
+    All { owner: String },
+}
+
+/// How a wait for a lock outside of a session ended.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It is held. Not to be told before the record `after` is durable.
+    Granted { after: u64 },
+    /// It is gone.
+    Refused(Box<Trouble>),
+}
+
+/// The leases of one namespace. A part of its state.
+#[derive(Default)]
+pub(crate) struct Leases {
+    owners: HashMap<Box<str>, OwnerId>,
+    names: HashMap<OwnerId, Box<str>>,
+    held: BTreeMap<LockId, Lease>,
+    /// What is wanted by those that are not granted yet.
+    asked: HashMap<LockId, Asked>,
+    /// Lock documents by the path they stand for.
+    by_path: HashMap<Path, LockId>,
+    /// Over, but not on record yet.
+    ended: Vec<LockId>,
+}
+
+struct Asked {
+    owner: Box<str>,
+    via: LeaseVia,
+    note: Option<Json>,
+}
+
+impl Leases {
+    pub(crate) fn held_len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn get(&self, lock: LockId) -> Option<&Lease> {
+        self.held.get(&lock)
+    }
+
+    /// The owner's name and how its lock came to be, if the lock is a lease or is to become one.
+    pub(crate) fn describe(&self, owner: OwnerId) -> Option<&str> {
+        self.names.get(&owner).map(|name| &**name)
+    }
+
+    fn via(&self, lock: LockId) -> Option<LeaseVia> {
+        let held = self.held.get(&lock).map(|lease| lease.via);
+        held.or_else(|| self.asked.get(&lock).map(|asked| asked.via))
+    }
+
+    pub(crate) fn via_of(&self, lock: LockId) -> &'static str {
+        self.via(lock).map_or("lease", LeaseVia::as_str)
+    }
+
+    fn insert(&mut self, lease: Lease) {
+        if let (LeaseVia::Elasticsearch, [only]) = (lease.via, &lease.resources[..]) {
+            self.by_path.insert(only.path.clone(), lease.lock);
+        }
+        self.held.insert(lease.lock, lease);
+    }
+}
+
+// What happens to leases, whoever brings it about.
+impl State {
+    fn lease_owner(&mut self, shared: &Shared, name: &str) -> OwnerId {
+        if let Some(owner) = self.leases.owners.get(name) {
+            return *owner;
+        }
+        let owner = shared.next_owner();
+        self.leases.owners.insert(name.into(), owner);
+        self.leases.names.insert(owner, name.into());
+        owner
+    }
+
+    /// An owner without locks is nobody.
+    fn forget_lockless(&mut self, owner: OwnerId) {
+        if self.table.owned_len(owner) == 0
+            && let Some(name) = self.leases.names.remove(&owner)
+        {
+            self.leases.owners.remove(&name);
+        }
+    }
+
+    /// A lock was granted; if it is a lease, that goes on record.
+    pub(crate) fn lease_granted(&mut self, shared: &Shared, lock: LockId) {
+        let Some(Asked { owner, via, note }) = self.leases.asked.remove(&lock) else { return };
+        let view = self.table.view(lock).expect("it was just granted");
+        let lease = Lease {
+            lock,
+            token: view.token.expect("it was just granted"),
+            owner,
+            via,
+            resources: view.resources,
+            granted_at: view.granted_at.expect("it was just granted"),
+            expires_at: view.expires_at,
+            note,
+            version: 1,
+        };
+        self.note_ended(shared);
+        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
+        self.leases.insert(lease);
+    }
+
+    /// A lock is gone, however that came; if it was a lease, that has to go on record before anything that
+    /// comes of it. True if it was one.
+    pub(crate) fn lease_gone(&mut self, lock: LockId) -> bool {
+        self.leases.asked.remove(&lock);
+        let Some(lease) = self.leases.held.remove(&lock) else { return false };
+        if let [only] = &lease.resources[..]
+            && self.leases.by_path.get(&only.path) == Some(&lock)
+        {
+            self.leases.by_path.remove(&only.path);
+        }
+        self.leases.ended.push(lock);
+        if let Some(owner) = self.leases.owners.get(&lease.owner).copied() {
+            self.forget_lockless(owner);
+        }
+        true
+    }
+
+    /// Puts on record which leases are over.
+    pub(crate) fn note_ended(&mut self, shared: &Shared) {
+        if !self.leases.ended.is_empty() {
+            let locks = std::mem::take(&mut self.leases.ended);
+            self.record(shared, &Entry::LeasesEnded { namespace: (&*self.name).into(), locks });
+        }
+    }
+
+    fn record(&mut self, shared: &Shared, entry: &Entry) {
+        match shared.shard.append(entry) {
+            Ok(index) => self.written = self.written.max(index),
+            Err(error) => {
+                tracing::error!(?error, "record a lease");
+                // Whoever waits for this record learns that it will never be there.
+                self.written = u64::MAX;
+            }
+        }
+    }
+
+    /// Puts back what was held when the server stopped.
+    fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>) {
+        let was_frozen = self.table.is_frozen();
+        self.table.freeze();
+        for lease in leases {
+            let recorded = Recorded {
+                lock: lease.lock,
+                token: lease.token,
+                owner: self.lease_owner(shared, &lease.owner),
+                resources: lease.resources.clone(),
+                granted_at: lease.granted_at,
+                expires_at: lease.expires_at,
+            };
+            match self.table.restore_recorded(recorded) {
+                Ok(()) => self.leases.insert(lease),
+                Err(_) => tracing::error!(namespace = ?self.name, lock = lease.lock.0, owner = ?lease.owner,
+                    "a lease on record is in the way of another; it is not put back"),
+            }
+        }
+        if !was_frozen {
+            let now = shared.clock.now();
+            let mut effects = std::mem::take(&mut self.effects);
+            self.table.thaw(now, &mut effects);
+            self.deliver(effects, now, shared);
+        }
+    }
+}
+
+/// Puts back all leases on record. To be called before anybody can ask for anything.
+pub(crate) fn restore(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    let reading = shared.shard.read();
+    let mut by_namespace: BTreeMap<Box<str>, Vec<Lease>> = BTreeMap::new();
+    for (namespace, lease) in reading.state().leases()? {
+        by_namespace.entry(namespace).or_default().push(lease);
+    }
+    for (name, leases) in by_namespace {
+        let namespace = shared.registry.insert(shared, &name);
+        let mut state = namespace.lock();
+        state.restore_leases(shared, leases);
+        namespace.rearm(state);
+    }
+    Ok(())
+}
+
+/// Takes a lease, waiting for it in line as long as the request says. If nobody is interested in the answer
+/// any more, the wait ends too.
+pub(crate) async fn take(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+) -> Result<Taken, Trouble> {
+    let asked = ask(shared, namespace, request)?;
+    match asked {
+        Asking::Done { taken, after } => {
+            shared.shard.shown(after).await?;
+            Ok(taken)
+        }
+        Asking::Waits { waiting, verdict, .. } => waiting.outcome(verdict).await,
+    }
+}
+
+/// Asks for a lease and waits no longer than it takes to know whether it is granted at once. Whoever stands
+/// in line then stays there until its patience ends, whether or not somebody asks.
+pub(crate) async fn enqueue(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+) -> Result<Taken, Trouble> {
+    match ask(shared, namespace, request)? {
+        Asking::Done { taken, after } => {
+            shared.shard.shown(after).await?;
+            Ok(taken)
+        }
+        Asking::Waits { mut waiting, line, .. } => {
+            waiting.stays = true;
+            Ok(Taken::Queued(waiting.lock, line))
+        }
+    }
+}
+
+enum Asking {
+    Done { taken: Taken, after: u64 },
+    Waits { waiting: Waiting, verdict: oneshot::Receiver<Verdict>, line: Line },
+}
+
+fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest) -> Result<Asking, Trouble> {
+    check_request(shared, &request)?;
+    loop {
+        let namespace = shared.registry.ensure(shared, name)?;
+        let mut state = namespace.lock();
+        // Dropped as unused just now; the next one is new.
+        if state.is_closed() {
+            continue;
+        }
+        let asked = state.ask(shared, &namespace, request);
+        namespace.rearm(state);
+        shared.registry.drop_if_unused(shared, &namespace);
+        return asked;
+    }
+}
+
+impl State {
+    fn ask(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &Arc<Namespace>,
+        request: LeaseRequest,
+    ) -> Result<Asking, Trouble> {
+        let now = shared.clock.now();
+        self.expire(shared, now);
+        let owner = self.lease_owner(shared, &request.owner);
+        if let Some(lease) =
+            self.table.holding(owner, &request.resources).and_then(|lock| self.leases.get(lock))
+        {
+            return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
+        }
+        let asked = self.ask_anew(shared, namespace, request, owner, now);
+        self.forget_lockless(owner);
+        asked
+    }
+
+    fn ask_anew(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &Arc<Namespace>,
+        request: LeaseRequest,
+        owner: OwnerId,
+        now: Timestamp,
+    ) -> Result<Asking, Trouble> {
+        self.check_room(shared, owner, &request)?;
+        let LeaseRequest { owner: name, via, resources, ttl_ms, wait, note } = request;
+        let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
+        let wait = if full { Wait::Never } else { wait };
+        let wanted = resources.clone();
+        let asked = Asked { owner: name.into(), via, note };
+        match self.table.lock(Request { owner, resources, wait, ttl_ms }, now) {
+            Outcome::Granted { lock, .. } => {
+                shared.metrics.grants.add(1);
+                shared.metrics.wait_time.observe(0);
+                self.leases.asked.insert(lock, asked);
+                self.lease_granted(shared, lock);
+                let lease = self.leases.held[&lock].clone();
+                Ok(Asking::Done { taken: Taken::Granted(lease), after: self.written })
+            }
+            Outcome::Queued { lock } => {
+                shared.metrics.waits.add(1);
+                self.leases.asked.insert(lock, asked);
+                let (sender, verdict) = oneshot::channel();
+                self.waiters.insert(lock, sender);
+                let line = view::line(self, lock, now);
+                let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
+                let waiting = Waiting { shared, namespace, owner, lock, stays: false };
+                Ok(Asking::Waits { waiting, verdict, line })
+            }
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
+            Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
+        }
+    }
+
+    fn check_room(&self, shared: &Shared, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
+        if shared.is_draining() {
+            return Err(Trouble::draining());
+        }
+        if shared.is_poisoned() || !shared.numbers.suffice(self.table.next_number()) {
+            return Err(Trouble::storage_failed());
+        }
+        let limits = &shared.config.limits;
+        let limit = limits.leases_per_owner_max;
+        if self.table.owned_len(owner) as u64 >= limit {
+            return Err(Trouble::over("leases_per_owner_max", limit, "the owner has too many leases"));
+        }
+        let limit = limits.resources_per_namespace_max;
+        if (self.table.resources_len() + request.resources.len()) as u64 > limit {
+            let what = "the locks of the namespace have too many resources";
+            return Err(Trouble::too_many("resources_per_namespace_max", limit, what));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn queue_full(shared: &Shared) -> Trouble {
+    let limit = shared.config.limits.queue_len_max;
+    Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
+}
+
+fn check_request(shared: &Shared, request: &LeaseRequest) -> Result<(), Trouble> {
+    check_resources(shared, &request.resources)?;
+    check_owner(shared, &request.owner)?;
+    check_ttl(shared, request.ttl_ms)?;
+    check_note(shared, request.note.as_ref())
+}
+
+pub(crate) fn check_owner(shared: &Shared, owner: &str) -> Result<(), Trouble> {
+    let limit = shared.config.limits.owner_bytes_max;
+    if owner.is_empty() {
+        let message = "a lease needs an owner: a name by which the process that takes it is known";
+        return Err(Trouble::new(Code::BadOwner, message));
+    }
+    if owner.len() as u64 > limit {
+        let what = format!("the owner's name has {} bytes", owner.len());
+        return Err(Trouble::over("owner_bytes_max", limit, &what));
+    }
+    Ok(())
+}
+
+fn check_ttl(shared: &Shared, ttl_ms: Option<u64>) -> Result<(), Trouble> {
+    let limit = shared.config.limits.lease_ttl_ms_max;
+    match ttl_ms {
+        Some(0) => Err(Trouble::new(Code::BadBody, "ttl_ms is the time a lease is held, and at least 1")),
+        Some(ttl_ms) if ttl_ms > limit => {
+            Err(Trouble::over("lease_ttl_ms_max", limit, &format!("the lease is to be held for {ttl_ms} ms")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_note(shared: &Shared, note: Option<&Json>) -> Result<(), Trouble> {
+    let limit = shared.config.limits.lease_note_bytes_max;
+    match note.map(|note| note.as_str().len() as u64) {
+        Some(len) if len > limit => {
+            Err(Trouble::over("lease_note_bytes_max", limit, &format!("the note has {len} bytes")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A place in line. Given up when this goes, unless it stays.
+pub(crate) struct Waiting {
+    shared: Arc<Shared>,
+    namespace: Arc<Namespace>,
+    owner: OwnerId,
+    lock: LockId,
+    stays: bool,
+}
+
+impl Waiting {
+    async fn outcome(mut self, verdict: oneshot::Receiver<Verdict>) -> Result<Taken, Trouble> {
+        let granted = match verdict.await {
+            Ok(Verdict::Granted { after }) => self.shared.shard.shown(after).await.map_err(Trouble::from),
+            Ok(Verdict::Refused(trouble)) => Err(*trouble),
+            Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
+        };
+        granted?;
+        let lease = self.namespace.lock().leases.get(self.lock).cloned();
+        self.stays = true;
+        // It may be over again, if its time was shorter than the disk took.
+        lease.map(Taken::Granted).ok_or_else(|| lost(self.lock))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.namespace.give_back(&self.shared, self.owner, self.lock);
+        }
+    }
+}
+
+fn lost(lock: LockId) -> Trouble {
+    let message = format!(
+        "lock {lock} is over: it ran out, was released, or was ended by an operator; what it guarded may have \
+         changed, so take it anew and read again"
+    );
+    Trouble::new(Code::LockLost, message)
+}
+
+/// Changes when leases end; gives them as they are then.
+pub(crate) async fn renew(
+    shared: &Arc<Shared>,
+    name: &str,
+    which: &Which,
+    ttl_ms: u64,
+) -> Result<Vec<Lease>, Trouble> {
+    check_ttl(shared, Some(ttl_ms))?;
+    let (leases, after) = on_leases(shared, name, which, |state, _, found| {
+        let until = shared.clock.now().after(ttl_ms);
+        for lock in &found {
+            let owner = state.table.owner_of(*lock).expect("a lease is in the table");
+            let renewed = state.table.renew(owner, *lock, until);
+            debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
+            if let Some(lease) = state.leases.held.get_mut(lock) {
+                lease.expires_at = Some(until);
+            }
+            let namespace = (&*state.name).into();
+            state.record(shared, &Entry::LeaseRenewed { namespace, lock: *lock, expires_at: Some(until) });
+        }
+        found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>()
+    })?;
+    shared.shard.shown(after).await?;
+    Ok(leases)
+}
+
+/// Ends leases; says which.
+pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
+    let (ended, after) = on_leases(shared, name, which, |state, now, found| {
+        let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
+        for lock in found {
+            state.end(shared, lock, now);
+        }
+        ended
+    })?;
+    shared.shard.shown(after).await?;
+    Ok(ended)
+}
+
+/// Writes something else on a lease that is still as it was at `version`; gives it as it is then.
+pub(crate) async fn annotate(
+    shared: &Arc<Shared>,
+    name: &str,
+    lock: LockId,
+    version: u64,
+    note: Json,
+) -> Result<Option<Lease>, Trouble> {
+    check_note(shared, Some(&note))?;
+    let which = Which::Lock { lock, token: None, owner: None };
+    let (lease, after) = on_leases(shared, name, &which, |state, _, _| {
+        let lease = state.leases.held.get_mut(&lock).filter(|lease| lease.version == version)?;
+        lease.note = Some(note);
+        lease.version += 1;
+        let lease = lease.clone();
+        state.record(shared, &Entry::Leased { namespace: (&*state.name).into(), lease: lease.clone() });
+        Some(lease)
+    })?;
+    shared.shard.shown(after).await?;
+    Ok(lease)
+}
+
+/// Does something with leases that are held; gives what came of it, and the record that has to be durable
+/// before it is told.
+fn on_leases<T>(
+    shared: &Arc<Shared>,
+    name: &str,
+    which: &Which,
+    act: impl FnOnce(&mut State, Timestamp, Vec<LockId>) -> T,
+) -> Result<(T, u64), Trouble> {
+    let namespace = shared.registry.get(name).ok_or_else(|| nothing_held(which))?;
+    let mut state = namespace.lock();
+    let now = shared.clock.now();
+    state.expire(shared, now);
+    let found = state.find_leases(which, now)?;
+    let done = act(&mut state, now, found);
+    let after = state.written;
+    namespace.rearm(state);
+    shared.registry.drop_if_unused(shared, &namespace);
+    Ok((done, after))
+}
+
+fn nothing_held(which: &Which) -> Trouble {
+    match which {
+        Which::Lock { lock, .. } => lost(*lock),
+        Which::Like { owner, .. } => {
+            let message =
+                format!("{owner:?} has no lease with exactly these resources; list its locks to see");
+            Trouble::new(Code::LockLost, message)
+        }
+        Which::All { owner } => Trouble::new(
+            Code::LockLost,
+            format!("{owner:?} has no lease; what it had has run out or was released"),
+        ),
+    }
+}
+
+impl State {
+    /// The leases meant, if there is at least one and its time is not over.
+    fn find_leases(&self, which: &Which, now: Timestamp) -> Result<Vec<LockId>, Trouble> {
+        let is_alive = |lease: &&Lease| lease.expires_at.is_none_or(|at| at > now);
+        let of = |owner: &str| {
+            let owner = self.leases.owners.get(owner).copied();
+            owner.into_iter().flat_map(|owner| self.table.owned(owner)).map(|view| view.id)
+        };
+        let found: Vec<LockId> = match which {
+            Which::Lock { lock, token, owner } => {
+                let lease = self.leases.get(*lock).filter(is_alive).ok_or_else(|| lost(*lock))?;
+                if token.is_some_and(|token| token != lease.token.0)
+                    || owner.as_ref().is_some_and(|owner| **owner != *lease.owner)
+                {
+                    return Err(foreign(lease));
+                }
+                vec![*lock]
+            }
+            Which::All { owner } => of(owner).filter(|lock| self.leases.held.contains_key(lock)).collect(),
+            Which::Like { owner, resources } => {
+                let same = |lock: &LockId| {
+                    self.leases.get(*lock).is_some_and(|lease| is_alike(&lease.resources, resources))
+                };
+                of(owner).filter(same).collect()
+            }
+        };
+        if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
+    }
+
+    /// Ends a lock of whoever it is, and hands it over.
+    fn end(&mut self, shared: &Shared, lock: LockId, now: Timestamp) {
+        let mut effects = std::mem::take(&mut self.effects);
+        if let Ok(ended) = self.table.revoke(lock, now, &mut effects) {
+            ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+        }
+        self.lease_gone(lock);
+        self.deliver(effects, now, shared);
+    }
+}
+
+fn is_alike(held: &[Resource], wanted: &[Resource]) -> bool {
+    held.iter().all(|one| wanted.contains(one)) && wanted.iter().all(|one| held.contains(one))
+}
+
+fn foreign(lease: &Lease) -> Trouble {
+    let message = format!(
+        "lock {} belongs to {:?} under another token; only its owner can do this, or an operator by ending it",
+        lease.lock, lease.owner
+    );
+    Trouble::new(Code::LockLost, message)
+}
+
+/// The lease that stands for the document at this path, if its time is not over.
+pub(crate) fn at_path(shared: &Shared, namespace: &str, path: &Path) -> Option<Lease> {
+    let namespace = shared.registry.get(namespace)?;
+    let state = namespace.lock();
+    let now = shared.clock.now();
+    let lease = state.leases.get(*state.leases.by_path.get(path)?)?;
+    lease.expires_at.is_none_or(|at| at > now).then(|| lease.clone())
+}
+
+/// The leases that stand for documents below this path, in the order they were granted.
+pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<Lease> {
+    let Some(namespace) = shared.registry.get(namespace) else { return Vec::new() };
+    let state = namespace.lock();
+    let now = shared.clock.now();
+    let is_meant = |lease: &&Lease| {
+        lease.via == LeaseVia::Elasticsearch
+            && lease.expires_at.is_none_or(|at| at > now)
+            && lease.resources.iter().any(|resource| path.is_prefix_of(&resource.path))
+    };
+    state.leases.held.values().filter(is_meant).cloned().collect()
+}
+
+/// Waits until a lock that stands in line is granted or gone, but not for longer than this; whether it is
+/// still there is for listings to tell.
+pub(crate) async fn poll(
+    shared: &Shared,
+    name: &str,
+    lock: LockId,
+    patience: Duration,
+) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+    let verdict = {
+        let mut state = namespace.lock();
+        let (sender, verdict) = oneshot::channel();
+        let waits = state.leases.asked.contains_key(&lock);
+        // Whoever asked before looks again, and finds it waiting.
+        waits.then(|| state.waiters.insert(lock, sender)).map(|_| verdict)
+    };
+    if let Some(verdict) = verdict {
+        let _ = tokio::time::timeout(patience, verdict).await;
+    }
+    // What the listing will tell must be true for good.
+    let after = namespace.lock().written;
+    Ok(shared.shard.shown(after).await?)
+}
