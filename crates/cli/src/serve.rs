@@ -57,6 +57,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     abandon_timeout: Duration,
 
+    /// How long reads and writes of documents wait for others' locks, unless they say
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_span)]
+    wait: Duration,
+
     /// Ping a connection that has been silent this long
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_span)]
     ping_interval: Duration,
@@ -286,6 +290,7 @@ impl Args {
             insecure: self.insecure,
             hosts: self.hosts,
             abandon_timeout_ms: self.abandon_timeout.as_millis() as u64,
+            wait_ms: self.wait.as_millis() as u64,
             ping_interval: self.ping_interval,
             silence_max: self.silence_max,
             drain_timeout: self.drain_timeout,

@@ -17,6 +17,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// How long locks stay after the connection of a native session is lost, unless the session says.
     pub abandon_timeout_ms: u64,
+    /// How many milliseconds a document operation waits for others' locks, unless it says.
+    pub wait_ms: u64,
     /// A silent connection is pinged this often.
     pub ping_interval: Duration,
     /// A connection that stays silent this long is dead.
@@ -72,6 +74,7 @@ impl Config {
             insecure: false,
             hosts: Vec::new(),
             abandon_timeout_ms: 60_000,
+            wait_ms: 1000,
             ping_interval: Duration::from_secs(15),
             silence_max: Duration::from_secs(45),
             drain_timeout: Duration::from_secs(30),

@@ -605,6 +605,11 @@ fn foreign(lease: &Lease) -> Trouble {
     Trouble::new(Code::LockLost, message)
 }
 
+/// A lease that is held.
+pub(crate) fn get(shared: &Shared, namespace: &str, lock: LockId) -> Option<Lease> {
+    shared.registry.get(namespace)?.lock().leases.get(lock).cloned()
+}
+
 /// The lease that stands for the document at this path, if its time is not over.
 pub(crate) fn at_path(shared: &Shared, namespace: &str, path: &Path) -> Option<Lease> {
     let namespace = shared.registry.get(namespace)?;

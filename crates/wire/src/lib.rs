@@ -5,6 +5,7 @@ pub mod documents;
 #[cfg(test)]
 mod fuzz;
 mod http;
+mod lease;
 mod resource;
 mod session;
 #[cfg(test)]
@@ -14,6 +15,9 @@ pub use code::Code;
 pub use http::{
     Blocker, CycleStep, Intents, LockInfo, LockList, LockState, NamespaceInfo, NamespaceList, NodeClaim,
     NodeInfo, OperatorAction, OperatorLog, Owner, Problem, Readiness, Tree, WaitEdge, WaitGraph,
+};
+pub use lease::{
+    LeaseAnswer, LeaseInfo, LeaseList, LeaseOutcome, LeaseRequest, ReleaseRequest, RenewRequest,
 };
 pub use resource::{ResourceError, WirePath, WireResource, WireWait};
 pub use session::{ClientMessage, DecodeError, HeldLock, Reclaim, ServerMessage};

@@ -1,9 +1,10 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, documents, guard, openapi};
+use super::{connection, documents, guard, leases, openapi};
 use crate::{
     clock::rfc3339,
+    lease,
     listener::Counted,
     metrics,
     namespace::{Namespace, State as NamespaceState},
@@ -16,18 +17,18 @@ use axum::{
     extract::{FromRequestParts, Path as UrlPath, Query, Request, State, rejection::QueryRejection},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use hyper::{StatusCode, header, http::request::Parts};
 use lockwood_locks::LockView;
-use lockwood_model::Path;
+use lockwood_model::{LockId, Path};
 use lockwood_storage::Action;
 use lockwood_wire::{
     Code, LockInfo, LockList, NamespaceInfo, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness,
     Tree, WaitGraph,
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// A page unless `limit` says otherwise.
 const PAGE_LEN: usize = 100;
@@ -47,7 +48,11 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/openapi.json", get(openapi_json))
         .route("/v1/namespaces", get(namespaces))
         .route("/v1/{namespace}/session", get(session))
-        .route("/v1/{namespace}/locks", get(locks))
+        .route("/v1/{namespace}/locks", get(locks).post(leases::take))
+        .route("/v1/{namespace}/locks/renew", post(leases::renew_all))
+        .route("/v1/{namespace}/locks/release", post(leases::release_all))
+        .route("/v1/{namespace}/locks/{lock}/renew", post(leases::renew))
+        .route("/v1/{namespace}/locks/{lock}/release", post(leases::release))
         .route("/v1/{namespace}/locks/{lock}", get(lock).delete(release))
         .route("/v1/{namespace}/tree", get(tree))
         .route("/v1/{namespace}/waits", get(waits))
@@ -173,7 +178,7 @@ async fn session(State(shared): App, InPath(namespace): InPath<String>, mut requ
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LocksQuery {
-    /// The session a lock belongs to, or the name that session gave itself.
+    /// The session a lock belongs to, the name that session gave itself, or the owner of a lease.
     owner: Option<String>,
     /// Only locks with a resource at or below this path (`user/42`).
     path: Option<String>,
@@ -212,16 +217,43 @@ async fn locks(
 
 fn owned_by(state: &NamespaceState, view: &LockView, owner: Option<&str>) -> bool {
     let Some(owner) = owner else { return true };
+    if state.leases.describe(view.owner) == Some(owner) {
+        return true;
+    }
     let opening = state.sessions.get(&view.owner).map(|session| &session.opening);
     opening.is_some_and(|opening| opening.id == owner || opening.name.as_deref() == Some(owner))
 }
 
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LockQuery {
+    /// Wait up to so many milliseconds while the lock stands in line.
+    poll_ms: Option<u64>,
+}
+
 /// One lock.
 #[utoipa::path(get, path = "/v1/{namespace}/locks/{lock}",
-    params(("namespace" = String, Path), ("lock" = u64, Path)),
+    params(("namespace" = String, Path), ("lock" = u64, Path), LockQuery),
     responses((status = 200, body = LockInfo), (status = 404, body = Problem)))]
-async fn lock(State(shared): App, InPath((namespace, lock)): InPath<(String, String)>) -> Answer<LockInfo> {
-    let (namespace, lock) = find(&shared, &namespace, &lock)?;
+async fn lock(
+    State(shared): App,
+    InPath((name, lock)): InPath<(String, String)>,
+    query: Result<Query<LockQuery>, QueryRejection>,
+) -> Answer<LockInfo> {
+    let LockQuery { poll_ms } = read_query(query)?;
+    let (namespace, lock) = find(&shared, &name, &lock)?;
+    if let Some(poll_ms) = poll_ms {
+        let limit = shared.config.limits.wait_ms_max;
+        if poll_ms > limit {
+            return Err(Trouble::over(
+                "wait_ms_max",
+                limit,
+                &format!("the request would wait for {poll_ms} ms"),
+            ));
+        }
+        lease::poll(&shared, &name, LockId(lock), Duration::from_millis(poll_ms)).await?;
+    }
     namespace.lock_info(&shared, lock).map(Json).ok_or_else(|| Trouble::unknown_lock(lock))
 }
 
@@ -325,7 +357,7 @@ async fn method_not_allowed() -> Trouble {
     Trouble::new(Code::MethodNotAllowed, "this address does not take this method; see /openapi.json")
 }
 
-fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64), Trouble> {
+pub(super) fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64), Trouble> {
     let number = lock.parse().map_err(|_| {
         Trouble::new(
             Code::UnknownLock,
@@ -380,6 +412,11 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         locks,
         lock,
         release,
+        leases::take,
+        leases::renew,
+        leases::renew_all,
+        leases::release,
+        leases::release_all,
         tree,
         waits,
         operator_log,

@@ -4,6 +4,7 @@ mod connection;
 mod documents;
 mod guard;
 mod http;
+mod leases;
 mod openapi;
 
 use crate::{listener::Service, shared::Shared};

@@ -1,7 +1,10 @@
 //! What the facade says: the eight errors of the original, and how answers are put into HTTP. Knows nothing of
 //! what was asked.
 
-use crate::shard::{PageError, ShardError};
+use crate::{
+    gate::GateError,
+    shard::{PageError, ShardError},
+};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -9,8 +12,9 @@ use hyper::{
     header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use lockwood_engine::{Refused, Target};
-use lockwood_model::{DocumentKey, Position};
+use lockwood_model::{DocumentKey, Path, Position};
 use lockwood_storage::StoreError;
+use lockwood_wire::Code;
 use std::io::Write;
 
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -121,6 +125,31 @@ impl From<ShardError> for Refusal {
             }
         }
     }
+}
+
+impl From<GateError> for Refusal {
+    fn from(error: GateError) -> Refusal {
+        match error {
+            GateError::Shard(error) => error.into(),
+            GateError::Locks(trouble) => match trouble.code {
+                Code::Locked | Code::Timeout | Code::LockLost => Refusal::Locked(locked_keys(&trouble.paths)),
+                _ => Refusal::Busy(trouble.message),
+            },
+        }
+    }
+}
+
+/// The models and fields that others hold, as keys of locks are written.
+fn locked_keys(paths: &[Path]) -> Vec<String> {
+    let mut keys: Vec<String> =
+        paths.iter().map(|path| path.segments().collect::<Vec<_>>().join("/")).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    // That a model comes or goes changes the list of its collection; the model itself says more.
+    if keys.iter().any(|key| key.contains('/')) {
+        keys.retain(|key| key.contains('/'));
+    }
+    keys
 }
 
 impl From<Refused> for Refusal {

@@ -19,6 +19,7 @@ use self::{
 };
 use crate::{
     config::OpenslidesConfig,
+    gate::{self, Terms},
     limits::Limits,
     listener::Service,
     shard::{Call, Keep},
@@ -31,6 +32,7 @@ use hyper::{
     body::Incoming,
     header::{CONTENT_TYPE, HeaderMap, ORIGIN},
 };
+use lockwood_model::Wait;
 use lockwood_storage::Entry;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -101,6 +103,11 @@ impl Openslides {
         self.shared.config.openslides.as_ref().expect("the facade runs because it was asked for")
     }
 
+    /// Its clients hold no locks, so they wait for everybody else's.
+    fn terms(&self) -> Terms {
+        Terms::anonymous(Wait::Millis(self.shared.config.wait_ms))
+    }
+
     fn limits(&self) -> &Limits {
         &self.shared.config.limits
     }
@@ -160,7 +167,11 @@ impl Openslides {
                 self.record(Entry::NotesErased { namespace: self.config().namespace.as_str().into() }).await
             }
             Order::TruncateDb => {
-                self.record(Entry::Emptied { namespace: self.config().namespace.as_str().into() }).await
+                let namespace = &self.config().namespace;
+                let entry = Entry::Emptied { namespace: namespace.as_str().into() };
+                gate::record(&self.shared, namespace, &entry, &self.terms())
+                    .await
+                    .map_or_else(|error| Err(error.into()), |()| Ok(silent(StatusCode::NO_CONTENT)))
             }
         };
         done.unwrap_or_else(|refusal| refusal.into_answer("\n"))
@@ -168,8 +179,7 @@ impl Openslides {
 
     async fn write(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let call: Call = self.decode(request, request::read_call).await?;
-        let now = self.shared.clock.now();
-        let done = self.shared.shard.write(&self.config().namespace, &call, now).await?;
+        let done = gate::write(&self.shared, &self.config().namespace, &call, &self.terms()).await?;
         Ok(written(done.positions.last().copied()))
     }
 
@@ -188,7 +198,7 @@ impl Openslides {
             Keep::Put(..) | Keep::Merge(..) => StatusCode::CREATED,
         };
         let limits = request::document_limits(self.limits());
-        self.shared.shard.keep(&self.config().namespace, keep, limits).await?;
+        gate::keep(&self.shared, &self.config().namespace, keep, limits, &self.terms()).await?;
         Ok(silent(status))
     }
 

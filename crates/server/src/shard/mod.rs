@@ -22,6 +22,7 @@ mod writer;
 #[cfg(test)]
 mod writer_test;
 
+use self::writer::in_place;
 use crate::metrics::Counter;
 use lockwood_engine::{Limits, Refused, Request};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
@@ -32,6 +33,10 @@ use tokio::sync::watch;
 pub(crate) use load::Loading;
 pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
 pub(crate) use writer::{Pending, Shard};
+
+/// A call with more events and position locks than this is long in deciding; it does not keep others from the
+/// thread meanwhile.
+const LONG_CALL_LEN: usize = 500;
 
 /// A write call: one or more requests that are done together or not at all.
 #[derive(Debug, Clone, Default)]
@@ -166,16 +171,15 @@ impl Counts {
 }
 
 impl Shard {
-    /// Does a write call.
+    /// Does a write call whatever locks there are.
+    #[cfg(test)]
     pub(crate) async fn write(
         &self,
         namespace: &str,
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
-        let written = self.submit_call(call, |writer| writer.write(namespace, call, now)).await;
-        self.counts().note(call, &written);
-        written
+        self.settle_write(call, self.decide_write(namespace, call, now)?).await
     }
 
     /// Decides a write call without waiting for it to become durable; [`Shard::settle`] does.
@@ -185,7 +189,9 @@ impl Shard {
         call: &Call,
         now: Timestamp,
     ) -> Result<Pending<Written>, ShardError> {
-        self.decide(|writer| writer.write(namespace, call, now))
+        let events = call.requests.iter().map(|request| request.intents.len() + request.locks.len());
+        let decide = || self.decide(|writer| writer.write(namespace, call, now));
+        if events.sum::<usize>() > LONG_CALL_LEN { in_place(decide) } else { decide() }
     }
 
     /// Waits for a write call that was decided.
@@ -247,7 +253,8 @@ impl Shard {
         self.submit(|writer| writer.reserve(namespace, collection, amount, last_max)).await
     }
 
-    /// Writes or takes away documents without positions.
+    /// Writes or takes away documents without positions, whatever locks there are.
+    #[cfg(test)]
     pub(crate) async fn keep(&self, namespace: &str, keep: Keep, limits: Limits) -> Result<(), ShardError> {
         self.submit(|writer| writer.keep(namespace, keep, limits)).await
     }

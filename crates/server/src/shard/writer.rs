@@ -25,8 +25,6 @@ use tokio::sync::{oneshot, watch};
 const LOCK_PATIENCE: Duration = Duration::from_micros(200);
 /// So many syncs in a row for one caller each make the next caller take it to be alone.
 const LONE_SYNCS: u32 = 8;
-/// A call with more events and position locks than this is long in deciding.
-const LONG_CALL_LEN: usize = 500;
 
 /// A shard that this process owns.
 pub(crate) struct Shard {
@@ -155,21 +153,6 @@ impl Shard {
             held: AtomicU64::new(u64::MAX),
             loads: AtomicU64::new(0),
         })
-    }
-
-    /// Decides a call as [`Shard::submit`] does, a long one without keeping others from the thread.
-    pub(super) async fn submit_call(
-        &self,
-        call: &Call,
-        decide: impl FnOnce(&mut Writer) -> Result<Written, ShardError>,
-    ) -> Result<Written, ShardError> {
-        let len: usize =
-            call.requests.iter().map(|request| request.intents.len() + request.locks.len()).sum();
-        let pending = match len > LONG_CALL_LEN {
-            true => in_place(|| self.decide(decide))?,
-            false => self.decide(decide)?,
-        };
-        self.settle(pending).await
     }
 
     /// Decides something, and answers when everything the decision rests on is durable.

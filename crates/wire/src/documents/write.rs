@@ -6,7 +6,7 @@ use crate::{
     documents::{BodyError, Fields, FilterLimits, Named, WireFilter, WireKey, WireValue},
 };
 use lockwood_model::{DocumentKey, Filter};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 /// One write request, all of which is done, or nothing.
@@ -33,6 +33,10 @@ pub struct WriteCall {
     pub requests: Vec<WriteRequest>,
     /// A name for this call: a call with the same name is answered with what the first one did.
     pub idempotency_key: Option<String>,
+    /// Tokens of locks the writer holds, all of one owner. If one of them is over, nothing is done.
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as usual.
+    pub wait_ms: Option<u64>,
 }
 
 /// Something to be done to one document.
@@ -163,7 +167,7 @@ pub struct BrokenLock {
 
 impl From<WriteRequest> for WriteCall {
     fn from(request: WriteRequest) -> WriteCall {
-        WriteCall { requests: vec![request], idempotency_key: None }
+        WriteCall { requests: vec![request], ..WriteCall::default() }
     }
 }
 
@@ -208,20 +212,29 @@ impl Serialize for WriteCall {
         struct Inline<'a> {
             #[serde(flatten)]
             request: &'a WriteRequest,
-            idempotency_key: &'a str,
+            #[serde(flatten)]
+            terms: Terms<'a>,
         }
-        match (&self.requests[..], &self.idempotency_key) {
-            ([request], None) => request.serialize(serializer),
-            ([request], Some(idempotency_key)) => Inline { request, idempotency_key }.serialize(serializer),
-            (requests, idempotency_key) => {
-                let mut call = serializer.serialize_struct("WriteCall", 2)?;
-                call.serialize_field("requests", requests)?;
-                match idempotency_key {
-                    Some(key) => call.serialize_field("idempotency_key", key)?,
-                    None => call.skip_field("idempotency_key")?,
-                }
-                call.end()
-            }
+        #[derive(Serialize)]
+        struct Listed<'a> {
+            requests: &'a [WriteRequest],
+            #[serde(flatten)]
+            terms: Terms<'a>,
+        }
+        #[derive(Serialize)]
+        struct Terms<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            idempotency_key: Option<&'a str>,
+            #[serde(skip_serializing_if = "<[u64]>::is_empty")]
+            tokens: &'a [u64],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            wait_ms: Option<u64>,
+        }
+        let WriteCall { requests, idempotency_key, tokens, wait_ms } = self;
+        let terms = Terms { idempotency_key: idempotency_key.as_deref(), tokens, wait_ms: *wait_ms };
+        match &requests[..] {
+            [request] => Inline { request, terms }.serialize(serializer),
+            requests => Listed { requests, terms }.serialize(serializer),
         }
     }
 }
@@ -230,14 +243,22 @@ impl utoipa::PartialSchema for WriteCall {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
         use utoipa::openapi::{AllOfBuilder, Array, Object, ObjectBuilder, OneOfBuilder, Ref, Type};
         let request = || Ref::from_schema_name("WriteRequest");
-        let key = || ObjectBuilder::new().property("idempotency_key", Object::with_type(Type::String));
-        let list = key().property("requests", Array::new(request())).required("requests");
+        let terms = || {
+            let number = || Object::with_type(Type::Integer);
+            ObjectBuilder::new()
+                .property("idempotency_key", Object::with_type(Type::String))
+                .property("tokens", Array::new(number()))
+                .property("wait_ms", number())
+        };
+        let list = terms().property("requests", Array::new(request())).required("requests");
         OneOfBuilder::new()
-            .item(AllOfBuilder::new().item(request()).item(key()))
+            .item(AllOfBuilder::new().item(request()).item(terms()))
             .item(list)
             .description(Some(
                 "One request with its members inline, or a list of them, all of which are done, or none. A call \
-                 with an idempotency key that was used before is answered with what the first one did.",
+                 with an idempotency key that was used before is answered with what the first one did. Tokens are of \
+                 locks the writer holds: if one of them is over, nothing is done. wait_ms is how long to wait for \
+                 others' locks.",
             ))
             .into()
     }
@@ -266,12 +287,15 @@ struct CallMembers {
     user: Option<WireValue>,
     note: Option<WireValue>,
     idempotency_key: Option<String>,
+    #[serde(default)]
+    tokens: Vec<u64>,
+    wait_ms: Option<u64>,
     requests: Option<Vec<WriteRequest>>,
 }
 
 impl CallMembers {
     fn into_call(self) -> Result<WriteCall, BodyError> {
-        let CallMembers { events, locks, user, note, idempotency_key, requests } = self;
+        let CallMembers { events, locks, user, note, idempotency_key, tokens, wait_ms, requests } = self;
         let requests = match (requests, events) {
             (None, None) => return Err(wrong("a write has events, or a list of requests that have them")),
             (None, Some(events)) => {
@@ -284,7 +308,7 @@ impl CallMembers {
                 ));
             }
         };
-        Ok(WriteCall { requests, idempotency_key })
+        Ok(WriteCall { requests, idempotency_key, tokens, wait_ms })
     }
 }
 

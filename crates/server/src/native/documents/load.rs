@@ -1,7 +1,8 @@
 //! Makes a namespace out of the lines of a dump: all of it, or nothing. Knows nothing of how it is kept.
 
-use super::{answer::json_of, body::drain, decode::Decoder, indexes};
+use super::{answer::json_of, body::drain, decode::Decoder, indexes, terms::terms};
 use crate::{
+    gate,
     native::http::{App, InPath, check_namespace},
     shard::{Loading, ShardError},
     shared::Shared,
@@ -74,6 +75,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
 }
 
 async fn load_all(shared: &Arc<Shared>, namespace: &str, body: &mut Body) -> Result<LoadAnswer, Trouble> {
+    let _turn = gate::hold_all(shared, namespace, &terms(shared, Vec::new(), None)?).await?;
     let loading = shared.shard.begin_load(namespace).await?;
     let mut load = Load::new(shared, namespace, &loading);
     let outcome = match load.take_all(body).await {

@@ -12,6 +12,7 @@ mod indexes;
 mod load;
 mod read;
 mod stream;
+mod terms;
 mod trim;
 mod write;
 
@@ -22,6 +23,8 @@ use axum::{
 };
 use std::sync::Arc;
 
+pub(super) use answer::json_of;
+pub(super) use body::JsonBody;
 pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;

@@ -1,7 +1,13 @@
 //! Writing documents.
 
-use super::{answer::json_of, body::JsonBody, decode::Decoder};
+use super::{
+    answer::json_of,
+    body::JsonBody,
+    decode::Decoder,
+    terms::{read_terms, terms},
+};
 use crate::{
+    gate::{self, Terms},
     native::{
         guard,
         http::{App, InPath, check_namespace, read_query},
@@ -37,9 +43,14 @@ pub(in crate::native) async fn write(
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
-    let decode = || Decoder(&shared.config.limits).call(&body.read::<WriteCall>()?);
-    let call = if body.0.len() > LARGE_BODY_BYTES { tokio::task::block_in_place(decode)? } else { decode()? };
-    answer(&shared, &namespace, &call).await
+    let decode = || {
+        let body = body.read::<WriteCall>()?;
+        let terms = terms(&shared, body.tokens.clone(), body.wait_ms)?;
+        Ok::<_, Trouble>((Decoder(&shared.config.limits).call(&body)?, terms))
+    };
+    let large = body.0.len() > LARGE_BODY_BYTES;
+    let (call, terms) = if large { tokio::task::block_in_place(decode)? } else { decode()? };
+    answer(&shared, &namespace, &call, &terms).await
 }
 
 /// The same for a request that did not come through the router.
@@ -56,8 +67,13 @@ pub(in crate::native) async fn write_to(
     written.await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answer(shared: &Shared, namespace: &str, call: &Call) -> Result<Response, Trouble> {
-    let written = shared.shard.write(namespace, call, shared.clock.now()).await?;
+async fn answer(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    call: &Call,
+    terms: &Terms,
+) -> Result<Response, Trouble> {
+    let written = gate::write(shared, namespace, call, terms).await?;
     let positions: Vec<u64> = written.positions.iter().map(|position| position.0).collect();
     let position = match positions.last() {
         Some(position) => *position,
@@ -78,6 +94,10 @@ pub(in crate::native) struct PutQuery {
     user: Option<String>,
     /// Why, for the history.
     note: Option<String>,
+    /// Tokens of locks the writer holds, with commas between them. If one of them is over, nothing is done.
+    token: Option<String>,
+    /// How many milliseconds to wait for others' locks.
+    wait_ms: Option<u64>,
 }
 
 /// Makes a document exactly what the body says, be it there or not.
@@ -102,8 +122,9 @@ pub(in crate::native) async fn put(
     };
     let at = decoder.document_at(&collection, &key)?;
     let fields = decoder.fields(&body.read::<Fields>()?)?;
+    let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let call = single(decoder, &at, Action::Put { fields, when }, query.position, (query.user, query.note))?;
-    answer(&shared, &namespace, &call).await
+    answer(&shared, &namespace, &call, &terms).await
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -116,6 +137,10 @@ pub(in crate::native) struct DeleteQuery {
     user: Option<String>,
     /// Why, for the history.
     note: Option<String>,
+    /// Tokens of locks the writer holds, with commas between them. If one of them is over, nothing is done.
+    token: Option<String>,
+    /// How many milliseconds to wait for others' locks.
+    wait_ms: Option<u64>,
 }
 
 /// Deletes a document; it can be restored.
@@ -131,8 +156,9 @@ pub(in crate::native) async fn delete(
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let at = decoder.document_at(&collection, &key)?;
+    let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let call = single(decoder, &at, Action::Delete, query.position, (query.user, query.note))?;
-    answer(&shared, &namespace, &call).await
+    answer(&shared, &namespace, &call, &terms).await
 }
 
 /// A call that does one thing to one document.
