@@ -1,6 +1,7 @@
 //! JSON Schema documents: what they allow, which names they know, how two of them differ. Knows nothing of
 //! the store, of collections or of who registers a schema.
 
+mod compat;
 mod draft;
 mod failure;
 mod fields;
@@ -11,6 +12,14 @@ mod schema;
 mod survey;
 mod types;
 
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod soundness_test;
+
+pub use compat::{
+    COMPARE_DEPTH_MAX, COMPARE_WORK_MAX, Direction, Incompatibility, Kind, Level, LevelError, Policy, check,
+};
 pub use draft::Draft;
 pub use failure::{FAILURES_LEN_MAX, Failure};
 pub use fields::{FieldKnown, UNKNOWN_FIELDS_LEN_MAX, UnknownField};
