@@ -2,6 +2,7 @@
 //! the store, of collections or of who registers a schema.
 
 mod compat;
+mod diff;
 mod draft;
 mod failure;
 mod fields;
@@ -13,6 +14,8 @@ mod survey;
 mod types;
 
 #[cfg(test)]
+mod fuzz_test;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod soundness_test;
@@ -20,6 +23,7 @@ mod soundness_test;
 pub use compat::{
     COMPARE_DEPTH_MAX, COMPARE_WORK_MAX, Direction, Incompatibility, Kind, Level, LevelError, Policy, check,
 };
+pub use diff::{Change, ChangeKind, DIFF_LEN_MAX, diff};
 pub use draft::Draft;
 pub use failure::{FAILURES_LEN_MAX, Failure};
 pub use fields::{FieldKnown, UNKNOWN_FIELDS_LEN_MAX, UnknownField};
