@@ -1,0 +1,398 @@
+//! A schema: read once, shared by everybody, never changed. Knows nothing of where it is kept.
+
+use crate::{
+    draft::Draft,
+    failure::{FAILURES_LEN_MAX, Failure},
+    node::{Node, Source, is_schema},
+    survey::{INDEX_KEYWORD, pattern_options, survey},
+    types::Types,
+};
+use jsonschema::Validator;
+use serde_json::{Map, Value};
+use std::{fmt, sync::Arc};
+
+/// The text of a schema has at most this many bytes.
+pub const SCHEMA_BYTES_MAX: usize = 512 * 1024;
+
+/// Lists and objects in a schema are inside each other at most so many times.
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+
+/// A JSON Schema that can be used; a clone of it is another handle on the same one.
+#[derive(Clone)]
+pub struct Schema(Arc<Read>);
+
+struct Read {
+    source: Source,
+    canonical: String,
+    validator: Validator,
+}
+
+/// The text is not a schema that can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason} (at {pointer})")]
+pub struct Invalid {
+    /// Where in the schema, as a JSON pointer: `#/properties/age`.
+    pub pointer: String,
+    /// What is wrong there, as a sentence.
+    pub reason: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(pointer: &str, reason: impl Into<String>) -> Invalid {
+        Invalid { pointer: pointer.to_owned(), reason: reason.into() }
+    }
+}
+
+impl Schema {
+    /// Reads a schema. Refuses what is no schema, what leads out of the text, and what could cost too much.
+    pub fn parse(text: &str) -> Result<Schema, Invalid> {
+        let root = read_json(text)?;
+        let draft = draft_of(&root)?;
+        let canonical = sorted(&root).to_string();
+        let source = survey(root, draft)?;
+        let validator = compile(&source)?;
+        Ok(Schema(Arc::new(Read { source, canonical, validator })))
+    }
+
+    /// Whether a value fits; if not, why, in at most [`FAILURES_LEN_MAX`] places.
+    pub fn validate(&self, value: &Value) -> Result<(), Vec<Failure>> {
+        // Most documents fit, and asking for that alone is much cheaper than listing reasons.
+        if self.0.validator.is_valid(value) {
+            return Ok(());
+        }
+        let errors = self.0.validator.iter_errors(value).take(FAILURES_LEN_MAX);
+        Err(errors.map(|error| Failure::of(value, &error)).collect())
+    }
+
+    /// The same schema with sorted names and no white space: equal texts are the same schema.
+    pub fn canonical(&self) -> &str {
+        &self.0.canonical
+    }
+
+    /// XXH3 (128 bits) of [`Schema::canonical`]. It never changes, but it can be forged: compare the texts
+    /// before two schemas are taken for one.
+    pub fn fingerprint(&self) -> u128 {
+        xxhash_rust::xxh3::xxh3_128(self.0.canonical.as_bytes())
+    }
+
+    /// The edition of JSON Schema it is written in.
+    pub fn draft(&self) -> Draft {
+        self.0.source.draft
+    }
+
+    /// Whether every value it allows is an object, as the documents of a collection are. A schema that says
+    /// no type but names properties is taken to mean objects.
+    pub fn describes_objects(&self) -> bool {
+        let root = self.root();
+        let types = allowed_types(&root);
+        let names_properties = || root.branches().iter().any(|node| node.get("properties").is_some());
+        types == Types::OBJECT || (types == Types::ALL && names_properties())
+    }
+
+    /// The top-level fields that ask for an index with `"x-lockwood-index": true`, sorted.
+    pub fn indexed_fields(&self) -> Vec<&str> {
+        // Also beside a `$ref`, where drafts hide everything else: the keyword is ours, not theirs.
+        let wants = |node: &Node<'_>| node.value.get(INDEX_KEYWORD) == Some(&Value::Bool(true));
+        let entries = self.root().entries("properties").into_iter();
+        let mut fields: Vec<&str> = entries.filter(|(_, node)| wants(node)).map(|(name, _)| name).collect();
+        fields.sort_unstable();
+        fields
+    }
+
+    pub(crate) fn root(&self) -> Node<'_> {
+        self.0.source.root()
+    }
+}
+
+/// Two schemas are equal when they say the same in another order.
+impl PartialEq for Schema {
+    fn eq(&self, other: &Schema) -> bool {
+        self.0.canonical == other.0.canonical
+    }
+}
+
+impl Eq for Schema {}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Schema({})", self.0.canonical)
+    }
+}
+
+fn read_json(text: &str) -> Result<Value, Invalid> {
+    if text.len() > SCHEMA_BYTES_MAX {
+        let reason = format!("the schema has {} bytes; at most {SCHEMA_BYTES_MAX} are allowed", text.len());
+        return Err(Invalid::new("#", reason));
+    }
+    let root: Value = serde_json::from_str(text)
+        .map_err(|error| Invalid::new("#", format!("the schema is not JSON: {error}")))?;
+    if depth(&root) > SCHEMA_DEPTH_MAX {
+        let reason = format!("the schema is nested deeper than {SCHEMA_DEPTH_MAX} levels");
+        return Err(Invalid::new("#", reason));
+    }
+    if !is_schema(&root) {
+        return Err(Invalid::new("#", "a schema is an object, or true or false"));
+    }
+    Ok(root)
+}
+
+/// The text was read by a parser with a limit of its own, so this cannot go too deep.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(object) => 1 + object.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn draft_of(root: &Value) -> Result<Draft, Invalid> {
+    let Some(named) = root.get("$schema") else { return Ok(Draft::default()) };
+    named.as_str().and_then(Draft::named).ok_or_else(|| {
+        let reason = format!("$schema is {named}; drafts 04, 06, 07, 2019-09 and 2020-12 are known");
+        Invalid::new("#/$schema", reason)
+    })
+}
+
+/// Whether maps keep their order depends on who else is compiled in, so names are sorted here.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(list) => list.iter().map(sorted).collect(),
+        Value::Object(object) => {
+            let mut members: Vec<_> = object.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| name.as_str());
+            let sorted: Map<String, Value> =
+                members.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
+            Value::Object(sorted)
+        }
+        _ => value.clone(),
+    }
+}
+
+fn compile(source: &Source) -> Result<Validator, Invalid> {
+    let options = jsonschema::options()
+        .with_draft(source.draft.of_validator())
+        .with_pattern_options(pattern_options())
+        .should_validate_formats(false)
+        .without_content_encoding_support("base64")
+        .without_content_media_type_support("application/json")
+        .offline();
+    options.build(&source.root).map_err(|error| {
+        // The schema is the value that was validated here, against the schema of schemas.
+        Invalid { pointer: format!("#{}", error.instance_path().as_str()), reason: error.to_string() }
+    })
+}
+
+/// The types a value can have, as far as `type`, `enum` and `const` tell.
+pub(crate) fn allowed_types(node: &Node<'_>) -> Types {
+    if node.is_nothing() {
+        return Types::NONE;
+    }
+    let mut types = node.types().and(listed_types(node));
+    if let Some(target) = node.reference() {
+        types = types.and(allowed_types(&target));
+    }
+    for part in node.children("allOf") {
+        types = types.and(allowed_types(&part));
+    }
+    for keyword in ["anyOf", "oneOf"] {
+        let variants = node.children(keyword);
+        if !variants.is_empty() {
+            types = types.and(variants.iter().map(allowed_types).fold(Types::NONE, Types::or));
+        }
+    }
+    types
+}
+
+/// The types of the values in `enum` and `const`.
+pub(crate) fn listed_types(node: &Node<'_>) -> Types {
+    let mut types = Types::ALL;
+    if let Some(Value::Array(values)) = node.get("enum") {
+        types = types.and(values.iter().map(Types::of).fold(Types::NONE, Types::or));
+    }
+    if let Some(value) = node.get("const") {
+        types = types.and(Types::of(value));
+    }
+    types
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::{IN_PLACE_DEPTH_MAX, NODES_LEN_MAX};
+    use serde_json::json;
+
+    #[track_caller]
+    fn refused(text: &str, pointer: &str, part: &str) {
+        let invalid = Schema::parse(text).expect_err(text);
+        assert!(invalid.reason.contains(part), "{text}: {invalid}");
+        assert_eq!(invalid.pointer, pointer, "{invalid}");
+    }
+
+    fn parse(text: &str) -> Schema {
+        Schema::parse(text).unwrap_or_else(|invalid| panic!("{text}: {invalid}"))
+    }
+
+    fn is_shared<T: Send + Sync + Clone>() {}
+
+    #[test]
+    fn order_and_space_do_not_make_another_schema() {
+        is_shared::<Schema>();
+        let (a, b) =
+            (parse(r#"{"type": "object", "title": "t"}"#), parse(r#"{"title":"t","type":"object"}"#));
+        assert_eq!(a, b);
+        assert_eq!(a.canonical(), r#"{"title":"t","type":"object"}"#);
+        assert_eq!(a.fingerprint(), b.fingerprint());
+        // Written down once: it must never change.
+        assert_eq!(format!("{:032x}", parse("{}").fingerprint()), "dc7048f8f8747f561349cde127705c16");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_its_place() {
+        refused("{", "#", "not JSON");
+        refused("3", "#", "an object, or true or false");
+        refused(r#"{"type":"strin"}"#, "#/type", "strin");
+        refused(r#"{"properties":{"a":{"minimum":"x"}}}"#, "#/properties/a/minimum", "x");
+        refused(r#"{"$schema":"https://example.org/mine"}"#, "#/$schema", "drafts 04");
+        refused(
+            r#"{"items":{"$ref":"https://example.org/a#/b"}}"#,
+            "#/items/$ref",
+            "leads out of this schema",
+        );
+        refused(r#"{"items":{"$ref":"other.json"}}"#, "#/items/$ref", "leads out of this schema");
+        refused(r##"{"items":{"$ref":"#name"}}"##, "#/items/$ref", "anchor");
+        refused(r##"{"items":{"$ref":"#/gone"}}"##, "#/items/$ref", "leads to nothing");
+        refused(r##"{"items":{"$ref":"#/x"},"x":3}"##, "#/items/$ref", "not a schema");
+        refused(r##"{"items":{"$dynamicRef":"#x"}}"##, "#/items/$dynamicRef", "not supported");
+        refused(r#"{"items":{"$id":"https://example.org/a"}}"#, "#/items/$id", "only stand at the top");
+        refused(r#"{"pattern":"(?=a)"}"#, "#/pattern", "look-around");
+        refused(r#"{"pattern":"(a)\\1"}"#, "#/pattern", "back-references");
+        refused(r#"{"patternProperties":{"(":{}}}"#, "#/patternProperties/(", "regular expression");
+        refused(r#"{"pattern":"a{1000}{1000}{1000}"}"#, "#/pattern", "too large");
+    }
+
+    #[test]
+    fn circles_are_refused_and_recursion_is_not() {
+        refused(r##"{"$ref":"#"}"##, "#", "refers to itself");
+        refused(r##"{"anyOf":[{"type":"string"},{"not":{"$ref":"#"}}]}"##, "#", "refers to itself");
+        parse(r##"{"properties":{"next":{"$ref":"#"}}}"##);
+    }
+
+    #[test]
+    fn limits_hold() {
+        refused(&" ".repeat(SCHEMA_BYTES_MAX + 1), "#", "bytes");
+        let nested = |levels| format!("{}{{}}{}", "{\"not\":".repeat(levels), "}".repeat(levels));
+        parse(&nested(SCHEMA_DEPTH_MAX - 1));
+        refused(&nested(SCHEMA_DEPTH_MAX), "#", "nested deeper");
+        refused(&nested(200), "#", "recursion limit");
+        let many = vec!["true"; NODES_LEN_MAX].join(",");
+        assert!(
+            Schema::parse(&format!(r#"{{"prefixItems":[{many}]}}"#))
+                .unwrap_err()
+                .reason
+                .contains("more than")
+        );
+    }
+
+    /// Definitions that each refer to the next, `inner` times, in a way that `write` writes.
+    fn chain(len: usize, write: impl Fn(&str) -> String) -> String {
+        let define = |index| format!(r##""d{index}":{}"##, write(&format!("#/$defs/d{}", index + 1)));
+        let all: Vec<String> = (0..len).map(define).collect();
+        format!(r##"{{"$ref":"#/$defs/d0","$defs":{{{},"d{len}":{{"type":"integer"}}}}}}"##, all.join(","))
+    }
+
+    #[test]
+    fn short_schemas_cannot_take_for_ever() {
+        let plain = |target: &str| format!(r#"{{"$ref":"{target}"}}"#);
+        parse(&chain(IN_PLACE_DEPTH_MAX / 2, plain));
+        assert!(Schema::parse(&chain(5_000, plain)).unwrap_err().reason.contains("refer to each other"));
+        let twice = |target: &str| format!(r#"{{"allOf":[{{"$ref":"{target}"}},{{"$ref":"{target}"}}]}}"#);
+        assert!(Schema::parse(&chain(25, twice)).unwrap_err().reason.contains("looked at more than"));
+    }
+
+    #[test]
+    fn long_ways_through_definitions_are_walked() {
+        let below = |target: &str| format!(r#"{{"properties":{{"n":{{"$ref":"{target}"}}}}}}"#);
+        let schema = parse(&chain(6_000, below));
+        assert!(schema.validate(&json!({"n": {"n": 1}})).is_ok());
+    }
+
+    #[test]
+    fn drafts_are_honoured() {
+        let four = parse(
+            r#"{"$schema":"http://json-schema.org/draft-04/schema#","maximum":5,"exclusiveMaximum":true}"#,
+        );
+        assert_eq!(four.draft(), Draft::Draft4);
+        assert!(four.validate(&json!(5)).is_err());
+        let seven = parse(
+            r#"{"$schema":"http://json-schema.org/draft-07/schema","items":[{"type":"null"}],"format":"date"}"#,
+        );
+        assert!(seven.validate(&json!([1])).is_err());
+        assert!(seven.validate(&json!("not a date")).is_ok(), "formats are annotations");
+        assert_eq!(parse("true").draft(), Draft::Draft202012);
+    }
+
+    #[test]
+    fn failures_say_where_and_what() {
+        let schema = parse(
+            r#"{"type":"object","required":["id"],"properties":{"age":{"type":"integer","maximum":150},
+                "tags":{"items":{"maxLength":3}},"address":{"properties":{"zip":{"pattern":"^[0-9]+$"}}}},
+                "additionalProperties":false}"#,
+        );
+        let failures = schema
+            .validate(&json!({"age": 200, "tags": ["long one"], "address": {"zip": "x"}, "more": 1}))
+            .unwrap_err();
+        let mut lines: Vec<String> = failures.iter().map(Failure::to_string).collect();
+        lines.sort_unstable();
+        let expected = [
+            "$.address.zip: expected text that matches \"^[0-9]+$\", found \"x\"",
+            "$.age: expected at most 150, found 200",
+            "$.tags[0]: expected at most 3 characters, found \"long one\"",
+            "$: no other fields are allowed here, found \"more\"",
+            "$: the field \"id\" is required and missing",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(schema.validate(&json!(["x"])).unwrap_err()[0].reason, "expected object, found [\"x\"]");
+        assert!(schema.validate(&json!({"id": 1})).is_err());
+    }
+
+    #[test]
+    fn failures_are_limited() {
+        let schema = parse(r#"{"items":{"type":"null"}}"#);
+        let failures = schema.validate(&Value::from(vec![1; 100])).unwrap_err();
+        assert_eq!(failures.len(), FAILURES_LEN_MAX);
+    }
+
+    #[test]
+    fn collections_need_objects() {
+        let describes = |text| parse(text).describes_objects();
+        assert!(describes(r#"{"type":"object"}"#));
+        assert!(describes(r#"{"properties":{}}"#));
+        assert!(describes(r##"{"$ref":"#/$defs/o","$defs":{"o":{"type":"object"}}}"##));
+        assert!(describes(r#"{"oneOf":[{"type":"object"},{"type":"object","required":["a"]}]}"#));
+        assert!(!describes("{}"));
+        assert!(!describes(r#"{"type":["object","null"]}"#));
+        assert!(!describes(r#"{"type":"string"}"#));
+        assert!(!describes(r#"{"anyOf":[{"type":"object"},{"type":"array"}]}"#));
+    }
+
+    #[test]
+    fn indexes_are_declared_at_the_top() {
+        let schema = parse(
+            r##"{"properties":{"b":{"x-lockwood-index":true},"a":{"$ref":"#/$defs/s","x-lockwood-index":true},
+                "c":{"x-lockwood-index":false},"d":{}},"$defs":{"s":{"type":"string"}}}"##,
+        );
+        assert_eq!(schema.indexed_fields(), ["a", "b"]);
+        let nested = r#"{"properties":{"a":{"properties":{"b":{"x-lockwood-index":true}}}}}"#;
+        refused(
+            nested,
+            "#/properties/a/properties/b/x-lockwood-index",
+            "only top-level fields can be indexed",
+        );
+        refused(
+            r#"{"properties":{"a":{"x-lockwood-index":1}}}"#,
+            "#/properties/a/x-lockwood-index",
+            "true or false",
+        );
+        parse(r#"{"properties":{"x-lockwood-index":{"type":"string"}}}"#);
+    }
+}

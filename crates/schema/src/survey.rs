@@ -1,0 +1,179 @@
+//! Goes through a schema document once and refuses what could not be used safely later. Knows nothing of
+//! documents that are to be validated.
+
+use crate::{
+    draft::Draft,
+    node::{Node, Source, is_schema},
+    schema::Invalid,
+};
+use jsonschema::{PatternOptions, Regex, Validator};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The keyword with which a top-level property asks for an index.
+pub const INDEX_KEYWORD: &str = "x-lockwood-index";
+
+/// A document has at most this many schemas in it.
+pub const NODES_LEN_MAX: usize = 20_000;
+
+/// One value is looked at by at most this many schemas of the document, counted as often as they are
+/// referred to; else a short schema could make validation take for ever.
+pub const IN_PLACE_LEN_MAX: usize = 4_000;
+
+/// Schemas that look at one value refer to each other at most so many times in a row.
+pub const IN_PLACE_DEPTH_MAX: usize = 64;
+
+/// The engine that takes linear time. A pattern that needs another (look-around, back-references) is refused.
+pub(crate) fn pattern_options() -> PatternOptions<Regex> {
+    const COMPILED_BYTES_MAX: usize = 1 << 20;
+    PatternOptions::regex().size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX)
+}
+
+/// Looks at every schema that can be reached, and compiles the patterns on the way.
+pub(crate) fn survey(root: Value, draft: Draft) -> Result<Source, Invalid> {
+    let source = Source { root, draft, patterns: BTreeMap::new() };
+    let mut patterns = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut open = vec![source.root()];
+    let mut costs = BTreeMap::new();
+    while let Some(node) = open.pop() {
+        if !seen.insert(node.id()) {
+            continue;
+        }
+        if seen.len() > NODES_LEN_MAX {
+            return Err(Invalid::new(&node.at, format!("there are more than {NODES_LEN_MAX} schemas in it")));
+        }
+        look_at(&node, &mut patterns)?;
+        in_place_len(&node, &mut costs, &mut Vec::new())?;
+        open.extend(node.reference());
+        open.extend(node.subschemas());
+    }
+    Ok(Source { patterns, ..source })
+}
+
+fn look_at(node: &Node<'_>, patterns: &mut BTreeMap<String, Validator>) -> Result<(), Invalid> {
+    check_reference(node)?;
+    check_identity(node)?;
+    check_index(node)?;
+    if let Some(pattern) = node.string("pattern") {
+        compile(pattern, node.place(&["pattern"]), patterns)?;
+    }
+    for (pattern, below) in node.entries("patternProperties") {
+        compile(pattern, below.at, patterns)?;
+    }
+    Ok(())
+}
+
+fn check_reference(node: &Node<'_>) -> Result<(), Invalid> {
+    for keyword in ["$dynamicRef", "$recursiveRef"] {
+        if node.get(keyword).is_some() {
+            let reason = format!("{keyword} is not supported; write a $ref that begins with #/");
+            return Err(Invalid::new(&node.place(&[keyword]), reason));
+        }
+    }
+    let Some(reference) = node.string("$ref") else { return Ok(()) };
+    let refuse = |reason| Err(Invalid::new(&node.place(&["$ref"]), reason));
+    if reference != "#" && !reference.starts_with("#/") {
+        return refuse(format!(
+            "the $ref {reference:?} leads out of this schema or to an anchor; only references to a place in \
+             it, which begin with #/, are followed"
+        ));
+    }
+    match node.source.resolve(reference) {
+        Some(target) if is_schema(target.value) => Ok(()),
+        Some(_) => refuse(format!("the $ref {reference:?} leads to something that is not a schema")),
+        None => refuse(format!("the $ref {reference:?} leads to nothing")),
+    }
+}
+
+/// A schema inside with an identity of its own would change what the references in it mean.
+fn check_identity(node: &Node<'_>) -> Result<(), Invalid> {
+    if node.at == "#" {
+        return Ok(());
+    }
+    if node.get("$schema").is_some() {
+        let reason = "$schema may only stand at the top; one draft holds for all of it";
+        return Err(Invalid::new(&node.place(&["$schema"]), reason));
+    }
+    let keyword = if node.source.draft == Draft::Draft4 { "id" } else { "$id" };
+    match node.string(keyword) {
+        Some(id) if !id.starts_with('#') => {
+            let reason =
+                format!("{keyword} may only stand at the top; a schema inside has no address of its own");
+            Err(Invalid::new(&node.place(&[keyword]), reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_index(node: &Node<'_>) -> Result<(), Invalid> {
+    let Some(value) = node.value.get(INDEX_KEYWORD) else { return Ok(()) };
+    let refuse = |reason: &str| Err(Invalid::new(&node.place(&[INDEX_KEYWORD]), reason));
+    let Value::Bool(wanted) = value else {
+        return refuse("x-lockwood-index is either true or false");
+    };
+    let is_top = node.at.strip_prefix("#/properties/").is_some_and(|name| !name.contains('/'));
+    if *wanted && !is_top {
+        return refuse(
+            "only top-level fields can be indexed; write x-lockwood-index directly in a schema of the \
+             top-level properties",
+        );
+    }
+    Ok(())
+}
+
+fn compile(pattern: &str, at: String, patterns: &mut BTreeMap<String, Validator>) -> Result<(), Invalid> {
+    if patterns.contains_key(pattern) {
+        return Ok(());
+    }
+    let options = jsonschema::options().with_pattern_options(pattern_options());
+    let Ok(validator) = options.build(&json!({ "pattern": pattern })) else {
+        let reason = format!(
+            "the pattern {pattern:?} cannot be used: it is not a regular expression, or it is too large, or it \
+             has look-around or back-references, which can take for ever"
+        );
+        return Err(Invalid { pointer: at, reason });
+    };
+    patterns.insert(pattern.to_owned(), validator);
+    Ok(())
+}
+
+/// How many schemas look at the same value when this one does; fails when they go round in circles.
+fn in_place_len(
+    node: &Node<'_>,
+    known: &mut BTreeMap<usize, usize>,
+    above: &mut Vec<usize>,
+) -> Result<usize, Invalid> {
+    if let Some(len) = known.get(&node.id()) {
+        return Ok(*len);
+    }
+    if above.contains(&node.id()) {
+        return Err(Invalid::new(&node.at, "the schema refers to itself without going into the value"));
+    }
+    if above.len() == IN_PLACE_DEPTH_MAX {
+        let reason = format!("more than {IN_PLACE_DEPTH_MAX} schemas refer to each other for one value");
+        return Err(Invalid::new(&node.at, reason));
+    }
+    above.push(node.id());
+    let mut len = 1_usize;
+    for next in looking_at_the_same(node) {
+        len = len.saturating_add(in_place_len(&next, known, above)?);
+    }
+    above.pop();
+    if len > IN_PLACE_LEN_MAX {
+        let reason = format!("one value would be looked at more than {IN_PLACE_LEN_MAX} times");
+        return Err(Invalid::new(&node.at, reason));
+    }
+    known.insert(node.id(), len);
+    Ok(len)
+}
+
+fn looking_at_the_same<'a>(node: &Node<'a>) -> Vec<Node<'a>> {
+    let mut found: Vec<Node<'a>> = node.reference().into_iter().collect();
+    found.extend(["allOf", "anyOf", "oneOf"].iter().flat_map(|keyword| node.children(keyword)));
+    found.extend(["if", "then", "else", "not"].iter().filter_map(|keyword| node.child(keyword)));
+    for keyword in ["dependentSchemas", "dependencies"] {
+        found.extend(node.entries(keyword).into_iter().map(|(_, node)| node));
+    }
+    found
+}
