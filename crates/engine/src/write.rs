@@ -4,7 +4,7 @@ use crate::{
     fault::{Fault, is_planted},
     list,
     position_lock::broken,
-    request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request},
+    request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request, Rules},
     view::{Looks, View},
 };
 use foldhash::fast::FixedState;
@@ -17,12 +17,13 @@ pub fn decide_all<V: View>(
     requests: &[Request],
     view: &mut V,
     limits: Limits,
+    rules: &dyn Rules,
     now: Timestamp,
 ) -> Result<Result<Vec<Commit>, Refused>, V::Error> {
     let mut commits = Vec::with_capacity(requests.len());
     let looks = Looks::default();
     for request in requests {
-        match decide_within(request, view, limits, now, &looks)? {
+        match decide_within(request, view, (limits, rules), now, &looks)? {
             Ok(commit) => {
                 if !is_planted(Fault::BlindRequests) {
                     view.advance(&commit)?;
@@ -40,15 +41,16 @@ pub fn decide<V: View>(
     request: &Request,
     view: &V,
     limits: Limits,
+    rules: &dyn Rules,
     now: Timestamp,
 ) -> Result<Result<Commit, Refused>, V::Error> {
-    decide_within(request, view, limits, now, &Looks::default())
+    decide_within(request, view, (limits, rules), now, &Looks::default())
 }
 
 fn decide_within<V: View>(
     request: &Request,
     view: &V,
-    limits: Limits,
+    (limits, rules): (Limits, &dyn Rules),
     now: Timestamp,
     looks: &Looks,
 ) -> Result<Result<Commit, Refused>, V::Error> {
@@ -73,6 +75,9 @@ fn decide_within<V: View>(
         }
         events.push(Event { at: at.clone(), change });
     }
+    if let Err(refused) = draft.check(&events, rules) {
+        return Ok(Err(refused));
+    }
     let Request { user, note, .. } = request;
     let commit = Commit { position, at: now, user: user.clone(), note: note.clone(), events };
     Ok(Ok(commit))
@@ -89,6 +94,17 @@ impl Draft {
             self.0.insert(at.clone(), document);
         }
         Ok(self.0.get_mut(at).expect("it was just put there"))
+    }
+
+    /// Whether what the request makes of its documents in the end is what its rules allow.
+    fn check(&self, events: &[Event], rules: &dyn Rules) -> Result<(), Refused> {
+        for Event { at, .. } in events {
+            let document = &self.0[at];
+            if !document.deleted {
+                rules.check(at, document)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -230,3 +230,60 @@ fn a_call_is_done_as_a_whole_or_not_at_all() {
     assert_eq!(positions, [start.next(), start.next().next()]);
     assert_eq!(scene.call(&[], NO_LIMITS), Ok(Vec::new()));
 }
+
+/// Rules: what a document must be like once a request is done with it.
+mod rules {
+    use super::*;
+    use crate::{Misfit, Refused, Rules, decide};
+    use lockwood_model::{Document, DocumentKey};
+
+    /// Every document has the field `must`.
+    struct Must;
+
+    impl Rules for Must {
+        fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
+            if document.present().any(|(name, _)| name == "must") {
+                return Ok(());
+            }
+            let misfits = vec![Misfit { path: "$".into(), reason: "there is no must".into() }];
+            Err(Refused::Misfit { at: at.clone(), misfits })
+        }
+    }
+
+    fn judged(actions: Vec<Action>) -> Result<(), Refused> {
+        let at = DocumentKey::new("a", lockwood_model::Key::number(1));
+        let intents = actions.into_iter().map(|action| crate::Intent { at: at.clone(), action }).collect();
+        let request = Request { intents, ..Request::default() };
+        let Ok(decided) =
+            decide(&request, &Scene::default(), crate::scene::NO_LIMITS, &Must, crate::scene::NOW);
+        decided.map(drop)
+    }
+
+    fn create(name: &str) -> Action {
+        Action::Create { fields: vec![(name.into(), lockwood_model::Json::trusted("1"))] }
+    }
+
+    fn update(name: &str) -> Action {
+        Action::Update { set: vec![(name.into(), lockwood_model::Json::trusted("1"))], lists: Vec::new() }
+    }
+
+    #[test]
+    fn a_document_that_breaks_one_is_refused() {
+        assert!(matches!(judged(vec![create("other")]), Err(Refused::Misfit { .. })));
+        assert_eq!(judged(vec![create("must")]), Ok(()));
+    }
+
+    #[test]
+    fn only_what_becomes_of_a_document_in_the_end_counts() {
+        assert_eq!(judged(vec![create("other"), update("must")]), Ok(()));
+        assert_eq!(judged(vec![create("other"), Action::Delete]), Ok(()));
+        let without = Action::Update {
+            set: vec![("must".into(), lockwood_model::Json::trusted("null"))],
+            lists: vec![],
+        };
+        assert!(
+            judged(vec![create("must"), without]).is_err(),
+            "a field that goes may be one that must be there"
+        );
+    }
+}

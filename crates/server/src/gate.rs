@@ -15,12 +15,13 @@
 use crate::{
     lease::Verdict,
     namespace::{Namespace, State},
+    schemas,
     shard::{Call, Keep, Pending, Reading, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
     view,
 };
-use lockwood_engine::{Action, Intent, Limits};
+use lockwood_engine::{Action, Intent, Limits, NoRules};
 use lockwood_locks::{Outcome, Refusal, Request};
 use lockwood_model::{Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
 use lockwood_storage::Entry;
@@ -51,8 +52,8 @@ impl Terms {
 /// Why an operation was not done.
 #[derive(Debug)]
 pub(crate) enum GateError {
-    /// Locks: others', or the caller's own that is over.
-    Locks(Box<Trouble>),
+    /// It was not let in: by locks, others' or the caller's own that is over, or by the schemas.
+    Refused(Box<Trouble>),
     /// Anything else.
     Shard(ShardError),
 }
@@ -65,14 +66,14 @@ impl From<ShardError> for GateError {
 
 impl From<Trouble> for GateError {
     fn from(trouble: Trouble) -> GateError {
-        GateError::Locks(Box::new(trouble))
+        GateError::Refused(Box::new(trouble))
     }
 }
 
 impl From<GateError> for Trouble {
     fn from(error: GateError) -> Trouble {
         match error {
-            GateError::Locks(trouble) => *trouble,
+            GateError::Refused(trouble) => *trouble,
             GateError::Shard(error) => error.into(),
         }
     }
@@ -85,12 +86,45 @@ pub(crate) async fn write(
     call: &Call,
     terms: &Terms,
 ) -> Result<Written, GateError> {
-    let decide = |now| shared.shard.decide_write(namespace, call, now);
+    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    check_collections(call)?;
+    active.check_call(call)?;
+    let decide = |now| {
+        // Asked again: a schema may have been registered while others' locks were waited for.
+        let active = shared.schemas.active(shared, namespace)?;
+        shared.shard.decide_write(namespace, call, &*active, now)
+    };
     let written = match pass(shared, namespace, || resources_of(call), terms, decide).await {
         Ok(pending) => shared.shard.settle_write(call, pending).await?,
         Err(error) => return replay(shared, namespace, call, error).await,
     };
     Ok(written)
+}
+
+/// The same for the collection that schemas are kept in, which nobody else writes to.
+pub(crate) async fn write_registry(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    call: &Call,
+    terms: &Terms,
+) -> Result<Written, GateError> {
+    let decide = |now| shared.shard.decide_write(namespace, call, &NoRules, now);
+    let pending = pass(shared, namespace, || resources_of(call), terms, decide).await?;
+    Ok(shared.shard.settle_write(call, pending).await?)
+}
+
+fn check_collections(call: &Call) -> Result<(), Trouble> {
+    let mut intents = call.requests.iter().flat_map(|request| &request.intents);
+    match intents.any(|intent| &*intent.at.collection == schemas::COLLECTION) {
+        true => Err(reserved()),
+        false => Ok(()),
+    }
+}
+
+fn reserved() -> Trouble {
+    let message =
+        format!("{:?} is where schemas are kept; register and delete them there", schemas::COLLECTION);
+    Trouble::new(Code::ReservedCollection, message)
 }
 
 /// A call that was done before is answered as it was then, even if its locks are over by now.
@@ -100,7 +134,7 @@ async fn replay(
     call: &Call,
     error: GateError,
 ) -> Result<Written, GateError> {
-    if let (GateError::Locks(_), Some(answer)) = (&error, &call.answer)
+    if let (GateError::Refused(_), Some(answer)) = (&error, &call.answer)
         && let Some(written) = shared.shard.answered(namespace, answer).await?
     {
         return Ok(written);
@@ -117,7 +151,11 @@ pub(crate) async fn keep(
     terms: &Terms,
 ) -> Result<(), GateError> {
     let resources = resources_of_keep(&keep);
-    let decide = |_| shared.shard.decide_keep(namespace, &keep, limits);
+    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    if keep.documents().any(|at| &*at.collection == schemas::COLLECTION) {
+        return Err(reserved().into());
+    }
+    let decide = |_| shared.shard.decide_keep(namespace, &keep, limits, &*active);
     let pending = pass(shared, namespace, || resources.clone(), terms, decide).await?;
     Ok(shared.shard.settle(pending).await?)
 }
@@ -131,7 +169,9 @@ pub(crate) async fn record(
 ) -> Result<(), GateError> {
     let decide = |_| shared.shard.decide_record(entry);
     let pending = pass(shared, namespace, || vec![everything()], terms, decide).await?;
-    Ok(shared.shard.settle(pending).await?)
+    let settled = shared.shard.settle(pending).await;
+    shared.schemas.forget(namespace);
+    Ok(settled?)
 }
 
 /// What readers see at a moment at which nobody else's lock is in the way of reading `resources`.

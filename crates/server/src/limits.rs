@@ -90,6 +90,12 @@ limits! {
     wait_ms_max: 3_600_000, 0..=86_400_000;
     /// Tokens a request may present.
     tokens_max: 1000, 1..=100_000;
+    /// Versions of schemas in one namespace, deleted ones included.
+    schemas_max: 1000, 1..=100_000;
+    /// Bytes of a schema.
+    schema_bytes_max: 262_144, 64..=524_288;
+    /// Bytes of the name of a subject.
+    subject_bytes_max: 256, 1..=4096;
     /// Connections at the same time, over all listeners.
     connections_max: 20_000, 1..=1_000_000;
     /// Bytes of the body of a request.

@@ -106,6 +106,12 @@ codes! {
     BadField = "bad_field", 400;
     /// The field says something about its document; it can be read, not written.
     ReservedField = "reserved_field", 400;
+    /// The collection is one that the store keeps itself.
+    ReservedCollection = "reserved_collection", 400;
+    /// The schema of the collection knows no such field.
+    UnknownField = "unknown_field", 400;
+    /// The document would not be what the schema of its collection says.
+    SchemaMismatch = "schema_mismatch", 400;
     /// A filter is not written as filters are.
     BadFilter = "bad_filter", 400;
     /// The cursor is not one this server gave for such a request.

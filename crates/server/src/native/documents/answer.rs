@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::header;
-use lockwood_engine::{Broken, BrokenBy, Refused, Target};
+use lockwood_engine::{Broken, BrokenBy, Misfit, Refused, Target};
 use lockwood_model::{DocumentKey, META_DELETED, META_POSITION, Position};
 use lockwood_storage::{DocumentRef, StoreError};
 use lockwood_wire::{
@@ -148,6 +148,14 @@ impl From<ShardError> for Trouble {
     }
 }
 
+fn misfit(at: &DocumentKey, misfits: &[Misfit]) -> Trouble {
+    let places: Vec<String> =
+        misfits.iter().map(|misfit| format!("{}: {}", misfit.path, misfit.reason)).collect();
+    let message =
+        format!("the document {at} does not fit the schema of its collection: {}", places.join("; "));
+    Trouble::new(Code::SchemaMismatch, message)
+}
+
 impl From<Refused> for Trouble {
     fn from(refused: Refused) -> Trouble {
         match refused {
@@ -168,6 +176,7 @@ impl From<Refused> for Trouble {
             Refused::NotDeleted { at, missing: false } => {
                 Trouble::new(Code::NotDeleted, format!("the document {at} is not deleted"))
             }
+            Refused::Misfit { at, misfits } => misfit(&at, &misfits),
             Refused::NotAList { at, field } => Trouble::new(
                 Code::NotAList,
                 format!("the field {field:?} of {at} is not a list of whole numbers and strings"),
