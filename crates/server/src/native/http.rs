@@ -286,7 +286,8 @@ async fn release(
     let action = OperatorAction { at, namespace: name, reason, lock: info };
     // Recorded before it is done, so that nothing is ever done without a record.
     record(&shared, &action).await?;
-    namespace.revoke(&shared, number)?;
+    let after = namespace.revoke(&shared, number)?;
+    shared.shard.shown(after).await?;
     tracing::warn!(namespace = ?action.namespace, lock = number, owner = %action.lock.owner.session,
         reason = ?action.reason, "an operator ended a lock");
     Ok(Json(action))

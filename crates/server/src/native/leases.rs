@@ -98,7 +98,7 @@ fn answer(shared: &Shared, namespace: &str, taken: &Taken) -> Result<Response, T
         }
     };
     let found = shared.registry.get(namespace).and_then(|space| space.lock_info(shared, lock.0));
-    let lock = found.ok_or_else(|| Trouble::unknown_lock(lock.0))?;
+    let lock = found.ok_or_else(|| lease::lost(lock))?;
     let mut response = json_of(&LeaseAnswer { outcome, lock, in_the_way });
     *response.status_mut() = status;
     Ok(response)
