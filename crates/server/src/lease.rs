@@ -591,7 +591,8 @@ impl State {
         };
         let found: Vec<LockId> = match which {
             Which::Lock { lock, token, owner } => {
-                let lease = self.leases.get(*lock).filter(|lease| lease.is_alive(now)).ok_or_else(|| lost(*lock))?;
+                let lease =
+                    self.leases.get(*lock).filter(|lease| lease.is_alive(now)).ok_or_else(|| lost(*lock))?;
                 if token.is_some_and(|token| token != lease.token.0)
                     || owner.as_ref().is_some_and(|owner| **owner != *lease.owner)
                 {
@@ -600,9 +601,10 @@ impl State {
                 vec![*lock]
             }
             Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
-            Which::Like { owner, resources } => {
-                of(owner).filter(|lease| is_alike(&lease.resources, resources)).map(|lease| lease.lock).collect()
-            }
+            Which::Like { owner, resources } => of(owner)
+                .filter(|lease| is_alike(&lease.resources, resources))
+                .map(|lease| lease.lock)
+                .collect(),
         };
         if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
     }
