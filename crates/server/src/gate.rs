@@ -284,10 +284,7 @@ impl State {
     fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
         let mut known: Option<OwnerId> = None;
         for token in &terms.tokens {
-            let is_over = |lock| {
-                let ends = self.leases.get(lock).and_then(|lease| lease.expires_at);
-                ends.is_some_and(|at| at <= now)
-            };
+            let is_over = |lock| self.leases.get(lock).is_some_and(|lease| !lease.is_alive(now));
             let found = self.table.granted(Token(*token)).filter(|(lock, _)| !is_over(*lock));
             let (_, owner) = found.ok_or_else(|| token_lost(*token))?;
             if known.is_some_and(|known| known != owner) {
@@ -320,9 +317,7 @@ impl State {
             Outcome::Granted { lock, .. } => Ok((lock, None)),
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
-                let (sender, verdict) = oneshot::channel();
-                self.waiters.insert(lock, sender);
-                Ok((lock, Some(verdict)))
+                Ok((lock, Some(self.verdict_on(lock))))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(shared)),
             Outcome::Refused(refusal) => {

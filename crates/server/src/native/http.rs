@@ -286,7 +286,8 @@ async fn release(
     let action = OperatorAction { at, namespace: name, reason, lock: info };
     // Recorded before it is done, so that nothing is ever done without a record.
     record(&shared, &action).await?;
-    namespace.revoke(&shared, number)?;
+    let after = namespace.revoke(&shared, number)?;
+    shared.shard.shown(after).await?;
     tracing::warn!(namespace = ?action.namespace, lock = number, owner = %action.lock.owner.session,
         reason = ?action.reason, "an operator ended a lock");
     Ok(Json(action))
@@ -358,16 +359,20 @@ async fn method_not_allowed() -> Trouble {
 }
 
 pub(super) fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64), Trouble> {
-    let number = lock.parse().map_err(|_| {
-        Trouble::new(
-            Code::UnknownLock,
-            format!("{lock:?} is not the number of a lock; listings show the numbers"),
-        )
-    })?;
+    let number = lock_number(lock)?;
     let namespace = shared.registry.get(name).ok_or_else(|| {
         Trouble::new(Code::UnknownNamespace, format!("nobody uses the namespace {name:?} at the moment"))
     })?;
     Ok((namespace, number))
+}
+
+pub(super) fn lock_number(lock: &str) -> Result<u64, Trouble> {
+    lock.parse().map_err(|_| {
+        Trouble::new(
+            Code::UnknownLock,
+            format!("{lock:?} is not the number of a lock; listings show the numbers"),
+        )
+    })
 }
 
 pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
