@@ -23,7 +23,9 @@ use crate::{
 };
 use lockwood_engine::{Action, Intent, Limits, NoRules};
 use lockwood_locks::{Outcome, Refusal, Request};
-use lockwood_model::{Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
+use lockwood_model::{
+    Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+};
 use lockwood_storage::Entry;
 use lockwood_wire::Code;
 use std::sync::Arc;
@@ -197,6 +199,14 @@ pub(crate) async fn read(
     // Nobody can change what is read before the turn is over, and by then it has been looked at.
     shared.shard.shown(turn.after).await?;
     Ok(shared.shard.read())
+}
+
+/// That the tokens are of locks that are held, for those who take none.
+pub(crate) fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
+    if terms.tokens.is_empty() {
+        return Ok(());
+    }
+    enter(shared, name, terms, |_, _| ())
 }
 
 /// Holds a whole namespace for as long as the turn is kept.
@@ -443,6 +453,7 @@ fn resources_of(call: &Call) -> Vec<Resource> {
                 let names = set.iter().map(|(name, _)| &**name).chain(lists.iter().map(|list| &*list.field));
                 resources.extend(names.map(|name| field(at, name, Mode::Write)));
             }
+            Action::Set { path, value } => resources.push(node(at, path, value.is_none())),
             // A document that comes, goes or is replaced changes the list of its collection as well.
             Action::Create { .. } | Action::Put { .. } | Action::Delete | Action::Restore => {
                 resources.extend(whole(at));
@@ -450,6 +461,14 @@ fn resources_of(call: &Call) -> Vec<Resource> {
         }
     }
     resources
+}
+
+/// What a node is changed by being replaced or removed. In a list what comes after it moves up.
+fn node(at: &DocumentKey, path: &Path, removes: bool) -> Resource {
+    let shifts = removes && path.len() > 1 && path.segments().next_back().is_some_and(node::is_place);
+    let mut whole = document_path(at);
+    path.segments().take(path.len() - usize::from(shifts)).for_each(|segment| whole.push(segment));
+    Resource::new(whole, Mode::Write, Depth::SUBTREE)
 }
 
 fn resources_of_keep(keep: &Keep) -> Vec<Resource> {

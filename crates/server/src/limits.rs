@@ -136,6 +136,8 @@ limits! {
     documents_per_page_max: 10_000, 1..=1_000_000;
     /// Documents looked at for one answer.
     looks_max: 10_000_000, 1..=1_000_000_000;
+    /// Documents of one side of a join that are remembered at once.
+    join_rows_max: 1_000_000, 1..=100_000_000;
     /// Fields to sort by.
     sort_fields_max: 16, 1..=100;
     /// Ids handed out at once.

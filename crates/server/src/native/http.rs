@@ -391,7 +391,7 @@ pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T
     query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, error.body_text()))
 }
 
-fn read_path(text: &str) -> Result<Path, Trouble> {
+pub(super) fn read_path(text: &str) -> Result<Path, Trouble> {
     text.parse().map_err(|error: lockwood_model::PathError| Trouble::new(Code::BadPath, error.to_string()))
 }
 
@@ -437,6 +437,7 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::exists,
         documents::min,
         documents::max,
+        documents::join,
         documents::history,
         documents::changes,
         documents::position,
