@@ -37,7 +37,8 @@ pub(crate) struct LeaseRequest {
 pub(crate) enum Taken {
     /// It is held, and that is on record.
     Granted(Lease),
-    /// The owner had all of it already, by this lease.
+    /// The owner had all of it already, by this lease; or the document that was to stand for it is there, and
+    /// stands for this lease.
     Held(Lease),
     /// It stands in line; [`poll`] tells how that goes on.
     Queued(LockId, Line),
@@ -307,6 +308,9 @@ impl State {
     ) -> Result<Asking, Trouble> {
         let now = shared.clock.now();
         self.expire(shared, now);
+        if let Some(lease) = self.document_there(&request, now) {
+            return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
+        }
         let owner = self.lease_owner(shared, &request.owner);
         let held = self.table.holding(owner, &request.resources).and_then(|lock| self.leases.get(lock));
         // More may be over than could be ended just now.
@@ -699,4 +703,39 @@ pub(crate) async fn poll(
     // What the listing will tell must be true for good.
     let after = namespace.lock().written;
     Ok(shared.shard.shown(after).await?)
+}
+
+// For interfaces whose documents stand for leases.
+
+/// Waits until everything that could be seen of the leases of a namespace is durable.
+pub(crate) async fn settle(shared: &Shared, name: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+    let after = namespace.lock().written;
+    Ok(shared.shard.shown(after).await?)
+}
+
+/// Ends a lease that is still as it was at `version`; gives it as it was.
+pub(crate) async fn release_unchanged(
+    shared: &Arc<Shared>,
+    name: &str,
+    lock: LockId,
+    version: u64,
+) -> Result<Option<Lease>, Trouble> {
+    let which = Which::Lock { lock, token: None, owner: None };
+    let (ended, after) = on_leases(shared, name, &which, |state, now, _| {
+        let lease = state.leases.get(lock).filter(|lease| lease.version == version).cloned()?;
+        state.end(shared, lock, now);
+        Some(lease)
+    })?;
+    shared.shard.shown(after).await?;
+    Ok(ended)
+}
+
+impl State {
+    /// The lease that stands for the document which a request would make, whoever has it.
+    fn document_there(&self, request: &LeaseRequest, now: Timestamp) -> Option<&Lease> {
+        let [only] = &request.resources[..] else { return None };
+        let lock = self.leases.by_path.get(&only.path).filter(|_| request.via == LeaseVia::Elasticsearch)?;
+        self.leases.get(*lock).filter(|lease| lease.expires_at.is_none_or(|at| at > now))
+    }
 }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 pub(super) use answer::json_of;
 pub(super) use body::JsonBody;
+pub(crate) use decode::Decoder;
 pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;
