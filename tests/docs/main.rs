@@ -34,8 +34,18 @@ fn the_commands_of_the_readme() {
 
 #[test]
 fn the_commands_of_the_guide_to_documents() {
+    play_commands("docs/documents.md");
+}
+
+#[test]
+fn the_commands_of_the_guide_to_leases() {
+    play_commands("docs/leases.md");
+}
+
+/// Runs all commands of a document, one after the other, against one server.
+fn play_commands(document: &str) {
     let server = Server::start(&[]);
-    let text = fs::read_to_string(repository().join("docs/documents.md")).unwrap();
+    let text = fs::read_to_string(repository().join(document)).unwrap();
     let mut lines = fenced(&text, "console").into_iter().peekable();
     let folder = tempfile::tempdir().unwrap();
     let mut commands = 0;

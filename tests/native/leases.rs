@@ -232,6 +232,9 @@ fn unlock_takes_what_lock_took() {
     let ended = ann.unlock("read b, write a:1").json();
     assert_eq!(Leased::from(&ended["leases"][0]), held, "in any order: {ended}");
     bob.take("write a, write b");
+    // However much of it was said twice.
+    let held = ann.take("read c, write c, read c/d");
+    assert_eq!(Leased::from(&ann.unlock("read c, write c, read c/d").json()["leases"][0]), held);
 }
 
 #[test]

@@ -55,7 +55,9 @@ fn take_renew_release_and_list() {
     let (lock, token) = (taken["lock"].to_string(), taken["token"].to_string());
     let text = says(&server, &ann);
     assert!(
-        text.starts_with(&format!("held already: lock {lock} of ann, token {token}: write user/42")),
+        text.starts_with(&format!(
+            "held already: lock {lock} of ann, token {token}: write bill, write user/42"
+        )),
         "{text}"
     );
     let complaint = fails(&server, &["lease", "take", "user", "--read", "--owner", "bob"], 75);

@@ -8,7 +8,7 @@ use crate::{
     trouble::Trouble,
     view::{self, Line},
 };
-use lockwood_locks::{LockView, Outcome, Recorded, Refusal, Request};
+use lockwood_locks::{LockView, Outcome, Recorded, Refusal, Request, merge};
 use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path, Resource, Timestamp, Wait};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
@@ -601,10 +601,10 @@ impl State {
                 vec![*lock]
             }
             Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
-            Which::Like { owner, resources } => of(owner)
-                .filter(|lease| is_alike(&lease.resources, resources))
-                .map(|lease| lease.lock)
-                .collect(),
+            Which::Like { owner, resources } => {
+                let wanted = merged(resources);
+                of(owner).filter(|lease| lease.resources == wanted).map(|lease| lease.lock).collect()
+            }
         };
         if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
     }
@@ -618,7 +618,8 @@ impl State {
             }
             Which::Lock { .. } => return Vec::new(),
             Which::Like { owner, resources } => {
-                (owner, Box::new(move |view| is_alike(&view.resources, resources)))
+                let wanted = merged(resources);
+                (owner, Box::new(move |view| view.resources == wanted))
             }
             Which::All { owner } => (owner, Box::new(|_| true)),
         };
@@ -638,8 +639,11 @@ impl State {
     }
 }
 
-fn is_alike(held: &[Resource], wanted: &[Resource]) -> bool {
-    held.iter().all(|one| wanted.contains(one)) && wanted.iter().all(|one| held.contains(one))
+/// As the table has them, so that they can be compared.
+fn merged(resources: &[Resource]) -> Vec<Resource> {
+    let mut merged = resources.to_vec();
+    merge(&mut merged);
+    merged
 }
 
 fn foreign(lease: &Lease) -> Trouble {
