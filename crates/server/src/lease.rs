@@ -54,6 +54,13 @@ pub(crate) enum Which {
     All { owner: String },
 }
 
+impl Which {
+    /// Whether requests that stand in line can be meant: they have no token yet.
+    fn may_wait(&self) -> bool {
+        !matches!(self, Which::Lock { token: Some(_), .. } | Which::Lock { owner: None, .. })
+    }
+}
+
 /// How a wait for a lock outside of a session ended.
 #[derive(Debug, Clone)]
 pub(crate) enum Verdict {
@@ -490,7 +497,7 @@ pub(crate) async fn renew(
 
 /// Ends leases; says which. Those of them that stand in line leave it.
 pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
-    if leave_line(shared, name, which) && is_nothing_held(shared, name, which) {
+    if which.may_wait() && leave_line(shared, name, which) && is_nothing_held(shared, name, which) {
         return Ok(Vec::new());
     }
     let (ended, after) = on_leases(shared, name, which, |state, now, found| {
@@ -654,6 +661,13 @@ fn foreign(lease: &Lease) -> Trouble {
     Trouble::new(Code::LockLost, message)
 }
 
+/// Waits until everything is durable that a look at the namespace can have shown by now.
+pub(crate) async fn settled(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(namespace) else { return Ok(()) };
+    let after = namespace.lock().written;
+    Ok(shared.shard.shown(after).await?)
+}
+
 /// A lease that is held.
 pub(crate) fn get(shared: &Shared, namespace: &str, lock: LockId) -> Option<Lease> {
     shared.registry.get(namespace)?.lock().leases.get(lock).cloned()
@@ -681,8 +695,8 @@ pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<L
     state.leases.held.values().filter(is_meant).cloned().collect()
 }
 
-/// Waits until a lock that stands in line is granted, but not for longer than this; whether it is still there
-/// is for listings to tell. Fails if it is refused meanwhile.
+/// Waits until a lock that stands in line is granted, but not for longer than this. Fails if it is refused
+/// meanwhile. How it stands then is for listings to tell, once they are [`settled`].
 pub(crate) async fn poll(
     shared: &Shared,
     name: &str,
@@ -700,7 +714,5 @@ pub(crate) async fn poll(
     {
         return Err(*trouble);
     }
-    // What the listing will tell must be true for good.
-    let after = namespace.lock().written;
-    Ok(shared.shard.shown(after).await?)
+    Ok(())
 }
