@@ -619,20 +619,19 @@ impl State {
     /// The requests meant that stand in line still, with their owners. A wait has no token, so its owner is
     /// known by name.
     fn find_waiting(&self, which: &Which) -> Vec<(OwnerId, LockId)> {
-        let (name, is_meant): (&str, Box<dyn Fn(&LockView) -> bool>) = match which {
-            Which::Lock { lock, token: None, owner: Some(owner) } => {
-                (owner, Box::new(move |view| view.id == *lock))
-            }
-            Which::Lock { .. } => return Vec::new(),
-            Which::Like { owner, resources } => {
-                let wanted = merged(resources);
-                (owner, Box::new(move |view| view.resources == wanted))
-            }
-            Which::All { owner } => (owner, Box::new(|_| true)),
+        let (name, lock, wanted) = match which {
+            Which::Lock { lock, owner: Some(owner), .. } => (owner, Some(*lock), None),
+            Which::Lock { owner: None, .. } => return Vec::new(),
+            Which::Like { owner, resources } => (owner, None, Some(merged(resources))),
+            Which::All { owner } => (owner, None, None),
         };
-        let Some(owner) = self.leases.owners.get(name).copied() else { return Vec::new() };
-        let waiting = self.table.owned(owner).filter(|view| self.leases.asked.contains_key(&view.id));
-        waiting.filter(|view| is_meant(view)).map(|view| (owner, view.id)).collect()
+        let Some(owner) = self.leases.owners.get(&**name).copied() else { return Vec::new() };
+        let is_meant = |view: &LockView| {
+            self.leases.asked.contains_key(&view.id)
+                && lock.is_none_or(|lock| view.id == lock)
+                && wanted.as_ref().is_none_or(|wanted| view.resources == *wanted)
+        };
+        self.table.owned(owner).filter(is_meant).map(|view| (owner, view.id)).collect()
     }
 
     /// Ends a lock of whoever it is, and hands it over.
