@@ -319,7 +319,7 @@ fn bad_tokens_are_bad_requests() {
     scene.store.refuses("POST", "write", &body, 400, "bad_body");
     let body = json!({ "events": [update(json!({}))], "tokens": [] , "wait_ms": -1 });
     scene.store.refuses("POST", "write", &body, 400, "bad_body");
-    let ended = scene.leaseholder("ann").take_for("write z", 1);
+    let ended = scene.leaseholder("ann").take_for("write z", 100);
     eventually("it ends", || scene.leaseholder("ann").locks().is_empty());
     scene.lost(&update(json!({ "age": 9 })), &[ended.token]);
     assert_eq!(scene.value()["age"], 1);

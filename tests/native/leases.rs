@@ -94,10 +94,7 @@ fn a_request_that_waits_is_answered_when_it_is_granted() {
     let server = Server::start(&[]);
     let (ann, bob) = two(&server);
     let held = ann.take("write a");
-    let waiting = {
-        let bob = bob.clone();
-        thread::spawn(move || bob.ask("write a", HOUR, 60_000))
-    };
+    let waiting = thread::spawn(move || bob.ask("write a", HOUR, 60_000));
     eventually("bob waits", || !locks_in(&ann.store, "waiting").is_empty());
     // Whoever looks at the wait does not disturb it.
     let lock = locks_in(&ann.store, "waiting")[0]["lock"].as_u64().unwrap();
@@ -232,6 +229,9 @@ fn unlock_takes_what_lock_took() {
     let ended = ann.unlock("read b, write a:1").json();
     assert_eq!(Leased::from(&ended["leases"][0]), held, "in any order: {ended}");
     bob.take("write a, write b");
+    // However much of it was said twice.
+    let held = ann.take("read c, write c, read c/d");
+    assert_eq!(Leased::from(&ann.unlock("read c, write c, read c/d").json()["leases"][0]), held);
 }
 
 #[test]

@@ -108,7 +108,7 @@ async fn report(args: &Args, request: &LeaseRequest, told: &mut Option<(Option<u
         ..LockFilter::default()
     };
     let Ok(list) = admin.locks(&args.namespace.name, &filter, None).await else { return };
-    let Some(waits) = list.locks.iter().find(|lock| lock.resources == request.resources) else { return };
+    let Some(waits) = list.locks.last() else { return };
     let gist = (waits.place, waits.blockers.clone());
     if told.as_ref() != Some(&gist) {
         eprintln!("{}", render_wait(&args.namespace.name, waits));

@@ -8,7 +8,7 @@ use crate::{
     trouble::Trouble,
     view::{self, Line},
 };
-use lockwood_locks::{LockView, Outcome, Recorded, Refusal, Request};
+use lockwood_locks::{LockView, Outcome, Recorded, Refusal, Request, merge};
 use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path, Resource, Timestamp, Wait};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
@@ -53,6 +53,13 @@ pub(crate) enum Which {
     Like { owner: String, resources: Vec<Resource> },
     /// All of this owner.
     All { owner: String },
+}
+
+impl Which {
+    /// Whether requests that stand in line can be meant: they have no token yet.
+    fn may_wait(&self) -> bool {
+        !matches!(self, Which::Lock { token: Some(_), .. } | Which::Lock { owner: None, .. })
+    }
 }
 
 /// How a wait for a lock outside of a session ended.
@@ -494,7 +501,7 @@ pub(crate) async fn renew(
 
 /// Ends leases; says which. Those of them that stand in line leave it.
 pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
-    if leave_line(shared, name, which) && is_nothing_held(shared, name, which) {
+    if which.may_wait() && leave_line(shared, name, which) && is_nothing_held(shared, name, which) {
         return Ok(Vec::new());
     }
     let (ended, after) = on_leases(shared, name, which, |state, now, found| {
@@ -605,10 +612,10 @@ impl State {
                 vec![*lock]
             }
             Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
-            Which::Like { owner, resources } => of(owner)
-                .filter(|lease| is_alike(&lease.resources, resources))
-                .map(|lease| lease.lock)
-                .collect(),
+            Which::Like { owner, resources } => {
+                let wanted = merged(resources);
+                of(owner).filter(|lease| lease.resources == wanted).map(|lease| lease.lock).collect()
+            }
         };
         if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
     }
@@ -616,19 +623,19 @@ impl State {
     /// The requests meant that stand in line still, with their owners. A wait has no token, so its owner is
     /// known by name.
     fn find_waiting(&self, which: &Which) -> Vec<(OwnerId, LockId)> {
-        let (name, is_meant): (&str, Box<dyn Fn(&LockView) -> bool>) = match which {
-            Which::Lock { lock, token: None, owner: Some(owner) } => {
-                (owner, Box::new(move |view| view.id == *lock))
-            }
-            Which::Lock { .. } => return Vec::new(),
-            Which::Like { owner, resources } => {
-                (owner, Box::new(move |view| is_alike(&view.resources, resources)))
-            }
-            Which::All { owner } => (owner, Box::new(|_| true)),
+        let (name, lock, wanted) = match which {
+            Which::Lock { lock, owner: Some(owner), .. } => (owner, Some(*lock), None),
+            Which::Lock { owner: None, .. } => return Vec::new(),
+            Which::Like { owner, resources } => (owner, None, Some(merged(resources))),
+            Which::All { owner } => (owner, None, None),
         };
-        let Some(owner) = self.leases.owners.get(name).copied() else { return Vec::new() };
-        let waiting = self.table.owned(owner).filter(|view| self.leases.asked.contains_key(&view.id));
-        waiting.filter(|view| is_meant(view)).map(|view| (owner, view.id)).collect()
+        let Some(owner) = self.leases.owners.get(&**name).copied() else { return Vec::new() };
+        let is_meant = |view: &LockView| {
+            self.leases.asked.contains_key(&view.id)
+                && lock.is_none_or(|lock| view.id == lock)
+                && wanted.as_ref().is_none_or(|wanted| view.resources == *wanted)
+        };
+        self.table.owned(owner).filter(is_meant).map(|view| (owner, view.id)).collect()
     }
 
     /// Ends a lock of whoever it is, and hands it over.
@@ -642,8 +649,11 @@ impl State {
     }
 }
 
-fn is_alike(held: &[Resource], wanted: &[Resource]) -> bool {
-    held.iter().all(|one| wanted.contains(one)) && wanted.iter().all(|one| held.contains(one))
+/// As the table has them, so that they can be compared.
+fn merged(resources: &[Resource]) -> Vec<Resource> {
+    let mut merged = resources.to_vec();
+    merge(&mut merged);
+    merged
 }
 
 fn foreign(lease: &Lease) -> Trouble {
@@ -652,6 +662,13 @@ fn foreign(lease: &Lease) -> Trouble {
         lease.lock, lease.owner
     );
     Trouble::new(Code::LockLost, message)
+}
+
+/// Waits until everything is durable that a look at the namespace can have shown by now.
+pub(crate) async fn settled(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(namespace) else { return Ok(()) };
+    let after = namespace.lock().written;
+    Ok(shared.shard.shown(after).await?)
 }
 
 /// A lease that is held.
@@ -681,8 +698,8 @@ pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<L
     state.leases.held.values().filter(is_meant).cloned().collect()
 }
 
-/// Waits until a lock that stands in line is granted, but not for longer than this; whether it is still there
-/// is for listings to tell. Fails if it is refused meanwhile.
+/// Waits until a lock that stands in line is granted, but not for longer than this. Fails if it is refused
+/// meanwhile. How it stands then is for listings to tell, once they are [`settled`].
 pub(crate) async fn poll(
     shared: &Shared,
     name: &str,
@@ -700,9 +717,7 @@ pub(crate) async fn poll(
     {
         return Err(*trouble);
     }
-    // What the listing will tell must be true for good.
-    let after = namespace.lock().written;
-    Ok(shared.shard.shown(after).await?)
+    Ok(())
 }
 
 // For interfaces whose documents stand for leases.

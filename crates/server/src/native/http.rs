@@ -201,7 +201,8 @@ async fn locks(
     let query = read_query(query)?;
     let len_max = page_len(&shared, query.limit)?;
     let path = query.path.as_deref().map(read_path).transpose()?;
-    let Some(namespace) = shared.registry.get(&namespace) else {
+    let name = namespace;
+    let Some(namespace) = shared.registry.get(&name) else {
         return Ok(Json(LockList { locks: Vec::new(), next: None }));
     };
     let wanted = |state: &NamespaceState, view: &LockView| {
@@ -212,6 +213,8 @@ async fn locks(
             && query.state.is_none_or(|wanted| crate::view::lock_state(view) == wanted)
     };
     let (locks, next) = namespace.list(&shared, query.after, len_max, wanted);
+    // If the disk failed, whoever wants to know what is going on shall see it all the same.
+    let _ = lease::settled(&shared, &name).await;
     Ok(Json(LockList { locks, next }))
 }
 
@@ -254,7 +257,9 @@ async fn lock(
         }
         lease::poll(&shared, &name, LockId(lock), Duration::from_millis(poll_ms)).await?;
     }
-    namespace.lock_info(&shared, lock).map(Json).ok_or_else(|| Trouble::unknown_lock(lock))
+    let info = namespace.lock_info(&shared, lock).ok_or_else(|| Trouble::unknown_lock(lock))?;
+    lease::settled(&shared, &name).await?;
+    Ok(Json(info))
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

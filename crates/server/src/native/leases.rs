@@ -42,7 +42,12 @@ pub(super) async fn take(
         }
         _ => lease::take(&shared, &namespace, request).await?,
     };
-    answer(&shared, &namespace, &taken)
+    let response = answer(&shared, &namespace, &taken)?;
+    if matches!(taken, Taken::Queued(..)) {
+        // It may have been granted just now.
+        lease::settled(&shared, &namespace).await?;
+    }
+    Ok(response)
 }
 
 /// Stands in line and waits a while for what comes of it.
@@ -56,6 +61,7 @@ async fn take_and_poll(
     if let Taken::Queued(lock, _) = &taken {
         lease::poll(shared, namespace, *lock, patience).await?;
         if let Some(lease) = lease::get(shared, namespace, *lock) {
+            lease::settled(shared, namespace).await?;
             return Ok(Taken::Granted(lease));
         }
     }
@@ -99,6 +105,10 @@ fn answer(shared: &Shared, namespace: &str, taken: &Taken) -> Result<Response, T
     };
     let found = shared.registry.get(namespace).and_then(|space| space.lock_info(shared, lock.0));
     let lock = found.ok_or_else(|| lease::lost(lock))?;
+    let (outcome, status) = match lock.token {
+        Some(_) if outcome == LeaseOutcome::Queued => (LeaseOutcome::Granted, StatusCode::CREATED),
+        _ => (outcome, status),
+    };
     let mut response = json_of(&LeaseAnswer { outcome, lock, in_the_way });
     *response.status_mut() = status;
     Ok(response)
