@@ -210,6 +210,7 @@ pub(crate) fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> R
 
 /// Holds a whole namespace for as long as the turn is kept.
 pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<Turn, GateError> {
+    shared.shard.check_not_loading(name)?;
     let turn = Turn::take(shared, name, &[everything()], terms).await?;
     shared.shard.shown(turn.after).await?;
     Ok(turn)
@@ -265,6 +266,8 @@ async fn pass<T>(
     terms: &Terms,
     decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
 ) -> Result<Pending<T>, GateError> {
+    // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
+    shared.shard.check_not_loading(name)?;
     if terms.is_free(shared)
         && !wanted.is_long()
         && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))

@@ -130,21 +130,21 @@ async fn openapi_json() -> Response {
 /// The namespaces in use, and those with documents. One that nobody uses and that has none disappears.
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespaceList)))]
 async fn namespaces(State(shared): App) -> Answer<NamespaceList> {
-    let mut namespaces: BTreeMap<String, NamespaceInfo> = BTreeMap::new();
-    let mut info = |name: &str, (sessions, locks_granted, locks_waiting), position| {
-        let namespace = name.to_owned();
-        let info = NamespaceInfo { namespace, sessions, locks_granted, locks_waiting, position };
-        namespaces.insert(name.to_owned(), info);
-    };
+    let mut positions: BTreeMap<String, Option<u64>> = BTreeMap::new();
     let reading = shared.shard.read();
     for (name, id) in reading.state().namespaces()? {
-        info(&name, (0, 0, 0), Some(reading.state().position(id)?.0));
+        positions.insert(name, Some(reading.state().position(id)?.0));
     }
+    let mut sizes: BTreeMap<String, (usize, usize, usize)> = BTreeMap::new();
     for namespace in shared.registry.all() {
-        let position = reading.namespace(&namespace.name)?.map(|(_, position)| position.0);
-        info(&namespace.name, namespace.sizes(), position);
+        positions.entry(namespace.name.to_string()).or_default();
+        sizes.insert(namespace.name.to_string(), namespace.sizes());
     }
-    Ok(Json(NamespaceList { namespaces: namespaces.into_values().collect() }))
+    let info = |(namespace, position)| {
+        let (sessions, locks_granted, locks_waiting) = sizes.get(&namespace).copied().unwrap_or_default();
+        NamespaceInfo { namespace, sessions, locks_granted, locks_waiting, position }
+    };
+    Ok(Json(NamespaceList { namespaces: positions.into_iter().map(info).collect() }))
 }
 
 /// Opens a WebSocket for a session; see the protocol document.
