@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::{Method, body::Frame};
-use lockwood_model::{DocumentKey, Position};
+use lockwood_model::{DocumentKey, Path, Position};
 use lockwood_wire::documents::{
     Changes, Collections, CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage,
     Documents, ExistsAnswer, ExtremeRequest, Fields, FilterRequest, GetRequest, History, IndexInfo, Indexes,
-    LoadAnswer, MaxAnswer, MinAnswer, PositionAnswer, ReserveRequest, Reserved, WireValue, WriteCall,
-    Written,
+    Isolation, JoinPage, JoinRequest, LoadAnswer, MaxAnswer, MinAnswer, NodeAnswer, PositionAnswer,
+    ReserveRequest, Reserved, WireValue, WriteCall, Written,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -53,6 +53,12 @@ pub struct ReadOptions {
     pub at: Option<u64>,
     /// Whether a deleted document is seen.
     pub deleted: Deleted,
+    /// How the read stands to locks.
+    pub isolation: Isolation,
+    /// Tokens of locks the reader holds. If one of them is over, nothing is read.
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as the server usually does.
+    pub wait_ms: Option<u64>,
 }
 
 /// In which case a put is done.
@@ -75,6 +81,10 @@ pub struct PutOptions {
     pub user: Option<String>,
     /// Why.
     pub note: Option<String>,
+    /// Tokens of locks the writer holds. If one of them is over, nothing is done.
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as the server usually does.
+    pub wait_ms: Option<u64>,
 }
 
 impl Store {
@@ -85,12 +95,43 @@ impl Store {
 
     /// One document.
     pub async fn get(&self, at: &DocumentKey, options: &ReadOptions) -> Result<DocumentAnswer, Error> {
-        let target = self
-            .document(at)
-            .names("fields", &options.fields)
-            .query("at", options.at)
-            .query("deleted", deleted(options.deleted));
-        self.fetch(target).await
+        self.fetch(read_by(self.document(at).names("fields", &options.fields), options)).await
+    }
+
+    /// One node of a document, down to a depth: 1 is the node alone, none everything. The fields of the options
+    /// are not used.
+    pub async fn get_node(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        depth: Option<u64>,
+        options: &ReadOptions,
+    ) -> Result<NodeAnswer, Error> {
+        let target = self.document(at).query("path", Some(path)).query("depth", depth);
+        self.fetch(read_by(target, options)).await
+    }
+
+    /// Replaces one node of a document, a field or something in a field.
+    pub async fn set(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        value: &WireValue,
+        options: &PutOptions,
+    ) -> Result<Written, Error> {
+        let target = written_by(self.document(at).query("path", Some(path)), options);
+        self.ask(Call::with_json(Method::PUT, target.text, value)).await
+    }
+
+    /// Removes one node of a document.
+    pub async fn unset(&self, at: &DocumentKey, path: &Path, options: &PutOptions) -> Result<Written, Error> {
+        let target = written_by(self.document(at).query("path", Some(path)), options);
+        self.ask(Call::new(Method::DELETE, target.text)).await
+    }
+
+    /// One page of two collections put together; the next one begins at [`JoinPage::next`].
+    pub async fn join(&self, request: &JoinRequest) -> Result<JoinPage, Error> {
+        self.post("join", request).await
     }
 
     /// Several documents, all from one snapshot.
@@ -264,11 +305,28 @@ fn deleted(deleted: Deleted) -> Option<&'static str> {
     (deleted != Deleted::default()).then(|| deleted.as_str())
 }
 
+fn read_by(target: Target, options: &ReadOptions) -> Target {
+    let isolation = Some(options.isolation).filter(|isolation| *isolation != Isolation::default());
+    target
+        .query("at", options.at)
+        .query("deleted", deleted(options.deleted))
+        .query("isolation", isolation.map(Isolation::as_str))
+        .query("token", tokens(&options.tokens))
+        .query("wait_ms", options.wait_ms)
+}
+
+fn tokens(tokens: &[u64]) -> Option<String> {
+    let list: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+    (!list.is_empty()).then(|| list.join(","))
+}
+
 fn written_by(target: Target, options: &PutOptions) -> Target {
     target
         .query("position", options.position)
         .query("user", options.user.as_ref())
         .query("note", options.note.as_ref())
+        .query("token", tokens(&options.tokens))
+        .query("wait_ms", options.wait_ms)
 }
 
 /// The pages of a filter, fetched when they are asked for.
