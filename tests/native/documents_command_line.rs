@@ -409,9 +409,9 @@ fn one_node_is_shown_set_and_removed() {
     shown(&server, &["put", "user/42", r#"{"address":{"city":"Bonn","geo":{"lat":48}},"tags":[1,2]}"#]);
     assert_eq!(shown(&server, &["get", "user/42/address/city"]), "\"Bonn\"\n");
     let said = shown(&server, &["set", "user/42/address/city", "\"Ulm\""]);
-    assert_eq!(said, "user/42/address/city written, position 2\n");
+    assert_eq!(said, "user/42/address/city written at position 2\n");
     let said = shown(&server, &["set", "user/42/tags/0", "--delete"]);
-    assert_eq!(said, "user/42/tags/0 removed, position 3\n");
+    assert_eq!(said, "user/42/tags/0 removed at position 3\n");
     let output = run(&server, &["get", "user/42", "--depth", "3"]);
     let value: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(value, json!({ "address": { "city": "Ulm", "geo": {} }, "tags": [2] }));
