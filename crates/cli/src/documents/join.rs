@@ -144,7 +144,7 @@ fn split_fields(fields: &[String], left: &str, right: &str) -> (Fields, Fields) 
     for field in fields {
         match field.split_once('.') {
             Some((collection, name)) if collection == right && collection != left => {
-                of_right.push(name.to_owned())
+                of_right.push(name.to_owned());
             }
             Some((collection, name)) if collection == left => of_left.push(name.to_owned()),
             _ => of_left.push(field.clone()),
