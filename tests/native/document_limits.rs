@@ -177,6 +177,19 @@ limits! {
             limit.refuses(&shop.send("GET", path, ""), 400, "over_limit");
         }
     };
+    join_rows_max = 2, |server, limit| {
+        let shop = shop(server);
+        let join = |left: &str, right: &str| json!({ "left": { "collection": left, "field": "x" },
+            "right": { "collection": right, "field": "x" } });
+        for key in 1..=3 {
+            shop.create("three", key, json!({ "x": 1 }));
+        }
+        shop.create("two", 1, json!({ "x": 1 }));
+        shop.create("two", 2, json!({ "x": 1 }));
+        // What has no value need not be remembered.
+        shop.create("two", 3, json!({ "y": 1 }));
+        limit.check_post(&shop, "join", &join("three", "two"), &join("two", "three"));
+    };
     looks_max = 2, |server, limit| {
         let shop = shop(server);
         for key in 0..3 {

@@ -51,7 +51,7 @@ impl From<&Error> for Failure {
             Error::Lost(_) => NOT_OBTAINED,
             Error::Refused(refusal) => match refusal.code {
                 Code::Locked | Code::Timeout => NOT_OBTAINED,
-                Code::NoDocument => NO_DOCUMENT,
+                Code::NoDocument | Code::NoNode => NO_DOCUMENT,
                 Code::DocumentExists => EXISTS,
                 Code::PositionLocked => CHANGED,
                 Code::LockLost | Code::ReleasedByOperator => LOST,

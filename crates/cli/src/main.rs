@@ -40,10 +40,12 @@ enum Command {
     Lease(lease::Args),
     Get(documents::get::Args),
     Put(documents::put::Args),
+    Set(documents::set::Args),
     Delete(documents::delete::Args),
     Write(documents::write::Args),
     Filter(documents::filter::Args),
     Count(documents::count::Args),
+    Join(documents::join::Args),
     History(documents::history::Args),
     Watch(documents::watch::Args),
     Dump(documents::dump::Args),
@@ -61,10 +63,12 @@ fn main() -> ExitCode {
         Command::Lease(args) => block_on(lease::run(args)),
         Command::Get(args) => block_on(documents::get::run(args)),
         Command::Put(args) => block_on(documents::put::run(args)),
+        Command::Set(args) => block_on(documents::set::run(args)),
         Command::Delete(args) => block_on(documents::delete::run(args)),
         Command::Write(args) => block_on(documents::write::run(args)),
         Command::Filter(args) => block_on(documents::filter::run(args)),
         Command::Count(args) => block_on(documents::count::run(args)),
+        Command::Join(args) => block_on(documents::join::run(args)),
         Command::History(args) => block_on(documents::history::run(args)),
         Command::Watch(args) => block_on(documents::watch::run(args)),
         Command::Dump(args) => block_on(documents::dump::run(args)),
@@ -145,6 +149,18 @@ mod tests {
         check("lockwood locks release", false);
         check("lockwood get user/42 --fields a,b --at 7 --deleted only --json", true);
         check("lockwood get user", false);
+        check("lockwood get user/42/address --depth 1 --isolation locked --wait 5s --token 7", true);
+        check("lockwood get user/42/address --depth 0", false);
+        check("lockwood get user/42 --isolation loose", false);
+        check("lockwood set user/42/address/city \"Ulm\" --token 7 --wait 1s", true);
+        check("lockwood set user/42/address/city --delete", true);
+        check("lockwood set user/42/address/city", false);
+        check("lockwood set user/42/address/city 1 --delete", false);
+        check("lockwood set user/42 1", false);
+        check("lockwood join order.customer user.id --left --where-left a=1 --where-right b=2", true);
+        check("lockwood join order.customer user.id --isolation document --fields a,user.b --all", true);
+        check("lockwood join order user.id", false);
+        check("lockwood join order.customer", false);
         check("lockwood put user/42 {} --if absent --position 7 --user me --note why", true);
         check("lockwood put user/42 --if never", false);
         check("lockwood delete user/42 --position 7", true);

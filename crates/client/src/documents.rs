@@ -11,12 +11,12 @@ use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::{Method, body::Frame};
-use lockwood_model::{DocumentKey, Position};
+use lockwood_model::{DocumentKey, Path, Position};
 use lockwood_wire::documents::{
     Changes, Collections, CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage,
     Documents, ExistsAnswer, ExtremeRequest, Fields, FilterRequest, GetRequest, History, IndexInfo, Indexes,
-    LoadAnswer, MaxAnswer, MinAnswer, PositionAnswer, ReserveRequest, Reserved, WireValue, WriteCall,
-    Written,
+    Isolation, JoinPage, JoinRequest, LoadAnswer, MaxAnswer, MinAnswer, NodeAnswer, PositionAnswer,
+    ReserveRequest, Reserved, WireValue, WriteCall, Written,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
@@ -55,6 +55,10 @@ pub struct ReadOptions {
     pub at: Option<u64>,
     /// Whether a deleted document is seen.
     pub deleted: Deleted,
+    /// How the read stands to locks.
+    pub isolation: Isolation,
+    /// With which locks, and how long to wait for those of others.
+    pub terms: Terms,
 }
 
 /// In which case a put is done.
@@ -89,12 +93,43 @@ impl Store {
 
     /// One document.
     pub async fn get(&self, at: &DocumentKey, options: &ReadOptions) -> Result<DocumentAnswer, Error> {
-        let target = self
-            .document(at)
-            .names("fields", &options.fields)
-            .query("at", options.at)
-            .query("deleted", deleted(options.deleted));
-        self.fetch(target).await
+        self.fetch(read_by(self.document(at).names("fields", &options.fields), options)).await
+    }
+
+    /// One node of a document, down to a depth: 1 is the node alone, none everything. The fields of the options
+    /// are not used.
+    pub async fn get_node(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        depth: Option<u64>,
+        options: &ReadOptions,
+    ) -> Result<NodeAnswer, Error> {
+        let target = self.document(at).query("path", Some(path)).query("depth", depth);
+        self.fetch(read_by(target, options)).await
+    }
+
+    /// Replaces one node of a document, a field or something in a field.
+    pub async fn set(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        value: &WireValue,
+        options: &PutOptions,
+    ) -> Result<Written, Error> {
+        let target = written_by(self.document(at).query("path", Some(path)), options);
+        self.ask(Call::with_json(Method::PUT, target.text, value)).await
+    }
+
+    /// Removes one node of a document.
+    pub async fn unset(&self, at: &DocumentKey, path: &Path, options: &PutOptions) -> Result<Written, Error> {
+        let target = written_by(self.document(at).query("path", Some(path)), options);
+        self.ask(Call::new(Method::DELETE, target.text)).await
+    }
+
+    /// One page of two collections put together; the next one begins at [`JoinPage::next`].
+    pub async fn join(&self, request: &JoinRequest) -> Result<JoinPage, Error> {
+        self.post("join", request).await
     }
 
     /// Several documents, all from one snapshot.
@@ -281,6 +316,15 @@ impl Store {
 /// What need not be said is not said.
 fn deleted(deleted: Deleted) -> Option<&'static str> {
     (deleted != Deleted::default()).then(|| deleted.as_str())
+}
+
+fn read_by(target: Target, options: &ReadOptions) -> Target {
+    let isolation = Some(options.isolation).filter(|isolation| *isolation != Isolation::default());
+    let target = target
+        .query("at", options.at)
+        .query("deleted", deleted(options.deleted))
+        .query("isolation", isolation.map(Isolation::as_str));
+    options.terms.on(target)
 }
 
 fn written_by(target: Target, options: &PutOptions) -> Target {

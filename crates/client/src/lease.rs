@@ -275,7 +275,8 @@ impl Terms {
         self
     }
 
-    pub(crate) fn wait_ms(&self) -> Option<u64> {
+    /// How long to wait, as requests say it.
+    pub fn wait_ms(&self) -> Option<u64> {
         self.wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
     }
 

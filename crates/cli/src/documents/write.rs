@@ -11,6 +11,8 @@ A request has events, all of which are done or none:
   {\"type\": \"create\",  \"collection\": …, \"key\": …, \"fields\": {…}}
   {\"type\": \"update\",  …, \"fields\": {…}, \"add\": {\"list\": [1]}, \"remove\": {\"list\": [2]}}
   {\"type\": \"put\",     …, \"fields\": {…}}
+  {\"type\": \"set\",     …, \"path\": \"address/city\", \"value\": …}
+  {\"type\": \"unset\",   …, \"path\": \"address/city\"}
   {\"type\": \"delete\",  …}
   {\"type\": \"restore\", …}
 It can have position locks, each saying that what was read at a position must not have changed since:

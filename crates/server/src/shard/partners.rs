@@ -192,7 +192,9 @@ mod tests {
 
     fn side(seed: &mut u64) -> Vec<Option<&'static str>> {
         let len = next(seed) % 30;
-        (0..len).map(|_| Some(VALUES[next(seed) % VALUES.len()]).filter(|_| next(seed) % 9 > 0)).collect()
+        (0..len)
+            .map(|_| Some(VALUES[next(seed) % VALUES.len()]).filter(|_| !next(seed).is_multiple_of(9)))
+            .collect()
     }
 
     #[test]

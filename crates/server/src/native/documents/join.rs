@@ -42,28 +42,18 @@ pub(in crate::native) async fn join(
     let plan = Arc::new(Plan::new(&shared, body.read()?)?);
     let request = &plan.request;
     let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
-    shared.metrics.reads.add(1);
     let both = [&plan.left, &plan.right].map(|side| isolation::collection(&side.sought.collection));
-    if request.isolation == Isolation::Document {
-        let reading = match access.read_now(&shared, &namespace, &both).await? {
-            Some(reading) => Some(reading),
-            None => {
-                let candidates = Candidates { shared: &shared, namespace: &namespace, access: &access };
-                match candidates.join(&plan).await? {
-                    Some(done) => return answer(shared, plan, done).await,
-                    None => None,
-                }
-            }
-        };
-        let reading = match reading {
-            Some(reading) => reading,
-            None => access.read(&shared, &namespace, &both).await?,
-        };
-        let done = plan.join(&shared, Moment::of(reading, &namespace)?, None).await?;
-        return answer(shared, plan, done).await;
-    }
-    let moment = access.moment(&shared, &namespace, || both.to_vec()).await?;
-    let done = plan.join(&shared, moment, None).await?;
+    let done = match request.isolation {
+        Isolation::Snapshot | Isolation::Locked => {
+            let moment = access.moment(&shared, &namespace, || both.to_vec()).await?;
+            plan.join(&shared, moment, None).await?
+        }
+        Isolation::Document => {
+            shared.metrics.reads.add(1);
+            let candidates = Candidates { shared: &shared, namespace: &namespace, access: &access };
+            candidates.join_or(&plan, &both).await?
+        }
+    };
     answer(shared, plan, done).await
 }
 
@@ -144,6 +134,20 @@ struct Candidates<'a> {
 }
 
 impl Candidates<'_> {
+    /// By single documents if anybody has something in the collections, and if that leads to an end.
+    async fn join_or(&self, plan: &Arc<Plan>, both: &[Resource]) -> Result<Done, Trouble> {
+        let reading = match self.access.read_now(self.shared, self.namespace, both).await? {
+            Some(reading) => reading,
+            None => {
+                if let Some(done) = self.join(plan).await? {
+                    return Ok(done);
+                }
+                self.access.read(self.shared, self.namespace, both).await?
+            }
+        };
+        plan.join(self.shared, Moment::of(reading, self.namespace)?, None).await
+    }
+
     /// None if there are too many documents, or if they change too much; then both collections have to be read
     /// as a whole.
     async fn join(&self, plan: &Arc<Plan>) -> Result<Option<Done>, Trouble> {
