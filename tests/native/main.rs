@@ -24,6 +24,7 @@ mod documents;
 mod documents_command_line;
 mod drain;
 mod dump;
+mod elasticsearch_limits;
 mod feed;
 mod forced_release;
 mod guard;

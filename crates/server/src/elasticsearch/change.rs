@@ -111,7 +111,9 @@ impl Expected {
                     )));
                 }
                 None => {
-                    return Err(at.conflict(&format!("document does not exist (expected version [{wanted}])")));
+                    return Err(
+                        at.conflict(&format!("document does not exist (expected version [{wanted}])"))
+                    );
                 }
             }
         }
