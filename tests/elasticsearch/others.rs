@@ -82,7 +82,7 @@ fn locks_are_in_the_way_of_documents() {
     assert_eq!((&bulk["errors"], &bulk["items"][0]["delete"]["status"]), (&true.into(), &409.into()));
     // And documents are the same ones.
     let native = cluster.native("GET", "/v1/fs/documents/file/1", Value::Null).is(200);
-    assert_eq!(native["fields"], json!({ "a": 1, "b": 2 }), "{native}");
+    assert_eq!(native["document"]["value"], json!({ "a": 1, "b": 2 }), "{native}");
 }
 
 #[test]
