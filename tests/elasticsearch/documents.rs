@@ -57,7 +57,7 @@ fn partial_updates() {
     update(json!({ "doc": {} })).fails(404, "document_missing_exception");
     let upsert = json!({ "doc": { "a": 1 }, "doc_as_upsert": true });
     assert_eq!(update(upsert.clone()).is(201)["result"], "created");
-    assert_eq!(update(upsert.clone()).is(200)["result"], "noop");
+    assert_eq!(update(upsert).is(200)["result"], "noop");
     let forced = json!({ "doc": { "a": 1 }, "detect_noop": false });
     assert_eq!(update(forced).is(200)["_version"], 2);
     update(json!({ "doc": { "deep": { "x": 1, "y": { "z": 1 } }, "list": [1] } })).is(200);
