@@ -24,14 +24,14 @@ fn write(events: Value) -> Value {
 impl Limit {
     /// That the limit is named in a refusal.
     #[track_caller]
-    fn refuses(&self, reply: &Reply, status: u16, code: &str) {
+    pub(crate) fn refuses(&self, reply: &Reply, status: u16, code: &str) {
         let problem = reply.assert_problem(status, code);
         self.assert_named(problem["detail"].as_str().unwrap());
     }
 
     /// Posts what is at the limit and what is over it.
     #[track_caller]
-    fn check_post(&self, store: &Store, path: &str, fits: &Value, over: &Value) {
+    pub(crate) fn check_post(&self, store: &Store, path: &str, fits: &Value, over: &Value) {
         store.post(path, fits);
         self.refuses(&store.send("POST", path, &over.to_string()), 400, "over_limit");
     }

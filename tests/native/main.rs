@@ -10,6 +10,7 @@
 mod harness;
 
 mod http;
+mod leaseholder;
 mod peer;
 mod store;
 
@@ -25,13 +26,21 @@ mod documents_command_line;
 mod drain;
 mod dump;
 mod elasticsearch_limits;
+mod enforcement;
 mod feed;
 mod forced_release;
 mod guard;
 mod indexes;
+mod lease_crash;
+mod lease_expiry;
+mod lease_limits;
+mod lease_matrix;
+mod leases;
+mod leases_command_line;
 mod limits;
 mod listing;
 mod metrics;
+mod paused_holder;
 mod positions;
 mod session;
 mod start;

@@ -3,9 +3,11 @@
 mod child;
 mod documents;
 mod exit;
+mod lease;
 mod limits;
 mod listing;
 mod lock;
+mod lock_lease;
 mod locks;
 mod output;
 mod serve;
@@ -35,6 +37,7 @@ enum Command {
     Serve(Box<serve::Args>),
     Lock(lock::Args),
     Locks(locks::Args),
+    Lease(lease::Args),
     Get(documents::get::Args),
     Put(documents::put::Args),
     Delete(documents::delete::Args),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
+        Command::Lease(args) => block_on(lease::run(args)),
         Command::Get(args) => block_on(documents::get::run(args)),
         Command::Put(args) => block_on(documents::put::run(args)),
         Command::Delete(args) => block_on(documents::delete::run(args)),
@@ -109,6 +113,30 @@ mod tests {
         check("lockwood lock --write a//b -- true", false);
         check("lockwood lock --write a --depth 0 -- true", false);
         check("lockwood lock --write a --wait 10 -- true", false);
+        check("lockwood lock --write a --lease 30s --owner me -- true", true);
+        check("lockwood lock --write a --owner me -- true", false);
+        check("lockwood lock --write a --lease 30s --abandon-timeout 1m -- true", false);
+        check(
+            "lockwood lease take a b --owner me --read --depth 2 --ttl 5m --wait 10s --note 5 --json",
+            true,
+        );
+        check("lockwood lease take a --owner me", true);
+        check("lockwood lease take a", false);
+        check("lockwood lease take --owner me", false);
+        check("lockwood lease take a --owner me --read --write", false);
+        check("lockwood lease renew --lock 5 --token 6 --ttl 1m", true);
+        check("lockwood lease renew --all --owner me", true);
+        check("lockwood lease renew --all", false);
+        check("lockwood lease renew --owner me", false);
+        check("lockwood lease release a --owner me --write --depth 1", true);
+        check("lockwood lease release --lock 5 --token 6", true);
+        check("lockwood lease release --all --owner me", true);
+        check("lockwood lease release a", false);
+        check("lockwood lease release a --all --owner me", false);
+        check("lockwood lease list --owner me --path a/b --json", true);
+        check("lockwood put user/42 {} --token 5 --token 6 --wait 3s", true);
+        check("lockwood delete user/42 --token 5 --wait 0", true);
+        check("lockwood write - --token 5 --wait 3s", true);
         check("lockwood locks", true);
         check("lockwood locks user/42 --owner x --state waiting --watch --json", true);
         check("lockwood locks --watch=5 --all", true);

@@ -4,6 +4,7 @@ use crate::{
     dump::Dump,
     error::Error,
     feed::{Feed, Subject},
+    lease::Terms,
     transport::{self, Call, Target, escape},
 };
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use lockwood_wire::documents::{
     Written,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use std::time::Duration;
 
 /// The documents of one namespace of a server. Every call is a connection of its own.
 ///
@@ -75,6 +77,8 @@ pub struct PutOptions {
     pub user: Option<String>,
     /// Why.
     pub note: Option<String>,
+    /// With which locks, and how long to wait for those of others.
+    pub terms: Terms,
 }
 
 impl Store {
@@ -110,22 +114,32 @@ impl Store {
             PutIf::Present => "present",
         });
         let target = written_by(self.document(at).query("if", only_if), options);
-        self.ask(Call::with_json(Method::PUT, target.text, fields)).await
+        self.ask_on(Call::with_json(Method::PUT, target.text, fields), &options.terms).await
     }
 
     /// Hides a document; it can be restored.
     pub async fn delete(&self, at: &DocumentKey, options: &PutOptions) -> Result<Written, Error> {
-        self.ask(Call::new(Method::DELETE, written_by(self.document(at), options).text)).await
+        self.ask_on(Call::new(Method::DELETE, written_by(self.document(at), options).text), &options.terms)
+            .await
     }
 
     /// Writes any number of events, guarded by any number of position locks.
     pub async fn write(&self, call: &WriteCall) -> Result<Written, Error> {
-        self.post("write", call).await
+        let wait = call.wait_ms.map(Duration::from_millis);
+        let post = Call::with_json(Method::POST, self.target("write").text, call);
+        self.ask_on(post, &Terms { wait, ..Terms::default() }).await
     }
 
     /// The same with a body that is written already.
     pub async fn write_text(&self, body: &WireValue) -> Result<Written, Error> {
-        self.post("write", body).await
+        self.write_text_on(body, &Terms::default()).await
+    }
+
+    /// The same on terms that are not in the body.
+    pub async fn write_text_on(&self, body: &WireValue, terms: &Terms) -> Result<Written, Error> {
+        let body = WireValue::from_text(terms.inside(body.as_str()))
+            .map_err(|error| Error::BadAnswer(error.message))?;
+        self.ask_on(Call::with_json(Method::POST, self.target("write").text, &body), terms).await
     }
 
     /// One page of the documents that match.
@@ -257,6 +271,11 @@ impl Store {
     async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         transport::ask(&self.address, call).await
     }
+
+    /// The same for what may have to wait for others' locks first.
+    async fn ask_on<T: DeserializeOwned>(&self, call: Call, terms: &Terms) -> Result<T, Error> {
+        transport::ask_within(&self.address, call, terms.wait.unwrap_or_default()).await
+    }
 }
 
 /// What need not be said is not said.
@@ -265,10 +284,11 @@ fn deleted(deleted: Deleted) -> Option<&'static str> {
 }
 
 fn written_by(target: Target, options: &PutOptions) -> Target {
-    target
+    let target = target
         .query("position", options.position)
         .query("user", options.user.as_ref())
-        .query("note", options.note.as_ref())
+        .query("note", options.note.as_ref());
+    options.terms.on(target)
 }
 
 /// The pages of a filter, fetched when they are asked for.

@@ -1,7 +1,8 @@
 //! Documents against a server that says what the test tells it to.
 
 use crate::{
-    Code, DocumentKey, Error, FeedStep, Position, PutIf, PutOptions, ReadOptions, Store, Subject,
+    Code, DocumentKey, Error, FeedStep, Position, PutIf, PutOptions, ReadOptions, Store, Subject, Terms,
+    Token,
     wire::{CountRequest, Deleted, Fields, FilterRequest, WireCommit},
 };
 use bytes::Bytes;
@@ -87,13 +88,17 @@ async fn reading_and_writing_one_document() {
         position: Some(5),
         user: Some("ann".into()),
         note: Some("a b".into()),
+        terms: Terms::default().token(Token(9)),
     };
     assert_eq!(store.put(&ann(), &fields, &options).await.unwrap().position, 8);
     store.delete(&ann(), &PutOptions::default()).await.unwrap();
     let said = server.await.unwrap();
     let path = "/v1/team%201/documents/user/a%253ab%3a42";
     assert_eq!(said[0].line, format!("get {path}?fields=z%2ca&at=7&deleted=with http/1.1"));
-    assert_eq!(said[1].line, format!("put {path}?if=present&position=5&user=ann&note=a%20b http/1.1"));
+    assert_eq!(
+        said[1].line,
+        format!("put {path}?if=present&position=5&user=ann&note=a%20b&token=9 http/1.1")
+    );
     assert_eq!(said[1].body, r#"{"z":1.50}"#);
     assert!(said[1].header.contains("content-type: application/json"));
     assert_eq!(said[2].line, format!("delete {path} http/1.1"));

@@ -5,7 +5,7 @@
 //! that fails is reduced to the fewest steps that still fail, and printed with its seed.
 
 use crate::{
-    Broken, BrokenBy, Limits, PositionLock, Recent, Refused, Request, Target, View, decide,
+    Broken, BrokenBy, Limits, NoRules, PositionLock, Recent, Refused, Request, Target, View, decide,
     fault::{Fault, plant},
     reference::{Reference, Refusal, Why},
     scene::{NO_LIMITS, NOW, Scene},
@@ -46,7 +46,7 @@ impl Pair {
             Step::Call(requests) => self.call(requests),
             Step::Probe(locks) => {
                 let request = Request { locks: self.placed(locks), ..Request::default() };
-                let Ok(real) = decide(&request, &self.scene, self.limits, NOW);
+                let Ok(real) = decide(&request, &self.scene, self.limits, &NoRules, NOW);
                 let naive = self.reference.broken(&request.locks);
                 match real {
                     Ok(_) => same("broken", &BTreeMap::new(), &naive),
@@ -365,6 +365,8 @@ fn the_histories_reach_every_outcome() {
         "Exists",
         "NotDeleted",
         "NotAList",
+        "NoNode",
+        "NoContainer",
         "OverLimit",
         "too old",
         "document lock",

@@ -1,7 +1,7 @@
 //! What a writer can ask for, and why it may be refused. Knows nothing of how requests are written down.
 
 use crate::position_lock::Broken;
-use lockwood_model::{DocumentKey, FieldValue, Filter, Json, Position};
+use lockwood_model::{Document, DocumentKey, FieldValue, Filter, Json, Path, Position};
 
 /// A write request: all of it is done, or nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,6 +46,14 @@ pub enum Action {
         fields: Vec<FieldValue>,
         /// Only in this case.
         when: PutIf,
+    },
+    /// Replace or remove one node of it, a field or something in a field; it must be there, and so must be what
+    /// the node is in.
+    Set {
+        /// From the document down to the node; never empty.
+        path: Path,
+        /// What it becomes; none removes it, and so does null for a field.
+        value: Option<Json>,
     },
     /// Hide it; it must be there.
     Delete,
@@ -137,6 +145,30 @@ impl Limits {
     }
 }
 
+/// What documents must be like.
+pub trait Rules: Sync {
+    /// Whether a document may be as it is.
+    fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused>;
+}
+
+/// Documents may be anything.
+pub struct NoRules;
+
+impl Rules for NoRules {
+    fn check(&self, _: &DocumentKey, _: &Document) -> Result<(), Refused> {
+        Ok(())
+    }
+}
+
+/// A place in a document that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// Where: `$.address.zip`.
+    pub path: String,
+    /// What was expected there and what was found.
+    pub reason: String,
+}
+
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refused {
@@ -174,6 +206,30 @@ pub enum Refused {
         at: DocumentKey,
         /// The field.
         field: Box<str>,
+    },
+    /// The document would not be what its schema says.
+    #[error("the document {at} does not fit the schema of its collection")]
+    Misfit {
+        /// The document.
+        at: DocumentKey,
+        /// Where it does not fit; the first few places.
+        misfits: Vec<Misfit>,
+    },
+    /// There is no such node, so it cannot be removed, or nothing can be put into it.
+    #[error("there is no node {path} in {at}")]
+    NoNode {
+        /// The document.
+        at: DocumentKey,
+        /// The node.
+        path: Path,
+    },
+    /// Nothing can be put into what is neither a list nor an object.
+    #[error("the node {path} of {at} is neither a list nor an object")]
+    NoContainer {
+        /// The document.
+        at: DocumentKey,
+        /// The node.
+        path: Path,
     },
     /// The document would become too large.
     #[error("the document {at} would have {len} of at most {limit} ({name})")]

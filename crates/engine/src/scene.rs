@@ -1,8 +1,8 @@
 //! What the tests share: a namespace in memory that decisions are made over, and short ways to write requests.
 
 use crate::{
-    Action, ChangeSeen, Intent, Limits, ListChange, Looks, Origin, PutIf, Recent, Refused, Request, View,
-    decide_all,
+    Action, ChangeSeen, Intent, Limits, ListChange, Looks, NoRules, Origin, PutIf, Recent, Refused, Request,
+    View, decide_all,
     fault::{Fault, is_planted},
 };
 use lockwood_model::{
@@ -44,7 +44,7 @@ impl Scene {
     pub(crate) fn call(&mut self, requests: &[Request], limits: Limits) -> Result<Vec<Commit>, Refused> {
         // A call of one request never needs to be undone.
         let kept = (requests.len() > 1).then(|| self.state.clone());
-        let Ok(outcome) = decide_all(requests, self, limits, NOW);
+        let Ok(outcome) = decide_all(requests, self, limits, &NoRules, NOW);
         if let (Err(_), Some(kept)) = (&outcome, kept) {
             self.state = kept;
         }
@@ -193,6 +193,11 @@ pub(crate) fn add(field: &str, elements: &str) -> Action {
 
 pub(crate) fn remove(field: &str, elements: &str) -> Action {
     update_lists("{}", &[(field, "", elements)])
+}
+
+/// Empty text removes the node.
+pub(crate) fn set(path: &str, value: &str) -> Action {
+    Action::Set { path: path.parse().unwrap(), value: (!value.is_empty()).then(|| json(value)) }
 }
 
 pub(crate) fn put(text: &str, when: PutIf) -> Action {

@@ -4,12 +4,15 @@ use crate::{
     fault::{Fault, is_planted},
     list,
     position_lock::broken,
-    request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request},
+    request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request, Rules},
     view::{Looks, View},
 };
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use lockwood_model::{Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Timestamp};
+use lockwood_model::{
+    Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Path, Timestamp,
+    node::{self, NodeError},
+};
 
 /// Decides several requests of one call in order; each sees what the ones before it did. All are done, or
 /// none.
@@ -17,12 +20,13 @@ pub fn decide_all<V: View>(
     requests: &[Request],
     view: &mut V,
     limits: Limits,
+    rules: &dyn Rules,
     now: Timestamp,
 ) -> Result<Result<Vec<Commit>, Refused>, V::Error> {
     let mut commits = Vec::with_capacity(requests.len());
     let looks = Looks::default();
     for request in requests {
-        match decide_within(request, view, limits, now, &looks)? {
+        match decide_within(request, view, (limits, rules), now, &looks)? {
             Ok(commit) => {
                 if !is_planted(Fault::BlindRequests) {
                     view.advance(&commit)?;
@@ -40,15 +44,16 @@ pub fn decide<V: View>(
     request: &Request,
     view: &V,
     limits: Limits,
+    rules: &dyn Rules,
     now: Timestamp,
 ) -> Result<Result<Commit, Refused>, V::Error> {
-    decide_within(request, view, limits, now, &Looks::default())
+    decide_within(request, view, (limits, rules), now, &Looks::default())
 }
 
 fn decide_within<V: View>(
     request: &Request,
     view: &V,
-    limits: Limits,
+    (limits, rules): (Limits, &dyn Rules),
     now: Timestamp,
     looks: &Looks,
 ) -> Result<Result<Commit, Refused>, V::Error> {
@@ -73,6 +78,9 @@ fn decide_within<V: View>(
         }
         events.push(Event { at: at.clone(), change });
     }
+    if let Err(refused) = draft.check(&events, rules) {
+        return Ok(Err(refused));
+    }
     let Request { user, note, .. } = request;
     let commit = Commit { position, at: now, user: user.clone(), note: note.clone(), events };
     Ok(Ok(commit))
@@ -90,6 +98,17 @@ impl Draft {
         }
         Ok(self.0.get_mut(at).expect("it was just put there"))
     }
+
+    /// Whether what the request makes of its documents in the end is what its rules allow.
+    fn check(&self, events: &[Event], rules: &dyn Rules) -> Result<(), Refused> {
+        for Event { at, .. } in events {
+            let document = &self.0[at];
+            if !document.deleted {
+                rules.check(at, document)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Change, Refused> {
@@ -97,6 +116,7 @@ fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Chan
         Action::Create { fields } => create(at, fields, document),
         Action::Update { set, lists } => update(at, set, lists, document),
         Action::Put { fields, when } => put(at, fields, *when, document),
+        Action::Set { path, value } => set(at, path, value.as_ref(), document),
         Action::Delete => {
             let names = present(at, document)?.present().map(|(name, _)| name.into()).collect();
             let forget = is_planted(Fault::DeleteTouchesNothing);
@@ -155,6 +175,34 @@ fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document
     let gone = document.present().map(|(name, _)| name).filter(is_gone);
     let removed = gone.map(Into::into).collect();
     Ok(Change::Updated { set: without_nulls(fields), removed })
+}
+
+/// What happened is told as the new value of a whole field, so that nobody need know how it came about.
+fn set(at: &DocumentKey, path: &Path, value: Option<&Json>, document: &Document) -> Result<Change, Refused> {
+    let document = present(at, document)?;
+    let segments: Vec<&str> = path.segments().collect();
+    let (name, below) = segments.split_first().expect("a path leads to a field at least");
+    let led_by = |len: usize| Path::from_segments(&segments[..len]);
+    let missing = |len| Refused::NoNode { at: at.clone(), path: led_by(len) };
+    let stored = document.get(name);
+    let after = match (stored, value) {
+        (None, Some(value)) if below.is_empty() => Some(value.clone()),
+        (None, _) => return Err(missing(1)),
+        (Some(stored), value) => {
+            let keeps = is_planted(Fault::UnsetKeeps) && value.is_none();
+            let replaced =
+                if keeps { Ok(Some(stored.clone())) } else { node::replaced(stored, below, value) };
+            replaced.map_err(|error| match error {
+                NodeError::Missing(len) => missing(len + 1),
+                NodeError::NoContainer(len) => Refused::NoContainer { at: at.clone(), path: led_by(len + 1) },
+            })?
+        }
+    };
+    let name = Box::from(*name);
+    Ok(match after.filter(|after| !after.is_null()) {
+        Some(after) => Change::Updated { set: vec![(name, after)], removed: Vec::new() },
+        None => Change::Updated { set: Vec::new(), removed: vec![name] },
+    })
 }
 
 fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document, Refused> {

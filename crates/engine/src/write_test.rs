@@ -3,7 +3,7 @@
 use crate::{
     Action::{self, Delete, Restore},
     Limits, PutIf, Refused, Request,
-    scene::{NO_LIMITS, Scene, add, create, key, put, remove, request, update, update_lists},
+    scene::{NO_LIMITS, Scene, add, create, key, put, remove, request, set, update, update_lists},
 };
 use lockwood_model::{Document, META_DELETED, META_POSITION, Position};
 use std::collections::BTreeSet;
@@ -77,6 +77,14 @@ fn not_deleted(missing: bool) -> Refused {
     Refused::NotDeleted { at: key(AT), missing }
 }
 
+fn no_node(path: &str) -> Refused {
+    Refused::NoNode { at: key(AT), path: path.parse().unwrap() }
+}
+
+fn no_container(path: &str) -> Refused {
+    Refused::NoContainer { at: key(AT), path: path.parse().unwrap() }
+}
+
 fn not_a_list(field: &str) -> Refused {
     Refused::NotAList { at: key(AT), field: field.into() }
 }
@@ -107,6 +115,25 @@ fn updating() {
     check("", &[update(r#"{"f":1}"#)], Err(no_document(false)));
     check("", &[update(r#"{"f":null}"#)], Err(no_document(false)));
     check("-{}", &[update(r#"{"f":1}"#)], Err(no_document(true)));
+}
+
+#[test]
+fn setting_nodes() {
+    check(r#"{"f":{"a":1}}"#, &[set("f/a", "[2]")], Ok((r#"{"f":{"a":[2]}}"#, "f")));
+    check(r#"{"f":{"a":1}}"#, &[set("f/b", "null")], Ok((r#"{"f":{"a":1,"b":null}}"#, "f")));
+    check(r#"{"f":{"a":1}}"#, &[set("f/a", "")], Ok((r#"{"f":{}}"#, "f")));
+    check(r#"{"f":[1,2]}"#, &[set("f/0", ""), set("f/1", "3")], Ok((r#"{"f":[2,3]}"#, "f")));
+    check(r#"{"f":1}"#, &[set("g", "2")], Ok((r#"{"f":1,"g":2}"#, "g")));
+    check(r#"{"f":1}"#, &[set("f", "")], Ok(("{}", "f")));
+    check(r#"{"f":1}"#, &[set("f", "null")], Ok(("{}", "f")));
+    check(r#"{"f":1}"#, &[set("g", "")], Err(no_node("g")));
+    check(r#"{"f":1}"#, &[set("g/a", "1")], Err(no_node("g")));
+    check(r#"{"f":{}}"#, &[set("f/a/b", "1")], Err(no_node("f/a")));
+    check(r#"{"f":[]}"#, &[set("f/1", "1")], Err(no_node("f/1")));
+    check(r#"{"f":1}"#, &[set("f/a", "1")], Err(no_container("f")));
+    check(r#"{"f":[0]}"#, &[set("f/0/a/b", "1")], Err(no_container("f/0")));
+    check("", &[set("f", "1")], Err(no_document(false)));
+    check("-{}", &[set("f", "1")], Err(no_document(true)));
 }
 
 #[test]
@@ -229,4 +256,61 @@ fn a_call_is_done_as_a_whole_or_not_at_all() {
     let positions: Vec<Position> = commits.iter().map(|commit| commit.position).collect();
     assert_eq!(positions, [start.next(), start.next().next()]);
     assert_eq!(scene.call(&[], NO_LIMITS), Ok(Vec::new()));
+}
+
+/// Rules: what a document must be like once a request is done with it.
+mod rules {
+    use super::*;
+    use crate::{Misfit, Refused, Rules, decide};
+    use lockwood_model::{Document, DocumentKey};
+
+    /// Every document has the field `must`.
+    struct Must;
+
+    impl Rules for Must {
+        fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
+            if document.present().any(|(name, _)| name == "must") {
+                return Ok(());
+            }
+            let misfits = vec![Misfit { path: "$".into(), reason: "there is no must".into() }];
+            Err(Refused::Misfit { at: at.clone(), misfits })
+        }
+    }
+
+    fn judged(actions: Vec<Action>) -> Result<(), Refused> {
+        let at = DocumentKey::new("a", lockwood_model::Key::number(1));
+        let intents = actions.into_iter().map(|action| crate::Intent { at: at.clone(), action }).collect();
+        let request = Request { intents, ..Request::default() };
+        let Ok(decided) =
+            decide(&request, &Scene::default(), crate::scene::NO_LIMITS, &Must, crate::scene::NOW);
+        decided.map(drop)
+    }
+
+    fn create(name: &str) -> Action {
+        Action::Create { fields: vec![(name.into(), lockwood_model::Json::trusted("1"))] }
+    }
+
+    fn update(name: &str) -> Action {
+        Action::Update { set: vec![(name.into(), lockwood_model::Json::trusted("1"))], lists: Vec::new() }
+    }
+
+    #[test]
+    fn a_document_that_breaks_one_is_refused() {
+        assert!(matches!(judged(vec![create("other")]), Err(Refused::Misfit { .. })));
+        assert_eq!(judged(vec![create("must")]), Ok(()));
+    }
+
+    #[test]
+    fn only_what_becomes_of_a_document_in_the_end_counts() {
+        assert_eq!(judged(vec![create("other"), update("must")]), Ok(()));
+        assert_eq!(judged(vec![create("other"), Action::Delete]), Ok(()));
+        let without = Action::Update {
+            set: vec![("must".into(), lockwood_model::Json::trusted("null"))],
+            lists: vec![],
+        };
+        assert!(
+            judged(vec![create("must"), without]).is_err(),
+            "a field that goes may be one that must be there"
+        );
+    }
 }

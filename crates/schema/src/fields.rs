@@ -82,13 +82,12 @@ fn look_through(value: &Value, places: &[Node<'_>], path: &str, found: &mut Vec<
         Value::Object(object) => {
             for (name, value) in object {
                 let below = members(places, name);
-                let path = json_path::member(path, name);
                 if found.len() == UNKNOWN_FIELDS_LEN_MAX {
                     return;
                 } else if below.is_empty() {
-                    found.push(unknown(path, name, places));
+                    found.push(unknown(json_path::member(path, name), name, places));
                 } else if holds_names(value) {
-                    look_through(value, &spread(&below), &path, found);
+                    look_through(value, &spread(&below), &json_path::member(path, name), found);
                 }
             }
         }

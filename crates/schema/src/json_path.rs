@@ -15,7 +15,8 @@ pub(crate) fn member(parent: &str, name: &str) -> String {
         path.push_str(name);
     } else {
         path.push_str("['");
-        path.push_str(&name.replace('\\', "\\\\").replace('\'', "\\'"));
+        // Escaped, so that no name can steer the terminal it is read in.
+        path.extend(name.escape_debug());
         path.push_str("']");
     }
     path
@@ -67,5 +68,6 @@ mod tests {
         check("/odd name/it's", "$['odd name']['it\\'s']");
         check("/x~1y", "$['x/y']");
         check("/gone/0", "$.gone['0']");
+        check("/\u{1b}[2J\u{202e}", "$['\\u{1b}[2J\\u{202e}']");
     }
 }

@@ -29,7 +29,7 @@ struct Read {
 
 /// The text is not a schema that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason} (at {pointer})")]
+#[error("{reason} (at {})", pointer.escape_debug())]
 pub struct Invalid {
     /// Where in the schema, as a JSON pointer: `#/properties/age`.
     pub pointer: String,

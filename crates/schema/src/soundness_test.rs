@@ -4,8 +4,13 @@
 use crate::{Level, Policy, Schema, check, random::Random};
 use serde_json::{Map, Value, json};
 
-const SEEDS: u64 = 6_000;
+const SEEDS: u64 = 4_000;
 const DOCUMENTS: usize = 40;
+const DRAFTS: [&str; 3] = [
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "https://json-schema.org/draft/2019-09/schema",
+];
 const NAMES: [&str; 4] = ["a", "b", "xa", "xb"];
 
 #[test]
@@ -65,6 +70,10 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         root = json!({});
     }
     root["$defs"] = json!({ "d": node(random, 1) });
+    if random.once_in(3) {
+        // What a draft does not know must not be taken for a reason; a change may leave this away.
+        root["$schema"] = json!(*random.pick(&DRAFTS));
+    }
     root
 }
 
@@ -90,7 +99,7 @@ fn node(random: &mut Random, depth: usize) -> Value {
 
 fn rare(random: &mut Random, depth: usize) -> Value {
     let below = |random: &mut Random| node(random, depth - 1);
-    match random.below(6) {
+    match random.below(7) {
         0 => json!({ "not": below(random) }),
         1 => json!({ "if": below(random), "then": below(random), "else": below(random) }),
         2 => json!({ "dependentSchemas": { "a": below(random) } }),
@@ -100,6 +109,7 @@ fn rare(random: &mut Random, depth: usize) -> Value {
         4 => {
             json!({ "contains": below(random), "minContains": random.below(3), "maxContains": 1 + random.below(3) })
         }
+        5 => json!({ "dependencies": { "a": ["b"], "b": below(random) } }),
         _ => {
             json!({ "type": "object", "properties": { "a": below(random) }, "unevaluatedProperties": false })
         }
@@ -183,6 +193,9 @@ fn object(random: &mut Random, depth: usize) -> Value {
     if random.once_in(4) {
         schema["patternProperties"] = json!({ *random.pick(&["^x", "a$"]): below(random, depth) });
     }
+    if random.once_in(6) {
+        schema["dependentRequired"] = json!({ "a": [*random.pick(&NAMES)] });
+    }
     for keyword in ["minProperties", "maxProperties"] {
         if random.once_in(8) {
             schema[keyword] = json!(random.below(4));
@@ -230,7 +243,10 @@ fn mutate(random: &mut Random, schema: &mut Value) {
         return;
     };
     match (keyword.as_str(), &mut object[&keyword]) {
-        ("$defs" | "properties" | "patternProperties" | "dependentSchemas", Value::Object(named)) => {
+        (
+            "$defs" | "properties" | "patternProperties" | "dependentSchemas" | "dependencies",
+            Value::Object(named),
+        ) => {
             let is_fixed = keyword == "$defs";
             mutate_named(random, named, is_fixed);
         }
@@ -250,6 +266,9 @@ fn mutate(random: &mut Random, schema: &mut Value) {
         (_, Value::Number(number)) if keyword != "multipleOf" && keyword != "const" => {
             let changed = number.as_u64().unwrap_or(0).saturating_add_signed(random.below(3) as i64 - 1);
             object[&keyword] = json!(changed);
+        }
+        ("dependentRequired", needed) if random.once_in(2) => {
+            *needed = json!({ "a": [*random.pick(&NAMES)] });
         }
         ("enum", Value::Array(list)) if list.len() > 1 && random.once_in(2) => drop(list.pop()),
         ("$ref" | "oneOf" | "if" | "then", _) => {}

@@ -21,6 +21,7 @@ mod native;
 mod numbers;
 mod openslides;
 mod registry;
+mod schemas;
 mod seat;
 mod secret;
 mod serve;

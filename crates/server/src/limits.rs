@@ -90,6 +90,12 @@ limits! {
     wait_ms_max: 3_600_000, 0..=86_400_000;
     /// Tokens a request may present.
     tokens_max: 1000, 1..=100_000;
+    /// Versions of schemas in one namespace, deleted ones included.
+    schemas_max: 1000, 1..=100_000;
+    /// Bytes of a schema.
+    schema_bytes_max: 262_144, 64..=524_288;
+    /// Bytes of the name of a subject.
+    subject_bytes_max: 256, 1..=4096;
     /// Connections at the same time, over all listeners.
     connections_max: 20_000, 1..=1_000_000;
     /// Bytes of the body of a request.
@@ -130,6 +136,8 @@ limits! {
     documents_per_page_max: 10_000, 1..=1_000_000;
     /// Documents looked at for one answer.
     looks_max: 10_000_000, 1..=1_000_000_000;
+    /// Documents of one side of a join that are remembered at once.
+    join_rows_max: 1_000_000, 1..=100_000_000;
     /// Fields to sort by.
     sort_fields_max: 16, 1..=100;
     /// Ids handed out at once.

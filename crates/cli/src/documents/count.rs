@@ -42,6 +42,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         filter: args.filter.clone(),
         deleted: args.deleted.into(),
         at: args.at,
+        ..CountRequest::default()
     };
     match args.target.store().count(&request).await {
         Ok(answer) if args.json => output::print(&output::json_line(&answer)),

@@ -123,6 +123,7 @@ fn request(args: &Args) -> FilterRequest {
         cursor: None,
         deleted: args.deleted.into(),
         at: args.at,
+        ..FilterRequest::default()
     }
 }
 

@@ -14,13 +14,14 @@ pub(crate) mod trim;
 pub(crate) mod watch;
 pub(crate) mod write;
 
+use crate::wait::parse_span;
 use crate::{
     exit::{self, Failure},
     output,
     target::{Namespace, Server},
 };
-use lockwood_client::{DocumentKey, Filter, PutOptions, Store, wire};
-use std::{io::Read, process::ExitCode};
+use lockwood_client::{Code, DocumentKey, Error, Filter, PutOptions, Store, Terms, wire};
+use std::{io::Read, process::ExitCode, time::Duration};
 
 /// Ends every help text about documents; a literal, so that examples can follow in the same text.
 macro_rules! exit_codes {
@@ -33,6 +34,8 @@ Exit codes:
   69  no server answers, or it does not work now
   70  the server refused the request
   73  there is such a document already
+  75  others have locked it, and the wait is over
+  76  the lock whose token was shown is over, and nothing was done: take it anew and read again
   77  what was read has changed since: read it again and try again
 "
     };
@@ -91,10 +94,49 @@ struct Writer {
 }
 
 impl Writer {
-    fn options(&self) -> PutOptions {
+    fn options(&self, terms: Terms) -> PutOptions {
         let Writer { position, user, note } = self.clone();
-        PutOptions { only_if: None, position, user, note }
+        PutOptions { only_if: None, position, user, note, terms }
     }
+}
+
+/// With which locks it is done, and how long it waits for those of others.
+#[derive(clap::Args, Debug, Clone)]
+struct Holding {
+    /// The token of a lock of yours; if it is over, nothing is done [default: that of `lockwood lock`, inside]
+    #[arg(long = "token", value_name = "TOKEN")]
+    tokens: Vec<u64>,
+    /// How long to wait for the locks of others: 0, 500ms, 10s or 5m [default: the server's, usually 1s]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    wait: Option<Duration>,
+}
+
+impl Holding {
+    fn terms(&self, target: &Target) -> Terms {
+        let tokens = match &self.tokens[..] {
+            [] => target.inherited_token().into_iter().collect(),
+            tokens => tokens.to_vec(),
+        };
+        Terms { tokens, wait: self.wait }
+    }
+}
+
+impl Target {
+    /// The token of the `lockwood lock` in which this command runs, if it works in the same namespace.
+    fn inherited_token(&self) -> Option<u64> {
+        let is_same = std::env::var("LOCKWOOD_NAMESPACE").is_ok_and(|name| name == self.namespace.name);
+        std::env::var("LOCKWOOD_TOKEN").ok().filter(|_| is_same)?.parse().ok()
+    }
+}
+
+/// Why a write was not done, and what to do about it.
+fn not_written(error: &Error) -> Failure {
+    let mut failure = Failure::from(error);
+    if matches!(error.code(), Some(Code::Locked | Code::Timeout)) {
+        failure.message += "\nwait longer with --wait, or, if the lock is yours, show its token with --token; \
+                            `lockwood locks` shows who has what";
+    }
+    failure
 }
 
 /// `user/42`: everything up to the first slash is the collection.

@@ -402,6 +402,27 @@ fn references_and_recursion() {
     strict(&mutual("integer"), &mutual("number"), "", "SUM_TYPE_NARROWED #/definitions/b/anyOf");
 }
 
+/// While `y` is compared, what is in its `x` looks compatible, because that leads to `y` again; but `y` is not.
+/// The second variant meets `x` again, without `y` around it.
+#[test]
+fn an_assumption_that_failed_is_not_remembered() {
+    let writer = parse(
+        r##"{"allOf":[{"$ref":"#/$defs/w"},{"properties":{"l":{"allOf":[{"$ref":"#/$defs/w/properties/y"},
+                {"properties":{"zz":{"type":"integer"}}}]}}}],
+            "$defs":{"w":{"type":"object","properties":{"y":{"type":"object","properties":{
+                "x":{"$ref":"#/$defs/w"},"zz":{"type":"string"}}}}}}}"##,
+    );
+    let reader = parse(
+        r##"{"anyOf":[{"$ref":"#/$defs/a"},{"type":"object","properties":{"l":{"$ref":"#/$defs/b"}}}],
+            "$defs":{"a":{"type":"object","properties":{"y":{"$ref":"#/$defs/b"}}},
+                "b":{"type":"object","properties":{"x":{"$ref":"#/$defs/a"},"zz":{"type":"integer"}}}}}"##,
+    );
+    let document = serde_json::json!({"y": {"zz": "s"}, "l": {"x": {"y": {"zz": "s"}}}});
+    assert_eq!(writer.validate(&document), Ok(()));
+    assert!(reader.validate(&document).is_err());
+    assert_ne!(kinds(Level::Backward, Policy::Strict, &writer, &reader), "");
+}
+
 #[test]
 fn levels_choose_versions_and_directions() {
     let versions = [r#"{"maxLength":9}"#, r#"{"maxLength":5}"#, r#"{"maxLength":7}"#].map(parse);

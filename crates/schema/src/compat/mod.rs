@@ -51,7 +51,8 @@ impl fmt::Display for Incompatibility {
             Direction::Backward => "the new schema cannot read every document of the earlier one",
             Direction::Forward => "the earlier schema cannot read every document of the new one",
         };
-        write!(f, "{} at {}: {who}: {}", self.kind, self.path, self.reason)
+        // Names in the path were chosen by whoever wrote the schema; they must not steer a terminal.
+        write!(f, "{} at {}: {who}: {}", self.kind, self.path.escape_debug(), self.reason)
     }
 }
 

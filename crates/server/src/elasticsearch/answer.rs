@@ -206,7 +206,7 @@ impl From<StoreError> for Refusal {
 impl From<PageError> for Refusal {
     fn from(error: PageError) -> Refusal {
         match error {
-            PageError::TooManyLooks(limit) => {
+            PageError::TooManyLooks(limit) | PageError::TooManyRows(limit) => {
                 Refusal::over("looks_max", limit, "too many documents would have to be looked at")
             }
             PageError::Store(error) => error.into(),

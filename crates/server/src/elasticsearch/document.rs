@@ -98,7 +98,7 @@ impl Seen {
                 Ok(Some(Done { outcome, version: self.version() + 1, seq_no }))
             }
             Err(GateError::Shard(ShardError::Refused(refused))) if is_overtaken(&refused) => Ok(None),
-            Err(GateError::Locks(trouble)) => Err(blocked(at, *trouble)),
+            Err(GateError::Refused(trouble)) => Err(blocked(at, *trouble)),
             Err(error) => Err(error.into()),
         }
     }
@@ -143,7 +143,11 @@ fn is_overtaken(refused: &Refused) -> bool {
         | Refused::NoDocument { .. }
         | Refused::Exists { .. }
         | Refused::NotDeleted { .. } => true,
-        Refused::NotAList { .. } | Refused::OverLimit { .. } => false,
+        Refused::NotAList { .. }
+        | Refused::OverLimit { .. }
+        | Refused::Misfit { .. }
+        | Refused::NoNode { .. }
+        | Refused::NoContainer { .. } => false,
     }
 }
 

@@ -12,8 +12,10 @@
 //! for it too, so no answer ever tells of what could still be lost.
 
 mod base;
+mod join;
 mod load;
 mod maintenance;
+mod partners;
 mod query;
 #[cfg(test)]
 mod shard_test;
@@ -24,14 +26,15 @@ mod writer_test;
 
 use self::writer::in_place;
 use crate::metrics::Counter;
-use lockwood_engine::{Limits, Refused, Request};
+use lockwood_engine::{Limits, Refused, Request, Rules};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
 use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
 
+pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only};
 pub(crate) use load::Loading;
-pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
+pub(crate) use query::{Any, Count, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort};
 pub(crate) use writer::{Pending, Shard};
 
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the
@@ -60,6 +63,17 @@ pub(crate) enum Keep {
     Merge(DocumentKey, Vec<FieldValue>),
     /// Take these away without a trace.
     Remove(Vec<DocumentKey>),
+}
+
+impl Keep {
+    /// Which documents it is about.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> {
+        let (one, several) = match self {
+            Keep::Put(at, _) | Keep::Merge(at, _) => (Some(at), &[][..]),
+            Keep::Remove(documents) => (None, &documents[..]),
+        };
+        one.into_iter().chain(several)
+    }
 }
 
 /// What a write call led to.
@@ -179,7 +193,7 @@ impl Shard {
         call: &Call,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
-        self.settle_write(call, self.decide_write(namespace, call, now)?).await
+        self.settle_write(call, self.decide_write(namespace, call, &lockwood_engine::NoRules, now)?).await
     }
 
     /// Decides a write call without waiting for it to become durable; [`Shard::settle`] does.
@@ -187,10 +201,11 @@ impl Shard {
         &self,
         namespace: &str,
         call: &Call,
+        rules: &dyn Rules,
         now: Timestamp,
     ) -> Result<Pending<Written>, ShardError> {
         let events = call.requests.iter().map(|request| request.intents.len() + request.locks.len());
-        let decide = || self.decide(|writer| writer.write(namespace, call, now));
+        let decide = || self.decide(|writer| writer.write(namespace, call, rules, now));
         if events.sum::<usize>() > LONG_CALL_LEN { in_place(decide) } else { decide() }
     }
 
@@ -211,8 +226,9 @@ impl Shard {
         namespace: &str,
         keep: &Keep,
         limits: Limits,
+        rules: &dyn Rules,
     ) -> Result<Pending<()>, ShardError> {
-        self.decide(|writer| writer.keep(namespace, keep.clone(), limits))
+        self.decide(|writer| writer.keep(namespace, keep.clone(), limits, rules))
     }
 
     /// Decides on a record that needs no deciding.
@@ -256,7 +272,7 @@ impl Shard {
     /// Writes or takes away documents without positions, whatever locks there are.
     #[cfg(test)]
     pub(crate) async fn keep(&self, namespace: &str, keep: Keep, limits: Limits) -> Result<(), ShardError> {
-        self.submit(|writer| writer.keep(namespace, keep, limits)).await
+        self.submit(|writer| writer.keep(namespace, keep, limits, &lockwood_engine::NoRules)).await
     }
 
     /// Puts a record into the log that needs no deciding.

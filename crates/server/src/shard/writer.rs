@@ -2,8 +2,8 @@
 //! what is asked by readers.
 
 use super::{Call, Counts, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
-use lockwood_engine::{Limits, Recent, decide_all};
-use lockwood_model::{Document, DocumentKey, Json, Position, Timestamp};
+use lockwood_engine::{Limits, Recent, Rules, decide_all};
+use lockwood_model::{Change, Document, DocumentKey, FieldValue, Json, Position, Timestamp};
 use lockwood_storage::{
     Appended, Batch, Claim, Entry, Epoch, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot, State, Store,
     StoreError,
@@ -231,6 +231,11 @@ impl Shard {
         Ok(index)
     }
 
+    /// Asks the writer something that changes nothing.
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&Writer) -> T) -> T {
+        question(&self.lock())
+    }
+
     /// The last record that was decided on.
     pub(crate) fn last_index(&self) -> u64 {
         self.lock().next_index - 1
@@ -419,6 +424,7 @@ impl Writer {
         &mut self,
         namespace: &str,
         call: &Call,
+        rules: &dyn Rules,
         now: Timestamp,
     ) -> Result<Written, ShardError> {
         self.check_not_loading(namespace)?;
@@ -450,7 +456,7 @@ impl Writer {
                 own: Vec::new(),
                 left: requests.len(),
             };
-            let commits = match decide_all(requests, &mut view, limits, now)? {
+            let commits = match decide_all(requests, &mut view, limits, rules, now)? {
                 Ok(_) if late.is_some() => return Err(ShardError::NotEmpty(view.position)),
                 Ok(commits) if commits.is_empty() => {
                     return Ok(Written { positions: Vec::new(), replayed: false });
@@ -519,13 +525,20 @@ impl Writer {
     }
 
     /// Looks and records under one lock, so that nothing comes between what is there and what is made of it.
-    pub(super) fn keep(&mut self, namespace: &str, keep: Keep, limits: Limits) -> Result<(), ShardError> {
+    pub(super) fn keep(
+        &mut self,
+        namespace: &str,
+        keep: Keep,
+        limits: Limits,
+        rules: &dyn Rules,
+    ) -> Result<(), ShardError> {
         self.check_not_loading(namespace)?;
         let entry = match keep {
             Keep::Put(at, mut fields) => {
                 self.kept(namespace, &at)?;
                 fields.retain(|(_, value)| !value.is_null());
                 limits.check(&at, fields.iter().map(|(name, value)| (&**name, value)))?;
+                rules.check(&at, &document_of(fields.clone()))?;
                 let put = vec![(at, fields)];
                 Entry::Kept { namespace: namespace.into(), put, removed: Vec::new() }
             }
@@ -537,6 +550,11 @@ impl Writer {
                     fields.extend(given.iter().map(|(name, value)| (&**name, value)));
                     limits.check(&at, fields.into_iter().filter(|(_, value)| !value.is_null()))?;
                 }
+                let mut fields: BTreeMap<Box<str>, Json> =
+                    stored.present().map(|(name, value)| (name.into(), value.clone())).collect();
+                fields.extend(given.iter().cloned());
+                fields.retain(|_, value| !value.is_null());
+                rules.check(&at, &document_of(fields.into_iter().collect()))?;
                 let (removed, set): (Vec<_>, Vec<_>) =
                     given.into_iter().partition(|(_, value)| value.is_null());
                 let removed = removed.into_iter().map(|(name, _)| name).collect();
@@ -617,6 +635,13 @@ impl Writer {
         self.next_index += 1;
         self.open.absorb(batch);
     }
+}
+
+/// A document with these fields.
+fn document_of(fields: Vec<FieldValue>) -> Document {
+    let mut document = Document::unborn();
+    document.apply(&Change::Created { fields }, Position::START.next());
+    document
 }
 
 /// Works for long where that keeps nobody else waiting for the thread.

@@ -85,11 +85,13 @@ async fn load_all(shared: &Arc<Shared>, namespace: &str, body: &mut Body) -> Res
     match outcome {
         Ok(answer) => {
             loading.finish().await?;
+            shared.schemas.forget(namespace);
             indexes::build(shared);
             Ok(answer)
         }
         Err(trouble) => {
             loading.undo().await?;
+            shared.schemas.forget(namespace);
             Err(trouble)
         }
     }

@@ -1,0 +1,61 @@
+//! What a registry means for collections: a collection is held to the latest schema of the subject that has its
+//! name. Knows nothing of versions.
+
+use super::book::Book;
+use lockwood_engine::{Misfit, Refused, Rules};
+use lockwood_model::{Document, DocumentKey};
+use lockwood_schema::Schema;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The schemas that hold, by collection.
+#[derive(Debug, Default)]
+pub(crate) struct Active(BTreeMap<Box<str>, Schema>);
+
+impl Active {
+    pub(super) fn of(book: &Book) -> Active {
+        let latest = book.subjects.iter().filter_map(|(name, subject)| {
+            let schema = &subject.latest()?.schema;
+            // What is not about objects is somebody else's, and no document is held to it.
+            schema.describes_objects().then(|| (name.clone(), schema.clone()))
+        });
+        Active(latest.collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The schema of a collection; none if it is open.
+    pub(crate) fn schema(&self, collection: &str) -> Option<&Schema> {
+        self.0.get(collection)
+    }
+}
+
+impl Rules for Active {
+    fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
+        let Some(schema) = self.schema(&at.collection) else { return Ok(()) };
+        let value = value_of(document);
+        let mut misfits: Vec<Misfit> = schema
+            .unknown_fields_of(&value)
+            .into_iter()
+            .map(|unknown| Misfit { reason: unknown.to_string(), path: unknown.path })
+            .collect();
+        if misfits.is_empty()
+            && let Err(failures) = schema.validate(&value)
+        {
+            let misfit =
+                |failure: lockwood_schema::Failure| Misfit { path: failure.path, reason: failure.reason };
+            misfits.extend(failures.into_iter().map(misfit));
+        }
+        if misfits.is_empty() { Ok(()) } else { Err(Refused::Misfit { at: at.clone(), misfits }) }
+    }
+}
+
+fn value_of(document: &Document) -> Value {
+    let member = |(name, value): (&str, &lockwood_model::Json)| {
+        let value = serde_json::from_str(value.as_str()).expect("what is stored is valid JSON");
+        (name.to_owned(), value)
+    };
+    Value::Object(document.present().map(member).collect::<Map<_, _>>())
+}
