@@ -26,6 +26,7 @@ mod documents;
 mod documents_command_line;
 mod drain;
 mod dump;
+mod elasticsearch_limits;
 mod enforcement;
 mod feed;
 mod forced_release;

@@ -41,8 +41,8 @@ impl Reader<'_> {
             let (action, meta) = action(line).map_err(|reason| malformed(number, &reason))?;
             let (at, params) = self.target(meta, scope, number)?;
             let mut body = || match lines.next() {
-                Some((_, body)) => Ok(body),
-                None => Err(malformed(number, "its document is missing")),
+                Some((_, body)) if !body.trim().is_empty() => Ok(body),
+                _ => Err(malformed(number, "its document is missing")),
             };
             let write = match action {
                 "delete" => Ok(Write::new(Order::Delete)),
@@ -182,6 +182,7 @@ mod tests {
             "{\"delete\":{\"_id\":\"\"}}",
             "{\"delete\":{\"_index\":\"a*\",\"_id\":1}}",
             "{\"index\":{}}",
+            "{\"index\":{}}\n",
         ] {
             assert_eq!(
                 read(text, &Limits::default()).expect_err(text).status,

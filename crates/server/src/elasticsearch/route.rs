@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(path: &str, expected: Option<Route>) {
-        assert_eq!(Route::read(path).unwrap(), expected, "{path}");
+    fn check(path: &str, expected: impl Into<Option<Route>>) {
+        assert_eq!(Route::read(path).unwrap(), expected.into(), "{path}");
     }
 
     fn document(names: [&str; 3], aspect: Aspect) -> Option<Route> {

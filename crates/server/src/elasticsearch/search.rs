@@ -198,6 +198,9 @@ enum Inside {
     Count(usize),
 }
 
+/// Is shown a hit, which it may render, and where to go on behind it; says whether to go on.
+type See<'a> = dyn FnMut(&dyn Fn() -> String, &dyn Fn() -> Cursor) -> bool + 'a;
+
 /// Some of the hits.
 pub(super) struct Page {
     pub(super) hits: Vec<String>,
@@ -292,7 +295,7 @@ impl Place {
         shared: &Shared,
         search: &Search,
         start: Cursor,
-        see: &mut dyn FnMut(&dyn Fn() -> String, &dyn Fn() -> Cursor) -> bool,
+        see: &mut See<'_>,
     ) -> Result<(), Refusal> {
         let Cursor { stage: first, mut inside } = start;
         for (number, stage) in self.stages.iter().enumerate().skip(first) {
@@ -320,7 +323,7 @@ impl Place {
         search: &Search,
         (stage, collection): (usize, &String),
         after: Option<&Key>,
-        see: &mut dyn FnMut(&dyn Fn() -> String, &dyn Fn() -> Cursor) -> bool,
+        see: &mut See<'_>,
     ) -> Result<bool, Refusal> {
         let Some(namespace) = self.namespace else { return Ok(true) };
         let find = Find {
@@ -356,7 +359,7 @@ fn locks_of(
     search: &Search,
     (stage, collection, locks): (usize, &String, &[LockId]),
     skip: usize,
-    see: &mut dyn FnMut(&dyn Fn() -> String, &dyn Fn() -> Cursor) -> bool,
+    see: &mut See<'_>,
 ) -> bool {
     let now = shared.clock.now();
     for (number, lock) in locks.iter().enumerate().skip(skip) {

@@ -62,7 +62,7 @@ impl Source {
         for (name, text) in &self.0 {
             match values.remove(&**name) {
                 Some(value) if before.get(&**name) == Some(&value) => {
-                    fields.push((name.clone(), text.clone()))
+                    fields.push((name.clone(), text.clone()));
                 }
                 Some(value) => fields.push((name.clone(), Json::from(value))),
                 None => {}
