@@ -4,7 +4,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help run test test-long check fix deps-test deps-bench bench-locks bench-docs
+.PHONY: help run test test-long check fix deps-test deps-bench bench-locks bench-docs bench-leases
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +37,11 @@ bench-locks: deps-bench ## measure locks in process and over the network, beside
 bench-docs: deps-bench ## measure documents, beside PostgreSQL and Tarantool
 	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
 	./target/release/lockwood-bench docs
+
+bench-leases: deps-bench ## measure leases, enforcement, search and join, beside etcd and PostgreSQL
+	$(CARGO) build --locked --release -p lockwood
+	$(CARGO) build --locked --release -p lockwood-bench --features etcd
+	./target/release/lockwood-bench leases
 
 deps-test:
 	scripts/deps test

@@ -3,16 +3,19 @@
 mod docs;
 mod figure;
 mod in_process;
+mod leases;
 mod network;
 mod peer;
+mod stage;
 mod wire;
 
 use figure::Figure;
+use stage::Part;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: lockwood-bench <what> [--json]
-       lockwood-bench docs [--json] [--quick] [--only <part>]
+       lockwood-bench docs|leases [--json] [--quick] [--only <part>]
 
 what:
   in-process   the lock table by itself, without a server
@@ -20,10 +23,12 @@ what:
   pairs        only the part of that which compares pairs per second
   locks        both
   docs         documents, beside PostgreSQL and Tarantool
+  leases       leases, what they cost others, search and join, beside etcd and PostgreSQL
 
 --json         print a list of objects instead of a table
 --quick        shorter, and with a tenth of the documents where there are many
---only <part>  one of disk, create, update, bulk, get, filter, all, as-of, feed, lock-check, million";
+--only <part>  docs: disk, create, update, bulk, get, filter, all, as-of, feed, lock-check, million
+               leases: pairs, enforcement, search, join, expiry";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -52,6 +57,18 @@ enum What {
     Pairs,
     Locks,
     Docs,
+    Leases,
+}
+
+impl What {
+    /// What can be asked for by itself.
+    fn parts(self) -> &'static [Part] {
+        match self {
+            What::Docs => &docs::PARTS,
+            What::Leases => &leases::PARTS,
+            _ => &[],
+        }
+    }
 }
 
 impl Order<'_> {
@@ -61,7 +78,7 @@ impl Order<'_> {
             What::Network => network::measure(),
             What::Pairs => network::measure_pairs(),
             What::Locks => in_process::measure().into_iter().chain(network::measure()).collect(),
-            What::Docs => docs::measure(self.quick, self.only),
+            What::Docs | What::Leases => stage::measure(self.what.parts(), self.quick, self.only),
         }
     }
 }
@@ -74,22 +91,23 @@ fn read(words: &[String]) -> Option<Order<'_>> {
         "pairs" => What::Pairs,
         "locks" => What::Locks,
         "docs" => What::Docs,
+        "leases" => What::Leases,
         _ => return None,
     };
     let mut order = Order { what, json: false, quick: false, only: None };
     while let Some(word) = words.next() {
         match word {
             "--json" => order.json = true,
-            "--quick" if what == What::Docs => order.quick = true,
-            "--only" if what == What::Docs => order.only = Some(part(words.next()?)?),
+            "--quick" if !what.parts().is_empty() => order.quick = true,
+            "--only" => order.only = Some(part(what, words.next()?)?),
             _ => return None,
         }
     }
     Some(order)
 }
 
-fn part(name: &str) -> Option<&str> {
-    docs::PARTS.iter().any(|(part, _)| *part == name).then_some(name)
+fn part(what: What, name: &str) -> Option<&str> {
+    what.parts().iter().any(|(part, _)| *part == name).then_some(name)
 }
 
 #[cfg(test)]
@@ -109,13 +127,16 @@ mod tests {
         check("pairs --json", Some((What::Pairs, true, false, None)));
         check("locks --quick", None);
         check("docs --json --quick --only as-of", Some((What::Docs, true, true, Some("as-of"))));
+        check("leases --quick --only join", Some((What::Leases, false, true, Some("join"))));
+        check("leases --only as-of", None);
+        check("locks --only join", None);
         check("docs --only", None);
         check("docs --only nothing", None);
     }
 
     #[test]
     fn every_part_is_named() {
-        for (name, _) in docs::PARTS {
+        for (name, _) in docs::PARTS.iter().chain(&leases::PARTS) {
             assert!(USAGE.contains(name), "{name}");
         }
     }

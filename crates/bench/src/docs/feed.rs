@@ -1,13 +1,15 @@
 //! Measures how late somebody who follows the changes learns of a write. Knows nothing of protocols.
 
-use super::{
-    REPETITIONS, Stage,
-    http::{self, Http},
-    load::{self, Exchange, micros},
-    lockwood,
-    run::{Run, median},
+use crate::{
+    figure::Figure,
+    stage::{
+        Stage,
+        http::{self, Http},
+        load::{self, Exchange, micros},
+        lockwood,
+        run::{REPETITIONS, Run, median},
+    },
 };
-use crate::figure::Figure;
 use std::time::{Duration, Instant};
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {

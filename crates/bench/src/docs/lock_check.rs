@@ -1,14 +1,16 @@
 //! Measures what a lock on a field of a whole collection, narrowed by a filter, adds to a write when much has
 //! happened there since. Knows nothing of protocols.
 
-use super::{
-    DOCUMENTS, REPETITIONS, Stage,
-    http::Session,
-    load::{micros, timed},
-    lockwood::{self, BULK_LEN},
-    run::{Run, median},
+use crate::{
+    figure::Figure,
+    stage::{
+        DOCUMENTS, Stage,
+        http::Session,
+        load::{micros, timed},
+        lockwood::{self, BULK_LEN},
+        run::{REPETITIONS, Run, median},
+    },
 };
-use crate::figure::Figure;
 use std::time::{Duration, Instant};
 
 const NAMESPACE: &str = "lock-check";

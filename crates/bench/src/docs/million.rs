@@ -1,13 +1,16 @@
 //! Measures a server of its own with very many documents: how fast they come in, what they occupy, whether a
 //! filter elsewhere notices them, and how long a restart takes. Knows nothing of protocols.
 
-use super::{
-    DOCUMENTS, Stage, http,
-    load::timed,
-    lockwood::{self, Lockwood},
-    reads,
+use super::reads;
+use crate::{
+    figure::Figure,
+    peer,
+    stage::{
+        DOCUMENTS, Stage, http,
+        load::timed,
+        lockwood::{self, Lockwood},
+    },
 };
-use crate::{figure::Figure, peer};
 use std::{
     thread,
     time::{Duration, Instant},

@@ -1,16 +1,19 @@
 //! Measures reads of 10,000 documents: one by its key, one by a field, all of them, and one as it was. Knows
 //! nothing of protocols.
 
-use super::{
-    DOCUMENTS, Stage,
-    http::Session,
-    load::{self, Client},
-    lockwood::{self, BULK_LEN, Lockwood},
-    postgres::Script,
-    run::{self, Contender, Run},
-    tarantool,
+use crate::{
+    figure::Figure,
+    stage::{
+        DOCUMENTS, Stage,
+        http::Session,
+        load::{self, Client},
+        lockwood::{self, BULK_LEN, Lockwood},
+        postgres::Script,
+        random::Random,
+        run::{self, Contender, Run},
+        tarantool,
+    },
 };
-use crate::figure::Figure;
 
 const PAGE_LEN: u64 = 1_000;
 /// How many updates a document with a long history has had.
@@ -45,7 +48,7 @@ fn get_with(stage: &Stage, clients: usize) -> Vec<Figure> {
 fn get_lockwood(stage: &Stage, clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::get("get", "user", random.number());
+        let next = move |_| lockwood::get("get", "user", random.up_to(DOCUMENTS));
         Client::new(stage.lockwood().connect().await, 0, next)
     })
 }
@@ -53,7 +56,7 @@ fn get_lockwood(stage: &Stage, clients: usize) -> Run {
 fn get_tarantool(stage: &Stage, clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| tarantool::select(Some(random.number()));
+        let next = move |_| tarantool::select(Some(random.up_to(DOCUMENTS)));
         Client::new(stage.tarantool().connect().await, 0, next)
     })
 }
@@ -104,7 +107,7 @@ fn fill_for_filter(lockwood: &Lockwood) {
 fn filter_lockwood(stage: &Stage, lockwood: &Lockwood, field: &'static str) -> Run {
     load::run(1, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::filter("filter", "user", field, random.number());
+        let next = move |_| lockwood::filter("filter", "user", field, random.up_to(DOCUMENTS));
         Client::new(lockwood.connect().await, 0, next)
     })
 }
@@ -150,8 +153,7 @@ fn for_each_page(session: &mut Session, mut seen: impl FnMut(&str)) {
     loop {
         let page = session.call(&lockwood::page("all", "user", PAGE_LEN, cursor.as_deref()));
         seen(page);
-        let next = page.rfind("\"next\":\"").map(|at| &page[at + 8..]);
-        cursor = next.and_then(|rest| rest.split('"').next()).map(str::to_owned);
+        cursor = lockwood::next_page(page);
         if cursor.is_none() {
             return;
         }
@@ -194,22 +196,6 @@ fn long_history(stage: &Stage) -> [u64; 2] {
         }
     }
     [created, middle]
-}
-
-/// Numbers of documents, the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn new(client: usize) -> Random {
-        Random(0x9e37_79b9_7f4a_7c15 ^ (client as u64 + 1))
-    }
-
-    fn number(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        1 + self.0 % DOCUMENTS
-    }
 }
 
 const _: () = assert!(DOCUMENTS.is_multiple_of(BULK_LEN), "documents are made in full requests");

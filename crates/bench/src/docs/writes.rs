@@ -1,16 +1,17 @@
 //! Measures durable writes: single creates, updates under a lock, and many creates at once. Knows nothing of
 //! protocols.
 
-use super::{
-    Stage, disk, document,
-    load::{self, Client, Exchange},
-    lockwood::{self, BULK_LEN, Lockwood},
-    postgres::{Postgres, Script},
-    run::{self, Contender, Run},
-    stage::KEYS_LEN,
-    tarantool::{self, Tarantool},
+use crate::{
+    figure::Figure,
+    stage::{
+        KEYS_LEN, Stage, disk, document,
+        load::{self, Client, Exchange},
+        lockwood::{self, BULK_LEN, Lockwood},
+        postgres::{Postgres, Script},
+        run::{self, Contender, Run},
+        tarantool::{self, Tarantool},
+    },
 };
-use crate::figure::Figure;
 
 const CLIENTS: [usize; 3] = [1, 4, 32];
 /// How many keys of a run belong to one client.

@@ -7,6 +7,12 @@ use std::{
 };
 use tokio::task::JoinSet;
 
+/// What a client does again and again.
+pub(crate) trait Work: Send + 'static {
+    /// Does it once; says how long it took without the time to prepare it.
+    fn once(&mut self) -> impl Future<Output = Duration> + Send;
+}
+
 /// A connection on which a request has one answer.
 pub(crate) trait Exchange: Send + 'static {
     /// Sends a request and reads all of its answer; gives the position in it, or 0 if it has none.
@@ -16,6 +22,7 @@ pub(crate) trait Exchange: Send + 'static {
 /// Makes the next request from the position in the last answer.
 type Next = Box<dyn FnMut(u64) -> Vec<u8> + Send>;
 
+/// Asks one request after the other.
 pub(crate) struct Client<E> {
     connection: E,
     position: u64,
@@ -31,27 +38,19 @@ impl<E: Exchange> Client<E> {
     ) -> Client<E> {
         Client { connection, position, next: Box::new(next) }
     }
+}
 
-    async fn run_until(mut self, end: Instant) -> Vec<f64> {
-        let mut latencies = Vec::new();
-        loop {
-            let request = (self.next)(self.position);
-            let start = Instant::now();
-            if start >= end {
-                return latencies;
-            }
-            self.position = self.connection.exchange(&request).await;
-            latencies.push(micros(start.elapsed()));
-        }
+impl<E: Exchange> Work for Client<E> {
+    async fn once(&mut self) -> Duration {
+        let request = (self.next)(self.position);
+        let start = Instant::now();
+        self.position = self.connection.exchange(&request).await;
+        start.elapsed()
     }
 }
 
 /// So many clients at once, for a while.
-pub(crate) fn run<E: Exchange>(
-    clients: usize,
-    slice: Duration,
-    open: impl AsyncFn(usize) -> Client<E>,
-) -> Run {
+pub(crate) fn run<W: Work>(clients: usize, slice: Duration, open: impl AsyncFn(usize) -> W) -> Run {
     block_on(async {
         let mut opened = Vec::new();
         for number in 0..clients {
@@ -60,11 +59,19 @@ pub(crate) fn run<E: Exchange>(
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         for client in opened {
-            tasks.spawn(client.run_until(start + slice));
+            tasks.spawn(work_until(client, start + slice));
         }
         let latencies = tasks.join_all().await.concat();
         Run::new(latencies, start.elapsed())
     })
+}
+
+async fn work_until(mut work: impl Work, end: Instant) -> Vec<f64> {
+    let mut latencies = Vec::new();
+    while Instant::now() < end {
+        latencies.push(micros(work.once().await));
+    }
+    latencies
 }
 
 /// The same work one after the other, for a while; it says itself how long it took.

@@ -1,9 +1,11 @@
 //! What a stretch of load came to, and the figures of several that were run in turn. Knows nothing of what
 //! the load was.
 
-use super::REPETITIONS;
 use crate::figure::Figure;
 use std::time::Duration;
+
+/// How often those who are compared take their turn.
+pub(crate) const REPETITIONS: usize = 3;
 
 /// One stretch of load. Latencies are in microseconds.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +14,7 @@ pub(crate) struct Run {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Run {
@@ -21,7 +24,7 @@ impl Run {
         latencies.sort_by(f64::total_cmp);
         let at = |part: f64| latencies[((latencies.len() - 1) as f64 * part) as usize];
         let rate = latencies.len() as f64 / elapsed.as_secs_f64();
-        Run { rate, p50: at(0.5), p99: at(0.99), min: latencies[0] }
+        Run { rate, p50: at(0.5), p99: at(0.99), min: latencies[0], max: at(1.0) }
     }
 
     /// Where one operation did many things.

@@ -1,11 +1,21 @@
 //! Where it takes place: a directory on a real disk and the servers, each started when it is first needed.
 //! Knows nothing of what is measured.
 
-use super::{
-    DOCUMENTS, OTHERS, OTHERS_QUICK, SLICE, SLICE_QUICK, lockwood::Lockwood, postgres::Postgres,
-    tarantool::Tarantool,
-};
+pub(crate) mod disk;
+pub(crate) mod document;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
+pub(crate) mod http;
+pub(crate) mod load;
+pub(crate) mod lockwood;
+pub(crate) mod postgres;
+pub(crate) mod random;
+pub(crate) mod run;
+pub(crate) mod tarantool;
+
 use crate::figure::Figure;
+use lockwood::Lockwood;
+use postgres::Postgres;
 use std::{
     cell::{Cell, OnceCell},
     fs,
@@ -14,7 +24,30 @@ use std::{
     process::Command,
     time::Duration,
 };
+use tarantool::Tarantool;
 use tempfile::TempDir;
+
+/// How long a stretch of load is; whole seconds, which is what pgbench can.
+const SLICE: Duration = Duration::from_secs(2);
+const SLICE_QUICK: Duration = Duration::from_secs(1);
+/// How many documents there are in what is read.
+pub(crate) const DOCUMENTS: u64 = 10_000;
+/// How many there are in other collections when there are many.
+const OTHERS: u64 = 1_000_000;
+const OTHERS_QUICK: u64 = 100_000;
+/// What can be measured by itself, and how.
+pub(crate) type Part = (&'static str, fn(&Stage) -> Vec<Figure>);
+
+/// The figures of all parts, or of one; `quick` for a first look.
+pub(crate) fn measure(parts: &[Part], quick: bool, only: Option<&str>) -> Vec<Figure> {
+    let stage = Stage::new(quick);
+    let mut figures = vec![stage.machine()];
+    for (name, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        eprintln!("measuring {name}");
+        figures.extend(part(&stage));
+    }
+    figures
+}
 
 /// How many keys somebody who asks for fresh ones may use.
 pub(crate) const KEYS_LEN: u64 = 10_000_000;
@@ -26,6 +59,8 @@ pub(crate) struct Stage {
     lockwood: OnceCell<Lockwood>,
     postgres: OnceCell<Postgres>,
     tarantool: OnceCell<Tarantool>,
+    #[cfg(feature = "etcd")]
+    etcd: OnceCell<etcd::Etcd>,
     data: TempDir,
 }
 
@@ -41,6 +76,8 @@ impl Stage {
             lockwood: OnceCell::new(),
             postgres: OnceCell::new(),
             tarantool: OnceCell::new(),
+            #[cfg(feature = "etcd")]
+            etcd: OnceCell::new(),
             data,
         }
     }
@@ -72,6 +109,11 @@ impl Stage {
 
     pub(crate) fn tarantool(&self) -> &Tarantool {
         self.tarantool.get_or_init(|| Tarantool::start(&self.directory("tarantool"), DOCUMENTS))
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd(&self) -> &etcd::Etcd {
+        self.etcd.get_or_init(|| etcd::Etcd::start(&self.directory("etcd")))
     }
 
     /// A directory of that name, made if it is not there.

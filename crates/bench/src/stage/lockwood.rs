@@ -6,6 +6,10 @@ use super::{
 };
 use crate::peer::{self, Peer};
 use std::{net::SocketAddr, path::PathBuf};
+use tokio::task::JoinSet;
+
+/// How many connections take many leases.
+const TAKERS: u64 = 32;
 
 /// How many events a request has when many documents are made.
 pub(crate) const BULK_LEN: u64 = 1_000;
@@ -44,6 +48,27 @@ impl Lockwood {
         }
     }
 
+    /// Takes so many leases below `lease`; `ttl_ms` says for how long from now on.
+    pub(crate) async fn take_many(
+        &self,
+        namespace: &str,
+        count: u64,
+        ttl_ms: impl Fn() -> u64 + Copy + Send + 'static,
+    ) {
+        let mut tasks = JoinSet::new();
+        for taker in 0..TAKERS {
+            let mut connection = self.connect().await;
+            let namespace = namespace.to_owned();
+            tasks.spawn(async move {
+                for number in (taker..count).step_by(TAKERS as usize) {
+                    let path = format!(r#"["lease","{number}"]"#);
+                    connection.call(&take(&namespace, &format!("taker-{taker}"), &path, ttl_ms())).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+    }
+
     /// Declares an index and waits until it is used.
     pub(crate) fn index(&self, namespace: &str, collection: &str, field: &str) {
         let mut session = self.session();
@@ -54,6 +79,32 @@ impl Lockwood {
             answer.contains("\"ready\"") && !answer.contains("\"building\"")
         });
     }
+}
+
+/// A lease that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) lock: u64,
+    pub(crate) token: u64,
+}
+
+impl Lease {
+    /// From the answer to whoever took it.
+    pub(crate) fn read(answer: &str) -> Lease {
+        let number = |name| http::number_after(answer, name).unwrap_or_else(|| panic!("{name} in {answer}"));
+        Lease { lock: number("\"lock\":"), token: number("\"token\":") }
+    }
+}
+
+/// Takes a lease to write at and below a path, which is a list in JSON.
+pub(crate) fn take(namespace: &str, owner: &str, path: &str, ttl_ms: u64) -> Vec<u8> {
+    let resource = format!(r#"{{"path":{path},"mode":"write"}}"#);
+    let body = format!(r#"{{"owner":"{owner}","resources":[{resource}],"ttl_ms":{ttl_ms}}}"#);
+    http::post(&format!("/v1/{namespace}/locks"), &body)
+}
+
+pub(crate) fn release(namespace: &str, Lease { lock, token }: Lease) -> Vec<u8> {
+    http::post(&format!("/v1/{namespace}/locks/{lock}/release"), &format!(r#"{{"token":{token}}}"#))
 }
 
 pub(crate) fn write(namespace: &str, body: &str) -> Vec<u8> {
@@ -83,16 +134,37 @@ pub(crate) fn update_locked(
     write(namespace, &format!(r#"{{"events":[{event}],"locks":[{lock}]}}"#))
 }
 
+/// Sets the number of a document.
+pub(crate) fn update(namespace: &str, collection: &str, key: u64, number: u64) -> Vec<u8> {
+    write(namespace, &format!(r#"{{"events":[{}]}}"#, update_event(collection, key, number)))
+}
+
+/// The same by somebody who holds a lock.
+pub(crate) fn update_holding(
+    namespace: &str,
+    collection: &str,
+    key: u64,
+    number: u64,
+    token: u64,
+) -> Vec<u8> {
+    let event = update_event(collection, key, number);
+    write(namespace, &format!(r#"{{"events":[{event}],"tokens":[{token}]}}"#))
+}
+
 pub(crate) fn update_event(collection: &str, key: u64, number: u64) -> String {
     format!(r#"{{"type":"update","collection":"{collection}","key":{key},"fields":{{"number":{number}}}}}"#)
 }
 
 pub(crate) fn get(namespace: &str, collection: &str, key: u64) -> Vec<u8> {
-    http::get(&format!("/v1/{namespace}/documents/{collection}/{key}"))
+    get_with(namespace, collection, key, "")
 }
 
 pub(crate) fn get_at(namespace: &str, collection: &str, key: u64, position: u64) -> Vec<u8> {
-    http::get(&format!("/v1/{namespace}/documents/{collection}/{key}?at={position}"))
+    get_with(namespace, collection, key, &format!("?at={position}"))
+}
+
+pub(crate) fn get_with(namespace: &str, collection: &str, key: u64, query: &str) -> Vec<u8> {
+    http::get(&format!("/v1/{namespace}/documents/{collection}/{key}{query}"))
 }
 
 /// Finds the one document whose `field` is its name and the number.
@@ -100,6 +172,23 @@ pub(crate) fn filter(namespace: &str, collection: &str, field: &str, number: u64
     let filter = filter_of(field, number);
     let body = format!(r#"{{"collection":"{collection}","filter":{filter}}}"#);
     http::post(&format!("/v1/{namespace}/filter"), &body)
+}
+
+/// The same as it stands to locks.
+pub(crate) fn filter_under(
+    namespace: &str,
+    collection: &str,
+    field: &str,
+    number: u64,
+    isolation: &str,
+) -> Vec<u8> {
+    let filter = filter_of(field, number);
+    let body = format!(r#"{{"collection":"{collection}","filter":{filter},"isolation":"{isolation}"}}"#);
+    http::post(&format!("/v1/{namespace}/filter"), &body)
+}
+
+pub(crate) fn join(namespace: &str, body: &str) -> Vec<u8> {
+    http::post(&format!("/v1/{namespace}/join"), body)
 }
 
 pub(crate) fn filter_of(field: &str, number: u64) -> String {
@@ -113,7 +202,30 @@ pub(crate) fn page(namespace: &str, collection: &str, limit: u64, cursor: Option
     http::post(&format!("/v1/{namespace}/filter"), &body)
 }
 
+/// The cursor for the page after this one, if there is one.
+pub(crate) fn next_page(page: &str) -> Option<String> {
+    let rest = page.rfind("\"next\":\"").map(|at| &page[at + 8..]);
+    rest.and_then(|rest| rest.split('"').next()).map(str::to_owned)
+}
+
 fn create_event(collection: &str, key: u64) -> String {
     let fields = document::json(key);
     format!(r#"{{"type":"create","collection":"{collection}","key":{key},"fields":{fields}}}"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_read_from_its_answer() {
+        let answer = r#"{"outcome":"granted","lock":7,"state":"granted","token":9,"age_ms":0}"#;
+        assert_eq!(Lease::read(answer), Lease { lock: 7, token: 9 });
+    }
+
+    #[test]
+    fn the_last_page_has_no_next() {
+        assert_eq!(next_page(r#"{"rows":[],"next":"c"}"#).as_deref(), Some("c"));
+        assert_eq!(next_page(r#"{"rows":[]}"#), None);
+    }
 }

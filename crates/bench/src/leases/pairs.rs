@@ -1,0 +1,82 @@
+//! Measures durable pairs: a lock that outlives its connection is taken and released, by every client on a
+//! path of its own. Knows nothing of protocols.
+
+use crate::{
+    figure::Figure,
+    stage::{
+        Stage, disk,
+        http::Http,
+        load::{self, Work},
+        lockwood::{self, Lease},
+        postgres::Script,
+        run::{self, Contender, Run},
+    },
+};
+use std::time::{Duration, Instant};
+
+const CLIENTS: [usize; 2] = [1, 32];
+const NAMESPACE: &str = "pairs";
+const TTL_MS: u64 = 60_000;
+
+pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
+    stage
+        .postgres()
+        .sql("CREATE TABLE locks (name text PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)");
+    CLIENTS.iter().flat_map(|clients| measure_with(stage, *clients)).collect()
+}
+
+fn measure_with(stage: &Stage, clients: usize) -> Vec<Figure> {
+    let contenders = vec![
+        Contender::new("lockwood", || pairs_lockwood(stage, clients)),
+        #[cfg(feature = "etcd")]
+        Contender::new("etcd", || pairs_etcd(stage, clients)),
+        Contender::new("postgresql", || pairs_postgres(stage, clients)),
+        Contender::new("disk alone", || disk::appends(stage)),
+    ];
+    let title = format!("lease + release, {clients} client{}", if clients == 1 { "" } else { "s" });
+    run::rates(&title, "/s", contenders)
+}
+
+fn pairs_lockwood(stage: &Stage, clients: usize) -> Run {
+    load::run(clients, stage.slice(), async |number| {
+        let path = format!(r#"["bench","{number}"]"#);
+        let take = lockwood::take(NAMESPACE, &format!("client-{number}"), &path, TTL_MS);
+        Leaser { connection: stage.lockwood().connect().await, take }
+    })
+}
+
+/// Takes and releases one path.
+struct Leaser {
+    connection: Http,
+    take: Vec<u8>,
+}
+
+impl Work for Leaser {
+    async fn once(&mut self) -> Duration {
+        let start = Instant::now();
+        let lease = Lease::read(self.connection.call(&self.take).await);
+        self.connection.call(&lockwood::release(NAMESPACE, lease)).await;
+        start.elapsed()
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn pairs_etcd(stage: &Stage, clients: usize) -> Run {
+    load::run(clients, stage.slice(), async |number| {
+        stage.etcd().locker(format!("bench/{number}"), TTL_MS).await
+    })
+}
+
+/// A row for each lock that is held. Somebody else's lock that is not over would return no row, which ends
+/// pgbench.
+fn pairs_postgres(stage: &Stage, clients: usize) -> Run {
+    let text = format!(
+        "INSERT INTO locks (name, owner, expires) \
+         VALUES ('bench/' || :client_id::text, 'client-' || :client_id::text, now() + interval '{TTL_MS} ms') \
+         ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires = excluded.expires \
+         WHERE locks.expires < now() RETURNING owner AS held \\gset\n\
+         DELETE FROM locks WHERE name = 'bench/' || :client_id::text AND owner = :held;\n"
+    );
+    let script = Script { text: &text, clients, variables: &[], prepared: true };
+    stage.postgres().bench(stage.slice(), &script)
+}
