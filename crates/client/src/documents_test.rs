@@ -7,6 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
