@@ -4,6 +4,7 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+mod tutorial;
 
 use futures_util::{SinkExt, StreamExt};
 use harness::{BINARY, Server, repository};

@@ -182,9 +182,7 @@ pub(crate) async fn read(
     resources: &[Resource],
     terms: &Terms,
 ) -> Result<Reading, GateError> {
-    if terms.is_free(shared)
-        && let Some(reading) = shared.registry.while_unused(name, || shared.shard.read())
-    {
+    if let Some(reading) = read_unhindered(shared, name, terms) {
         return Ok(reading);
     }
     let reading = enter(shared, name, terms, |owner, state| {
@@ -206,6 +204,19 @@ pub(crate) fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> R
         return Ok(());
     }
     enter(shared, name, terms, |_, _| ())
+}
+
+/// What readers see, if nobody has a lock in the namespace at all; then it does not matter what is read.
+pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Option<Reading> {
+    if !terms.is_free(shared) {
+        return None;
+    }
+    let Some(namespace) = shared.registry.get(name) else {
+        return shared.registry.while_unused(name, || shared.shard.read());
+    };
+    let state = namespace.lock();
+    let unhindered = !state.is_closed() && state.table.is_empty() && shared.shard.shows(state.written);
+    unhindered.then(|| shared.shard.read())
 }
 
 /// Holds a whole namespace for as long as the turn is kept.
