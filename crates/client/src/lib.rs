@@ -28,6 +28,7 @@ mod feed;
 mod http;
 mod ledger;
 mod lock;
+mod schemas;
 mod session;
 mod sse;
 pub mod text;
@@ -46,4 +47,5 @@ pub use lockwood_model::{
     Depth, DocumentKey, Filter, Key, LockId, Mode, Path, Position, Resource, Token, Wait,
 };
 pub use lockwood_wire::{Blocker, Code, documents as wire};
+pub use schemas::Schemas;
 pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};
