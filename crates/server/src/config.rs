@@ -31,8 +31,19 @@ pub struct Config {
     pub locktopus: Option<LocktopusConfig>,
     /// The OpenSlides facade, if it is wanted.
     pub openslides: Option<OpenslidesConfig>,
+    /// The Schema Registry facade, if it is wanted.
+    pub schema_registry: Option<SchemaRegistryConfig>,
     /// What is too much.
     pub limits: Limits,
+}
+
+/// The settings of the Schema Registry facade.
+#[derive(Debug, Clone)]
+pub struct SchemaRegistryConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The namespace of subjects that name no context.
+    pub namespace: String,
 }
 
 /// The settings of the Locktopus facade.
@@ -81,6 +92,7 @@ impl Config {
             retain: None,
             locktopus: None,
             openslides: None,
+            schema_registry: None,
             limits: Limits::default(),
         }
     }

@@ -13,6 +13,7 @@ use crate::{
     numbers::Numbers,
     openslides::{Bus, Openslides, Side},
     registry::Registry,
+    schema_registry::SchemaRegistry,
     schemas::Schemas,
     secret::{Secrets, random},
     shard::{Shard, ShardLimits},
@@ -47,6 +48,8 @@ pub struct Bound {
     pub locktopus: Option<SocketAddr>,
     /// The reader and the writer of the OpenSlides facade.
     pub openslides: Option<(SocketAddr, SocketAddr)>,
+    /// The Schema Registry facade.
+    pub schema_registry: Option<SocketAddr>,
     /// How long nothing is granted because the last run did not end cleanly.
     pub grace_ms: u64,
 }
@@ -111,6 +114,10 @@ pub async fn run(
         Some(facade) => Some((bind(&config, facade.reader).await?, bind(&config, facade.writer).await?)),
         None => None,
     };
+    let schema_registry = match &config.schema_registry {
+        Some(facade) => Some(bind(&config, facade.listen).await?),
+        None => None,
+    };
     let (shared, grace_ms) = open(config).await?;
     lease::restore(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
@@ -120,6 +127,7 @@ pub async fn run(
         native: address(&native),
         locktopus: locktopus.as_ref().map(address),
         openslides: openslides.as_ref().map(|(reader, writer)| (address(reader), address(writer))),
+        schema_registry: schema_registry.as_ref().map(address),
         grace_ms,
     };
     let mut tasks = tokio::task::JoinSet::new();
@@ -140,6 +148,9 @@ pub async fn run(
         tasks.spawn(listen(reader, Arc::clone(&shared), Openslides::new(&shared, Side::Reader)));
         tasks.spawn(listen(writer, Arc::clone(&shared), Openslides::new(&shared, Side::Writer)));
     }
+    if let Some(listener) = schema_registry {
+        tasks.spawn(listen(listener, Arc::clone(&shared), SchemaRegistry::new(&shared)));
+    }
     ready(&bound);
     let _ = stop.recv().await;
     let held = drain(&shared, &mut stop).await;
@@ -153,10 +164,14 @@ fn check(config: &Config) -> Result<(), ServeError> {
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
         return Err(ServeError::Setting(message));
     }
-    if let Some(facade) = &config.openslides {
+    let names = [
+        ("openslides", config.openslides.as_ref().map(|facade| &facade.namespace)),
+        ("schema-registry", config.schema_registry.as_ref().map(|facade| &facade.namespace)),
+    ];
+    for (facade, name) in names {
         let limit = config.limits.namespace_bytes_max;
-        if facade.namespace.is_empty() || facade.namespace.len() as u64 > limit {
-            let message = format!("--openslides-namespace must have 1 to {limit} bytes");
+        if name.is_some_and(|name| name.is_empty() || name.len() as u64 > limit) {
+            let message = format!("--{facade}-namespace must have 1 to {limit} bytes");
             return Err(ServeError::Setting(message));
         }
     }

@@ -6,6 +6,7 @@ mod guard;
 mod http;
 mod leases;
 mod openapi;
+mod schemas;
 
 use crate::{listener::Service, shared::Shared};
 use axum::{Router, body::Body, extract::Request, response::Response};

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 pub(super) use answer::json_of;
 pub(super) use body::JsonBody;
+pub(super) use decode::Decoder;
 pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;

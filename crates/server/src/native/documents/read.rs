@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     native::http::{App, InPath, check_namespace, read_query},
+    schemas::check_names,
     shard::{Find, Page, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
@@ -105,6 +106,7 @@ pub(in crate::native) async fn document(
     let decoder = Decoder(&shared.config.limits);
     let at = decoder.document_at(&collection, &key)?;
     let fields = field_list(decoder, query.fields.as_deref())?;
+    check_names(&shared, &namespace, &collection, names(fields.as_ref()), None)?;
     let moment = Moment::now(&shared, &namespace)?;
     let as_of = moment.as_of(query.at)?;
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
@@ -133,6 +135,11 @@ fn absent(
         format!("the document {at} is not deleted, and only deleted ones were asked for")
     };
     Ok(Trouble::new(Code::NoDocument, message))
+}
+
+/// The fields that are asked for, one by one.
+fn names(fields: Option<&Vec<String>>) -> impl Iterator<Item = &str> {
+    fields.into_iter().flatten().map(String::as_str)
 }
 
 fn field_list(decoder: Decoder<'_>, text: Option<&str>) -> Result<Option<Vec<String>>, Trouble> {
@@ -171,6 +178,15 @@ pub(in crate::native) async fn get_many(
         return Err(Trouble::over("documents_per_get_max", limit, &what));
     }
     projection(decoder, request.fields.as_deref())?;
+    for Wanted { collection, fields, .. } in &request.documents {
+        check_names(
+            &shared,
+            &namespace,
+            collection,
+            names(fields.as_ref().or(request.fields.as_ref())),
+            None,
+        )?;
+    }
     let moment = Moment::now(&shared, &namespace)?;
     let as_of = moment.as_of(request.at)?;
     let mut out = Answer::new(&shared, as_of.unwrap_or(moment.position));
@@ -281,6 +297,9 @@ async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) ->
     aside(move || {
         let decoder = Decoder(&shared.config.limits);
         projection(decoder, request.fields.as_deref())?;
+        let sorted = request.sort.iter().map(|sort| &*sort.field);
+        let named = names(request.fields.as_ref()).chain(sorted);
+        check_names(&shared, &namespace, &request.collection, named, None)?;
         let search = Search::new(
             &shared,
             &namespace,
@@ -374,6 +393,7 @@ impl Search {
         let decoder = Decoder(&shared.config.limits);
         decoder.collection(collection)?;
         let filter: Option<Filter> = filter.map(|filter| decoder.filter(filter)).transpose()?;
+        check_names(shared, namespace, collection, [], filter.as_ref())?;
         let moment = Moment::now(shared, namespace)?;
         let at = moment.as_of(at)?;
         let find = moment.namespace.map(|namespace| Find {
@@ -456,6 +476,7 @@ async fn extreme(
     aside(move || {
         let ExtremeRequest { collection, field, filter, deleted, at } = body.read()?;
         Decoder(&shared.config.limits).field(&field)?;
+        check_names(&shared, &namespace, &collection, [&*field], None)?;
         let search = Search::new(&shared, &namespace, (&collection, filter.as_ref()), deleted, at)?;
         let counts = |value: &Scalar<'_>| !matches!(value, Scalar::Compound(_) | Scalar::Null);
         let value = match &search.find {
