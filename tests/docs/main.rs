@@ -34,8 +34,18 @@ fn the_commands_of_the_readme() {
 
 #[test]
 fn the_commands_of_the_guide_to_documents() {
+    assert!(type_all("docs/documents.md") > 15, "the guide shows commands");
+}
+
+#[test]
+fn the_commands_of_the_guide_to_schemas() {
+    assert!(type_all("docs/schemas.md") > 8, "the guide shows commands");
+}
+
+/// Types the commands of a guide from top to bottom; says how many there are.
+fn type_all(guide: &str) -> usize {
     let server = Server::start(&[]);
-    let text = fs::read_to_string(repository().join("docs/documents.md")).unwrap();
+    let text = fs::read_to_string(repository().join(guide)).unwrap();
     let mut lines = fenced(&text, "console").into_iter().peekable();
     let folder = tempfile::tempdir().unwrap();
     let mut commands = 0;
@@ -58,7 +68,7 @@ fn the_commands_of_the_guide_to_documents() {
         assert!(matches(output, expected), "{command}\nsaid       {output}\ninstead of {expected}");
         commands += 1;
     }
-    assert!(commands > 15, "the guide shows commands");
+    commands
 }
 
 fn run(command: &str, server: &Server) -> String {

@@ -32,5 +32,7 @@ mod limits;
 mod listing;
 mod metrics;
 mod positions;
+mod schema_command_line;
+mod schemas;
 mod session;
 mod start;

@@ -20,6 +20,7 @@ mod history;
 mod locks;
 mod others;
 mod reserve_ids;
+mod schemas;
 mod volatile;
 mod write;
 mod writers;
