@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 #![expect(dead_code, reason = "shared by several test binaries, none of which needs all of it")]
 
+pub(crate) mod python;
+
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
@@ -96,6 +98,11 @@ impl Server {
     /// Where the Elasticsearch facade is; only if it was asked for.
     pub(crate) fn elasticsearch(&self) -> SocketAddr {
         address(&self.greeting, "elasticsearch http://")
+    }
+
+    /// Where the Schema Registry facade is; only if it was asked for.
+    pub(crate) fn schema_registry(&self) -> SocketAddr {
+        address(&self.greeting, "schemas    http://")
     }
 
     /// The process id, to measure or to signal.

@@ -38,6 +38,33 @@ impl Limit {
 }
 
 limits! {
+    schemas_max = 2, |server, limit| {
+        let shop = shop(server);
+        let schema = json!({ "schema": { "type": "object" } });
+        shop.post("schemas/a", &schema);
+        // What is said about a subject counts as well.
+        shop.ask("PUT", "schemas/b/settings", &json!({ "level": "NONE" }));
+        shop.ask("PUT", "schemas/b/settings", &json!({ "level": "FULL" }));
+        limit.refuses(&shop.send("POST", "schemas/b", &schema.to_string()), 400, "over_limit");
+        limit.refuses(&shop.send("PUT", "schemas/c/settings", r#"{"level":"NONE"}"#), 400, "over_limit");
+        shop.ask("DELETE", "schemas/a", &json!(null));
+        limit.refuses(&shop.send("POST", "schemas/b", &schema.to_string()), 400, "over_limit");
+        shop.ask("DELETE", "schemas/a?permanent=true", &json!(null));
+        shop.post("schemas/b", &schema);
+    };
+    schema_bytes_max = 100, |server, limit| {
+        let shop = shop(server);
+        let schema = |len: usize| json!({ "schema": format!("{:<len$}", r#"{"type":"object"}"#) });
+        limit.check_post(&shop, "schemas/a", &schema(100), &schema(101));
+        limit.check_post(&shop, "schemas/a/check", &schema(100), &schema(101));
+    };
+    subject_bytes_max = 4, |server, limit| {
+        let shop = shop(server);
+        let schema = json!({ "schema": { "type": "object" } });
+        shop.post("schemas/aaaa", &schema);
+        limit.refuses(&shop.send("POST", "schemas/aaaaa", &schema.to_string()), 400, "over_limit");
+        limit.refuses(&shop.send("PUT", "schemas/aaaaa/settings", r#"{"level":"NONE"}"#), 400, "over_limit");
+    };
     body_bytes_max = 2000, |server, limit| {
         let shop = shop(server);
         let body = write(json!([event("put", 1, json!({}))])).to_string();

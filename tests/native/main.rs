@@ -45,5 +45,7 @@ mod listing;
 mod metrics;
 mod paused_holder;
 mod positions;
+mod schema_command_line;
+mod schemas;
 mod session;
 mod start;

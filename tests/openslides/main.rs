@@ -21,6 +21,7 @@ mod leases;
 mod locks;
 mod others;
 mod reserve_ids;
+mod schemas;
 mod volatile;
 mod write;
 mod writers;

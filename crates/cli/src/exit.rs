@@ -1,7 +1,7 @@
 //! Exit codes, and which error has which. Knows nothing of commands.
 
 use lockwood_client::{Code, Error};
-use std::process::ExitCode;
+use std::{io::Read, process::ExitCode};
 
 /// The data is not what it should be: no JSON, or a dump that broke off.
 pub(crate) const BAD_DATA: u8 = 65;
@@ -19,6 +19,8 @@ pub(crate) const NOT_OBTAINED: u8 = 75;
 pub(crate) const LOST: u8 = 76;
 /// What was read has changed since.
 pub(crate) const CHANGED: u8 = 77;
+/// A schema does not go with earlier versions.
+pub(crate) const INCOMPATIBLE: u8 = 78;
 /// The program could not be started.
 pub(crate) const CANNOT_RUN: u8 = 126;
 /// The program was not found.
@@ -39,6 +41,17 @@ impl Failure {
     }
 }
 
+/// What stands in a file, or on standard input if that is `-`.
+pub(crate) fn read_file(path: &str) -> Result<String, Failure> {
+    let wrong = |error: std::io::Error| bad_data(format!("cannot read {path}: {error}"));
+    if path != "-" {
+        return std::fs::read_to_string(path).map_err(wrong);
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(wrong)?;
+    Ok(text)
+}
+
 /// Something that was given is not what it should be.
 pub(crate) fn bad_data(message: String) -> Failure {
     Failure { code: BAD_DATA, message }
@@ -51,7 +64,9 @@ impl From<&Error> for Failure {
             Error::Lost(_) => NOT_OBTAINED,
             Error::Refused(refusal) => match refusal.code {
                 Code::Locked | Code::Timeout => NOT_OBTAINED,
-                Code::NoDocument | Code::NoNode => NO_DOCUMENT,
+                Code::NoDocument | Code::NoNode | Code::NoSubject | Code::NoVersion => NO_DOCUMENT,
+                Code::BadSchema | Code::SchemaNotObjects => BAD_DATA,
+                Code::SchemaIncompatible => INCOMPATIBLE,
                 Code::DocumentExists => EXISTS,
                 Code::PositionLocked => CHANGED,
                 Code::LockLost | Code::ReleasedByOperator => LOST,
@@ -99,6 +114,8 @@ mod tests {
         check(Code::PositionLocked, 77);
         check(Code::PositionTooOld, 70);
         check(Code::LockLost, 76);
+        check(Code::SchemaIncompatible, 78);
+        check(Code::NoSubject, 66);
         let broken = Failure::from(&Error::from(Refusal::new(Code::PositionLocked, "m")));
         assert!(broken.message.contains("read it again"), "{broken:?}");
         let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };

@@ -10,6 +10,7 @@ mod lock;
 mod lock_lease;
 mod locks;
 mod output;
+mod schema;
 mod serve;
 mod target;
 mod verify;
@@ -51,6 +52,7 @@ enum Command {
     Dump(documents::dump::Args),
     Load(documents::load::Args),
     Index(documents::index::Args),
+    Schema(schema::Args),
     Trim(documents::trim::Args),
     Verify(verify::Args),
 }
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Dump(args) => block_on(documents::dump::run(args)),
         Command::Load(args) => block_on(documents::load::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
+        Command::Schema(args) => block_on(schema::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
         Command::Verify(args) => verify::run(&args),
     };
@@ -178,6 +181,16 @@ mod tests {
         check("lockwood index", true);
         check("lockwood index add user email", true);
         check("lockwood index add user", false);
+        check("lockwood schema register user.json --subject user --json -n x", true);
+        check("lockwood schema check - --subject user", true);
+        check("lockwood schema list --deleted", true);
+        check("lockwood schema show user 2", true);
+        check("lockwood schema show user 0", false);
+        check("lockwood schema show user 2 --versions", false);
+        check("lockwood schema diff user 1 2", true);
+        check("lockwood schema delete user --permanent", true);
+        check("lockwood schema settings --level full", true);
+        check("lockwood schema", false);
         check("lockwood trim 720h", true);
         check("lockwood trim", false);
     }

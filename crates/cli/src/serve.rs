@@ -2,7 +2,9 @@
 
 use crate::{limits::LimitArgs, wait::parse_span};
 use anyhow::Context;
-use lockwood_server::{Bound, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, Stopped};
+use lockwood_server::{
+    Bound, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig, Stopped,
+};
 use std::{
     io::{IsTerminal, Write},
     net::{SocketAddr, ToSocketAddrs},
@@ -26,6 +28,7 @@ Examples:
   lockwood serve --openslides --openslides-redis 127.0.0.1:6379
                                          and the OpenSlides datastore on 127.0.0.1:9010 and 127.0.0.1:9011
   lockwood serve --elasticsearch         and Elasticsearch's document locks on 127.0.0.1:9200
+  lockwood serve --schema-registry       and the REST interface of the Schema Registry on 127.0.0.1:8081
   lockwood serve --data /var/lib/lockwood --log-format json
 
 Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
@@ -94,6 +97,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     elasticsearch: ElasticsearchArgs,
+
+    #[command(flatten)]
+    schema_registry: SchemaRegistryArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -167,6 +173,27 @@ struct ElasticsearchArgs {
     /// A directory with scripts that requests can name: NAME.groovy and NAME.painless
     #[arg(long, value_name = "DIR", requires = "elasticsearch")]
     elasticsearch_scripts: Option<PathBuf>,
+}
+
+/// The flags of the Schema Registry facade.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Schema Registry")]
+struct SchemaRegistryArgs {
+    /// Speak the REST interface of Confluent's Schema Registry too, on ADDR; 127.0.0.1:8081 without a value
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false)]
+    schema_registry: Option<Option<SocketAddr>>,
+
+    /// The namespace of subjects that name no context; others are written :.NAMESPACE:SUBJECT
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    schema_registry_namespace: String,
+}
+
+impl SchemaRegistryArgs {
+    /// The facade is on only if `--schema-registry` says so.
+    fn into_config(self) -> Option<SchemaRegistryConfig> {
+        let listen = self.schema_registry?.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8081)));
+        Some(SchemaRegistryConfig { listen, namespace: self.schema_registry_namespace })
+    }
 }
 
 fn two_addresses(text: &str) -> Result<(SocketAddr, SocketAddr), String> {
@@ -253,7 +280,7 @@ async fn pass_on_signals(stop: mpsc::Sender<()>) {
 
 /// What a user sees first: where everything is and what to try.
 fn greeting(bound: &Bound, data: &str) -> String {
-    let Bound { native, locktopus, openslides, elasticsearch, grace_ms } = bound;
+    let Bound { native, locktopus, openslides, elasticsearch, schema_registry, grace_ms } = bound;
     let mut text = format!("Lockwood {} is up. Data: {data}\n\n", env!("CARGO_PKG_VERSION"));
     text += &format!("  native     http://{native}    (sessions: ws://{native}/v1/NAMESPACE/session)\n");
     if let Some(locktopus) = locktopus {
@@ -265,6 +292,9 @@ fn greeting(bound: &Bound, data: &str) -> String {
     }
     if let Some(elasticsearch) = elasticsearch {
         text += &format!("  elasticsearch http://{elasticsearch}\n");
+    }
+    if let Some(schema_registry) = schema_registry {
+        text += &format!("  schemas    http://{schema_registry}\n");
     }
     if *grace_ms > 0 {
         text += &format!(
@@ -318,6 +348,7 @@ impl Args {
             locktopus,
             openslides: self.openslides.into_config(),
             elasticsearch: self.elasticsearch.into_config(),
+            schema_registry: self.schema_registry.into_config(),
             limits: self.limits.0,
         })
     }

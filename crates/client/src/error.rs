@@ -1,7 +1,7 @@
 //! What can go wrong, in words that say who, since when and what to do. Knows nothing of sockets.
 
 use crate::text;
-use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage, documents::BrokenLock};
+use lockwood_wire::{Blocker, Code, CycleStep, Problem, SchemaReason, ServerMessage, documents::BrokenLock};
 use std::fmt;
 
 /// Why something asked for was not done.
@@ -65,6 +65,8 @@ pub struct Refusal {
     pub cycle: Vec<CycleStep>,
     /// The position locks that do not hold.
     pub broken: Vec<BrokenLock>,
+    /// Why a schema does not go with earlier ones.
+    pub reasons: Vec<SchemaReason>,
 }
 
 /// Why a lock is gone although nobody here released it.
@@ -97,6 +99,7 @@ impl Refusal {
             blockers: Vec::new(),
             cycle: Vec::new(),
             broken: Vec::new(),
+            reasons: Vec::new(),
         }
     }
 
@@ -119,8 +122,8 @@ impl From<Refusal> for Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Error {
-        let Problem { code, detail, blockers, broken, .. } = problem;
-        Refusal { blockers, broken, ..Refusal::new(code, detail) }.into()
+        let Problem { code, detail, blockers, broken, reasons, .. } = problem;
+        Refusal { blockers, broken, reasons, ..Refusal::new(code, detail) }.into()
     }
 }
 
@@ -143,6 +146,9 @@ impl fmt::Display for Refusal {
         }
         for broken in &self.broken {
             write!(f, "\n  changed meanwhile: {}", text::broken(broken))?;
+        }
+        for reason in &self.reasons {
+            write!(f, "\n  {}", text::reason(reason))?;
         }
         Ok(())
     }

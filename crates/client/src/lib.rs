@@ -30,6 +30,7 @@ mod http;
 mod lease;
 mod ledger;
 mod lock;
+mod schemas;
 mod session;
 mod sse;
 pub mod text;
@@ -52,4 +53,5 @@ pub use lockwood_wire::{
     Blocker, Code, LeaseAnswer, LeaseInfo, LeaseOutcome, LeaseRequest, LockInfo, ReleaseRequest,
     RenewRequest, documents as wire,
 };
+pub use schemas::Schemas;
 pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};

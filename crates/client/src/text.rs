@@ -1,7 +1,7 @@
 //! How foreign text and spans of time are shown to people. Knows nothing of terminals.
 
 use lockwood_wire::{
-    Blocker, LockState, WireResource,
+    Blocker, LockState, SchemaReason, WireResource,
     documents::{BrokenLock, WireLock, WireValue},
 };
 use std::fmt::Write;
@@ -96,6 +96,16 @@ pub fn broken(broken: &BrokenLock) -> String {
         write!(out, " ({})", value(note)).expect("a string takes all");
     }
     out
+}
+
+/// Why a schema does not go with an earlier one: `version 2: TYPE_CHANGED at #/properties/age: …`.
+pub fn reason(reason: &SchemaReason) -> String {
+    let SchemaReason { version, kind, path, direction, reason } = reason;
+    let who = match direction.as_str() {
+        "forward" => "that version cannot read every document of the new schema",
+        _ => "the new schema cannot read every document of that version",
+    };
+    format!("version {version}: {} at {}: {who}: {}", plain(kind), plain(path), plain(reason))
 }
 
 fn target(lock: &WireLock) -> String {

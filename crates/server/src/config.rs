@@ -33,8 +33,19 @@ pub struct Config {
     pub openslides: Option<OpenslidesConfig>,
     /// The Elasticsearch facade, if it is wanted.
     pub elasticsearch: Option<ElasticsearchConfig>,
+    /// The Schema Registry facade, if it is wanted.
+    pub schema_registry: Option<SchemaRegistryConfig>,
     /// What is too much.
     pub limits: Limits,
+}
+
+/// The settings of the Schema Registry facade.
+#[derive(Debug, Clone)]
+pub struct SchemaRegistryConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The namespace of subjects that name no context.
+    pub namespace: String,
 }
 
 /// The settings of the Locktopus facade.
@@ -93,6 +104,7 @@ impl Config {
             locktopus: None,
             openslides: None,
             elasticsearch: None,
+            schema_registry: None,
             limits: Limits::default(),
         }
     }

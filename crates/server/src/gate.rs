@@ -91,11 +91,9 @@ pub(crate) async fn write(
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_collections(call)?;
     active.check_call(call)?;
-    let decide = |now| {
-        // Asked again: a schema may have been registered while others' locks were waited for.
-        let active = shared.schemas.active(shared, namespace)?;
-        shared.shard.decide_write(namespace, call, &*active, now)
-    };
+    // As they are when it is decided: a schema may be registered while others' locks are waited for.
+    let rules = shared.schemas.held(namespace);
+    let decide = |now| shared.shard.decide_write(namespace, call, &rules, now);
     let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
         Ok(pending) => shared.shard.settle_write(call, pending).await?,
         Err(error) => return replay(shared, namespace, call, error).await,
@@ -103,14 +101,19 @@ pub(crate) async fn write(
     Ok(written)
 }
 
-/// The same for the collection that schemas are kept in, which nobody else writes to.
+/// The same for the collection that schemas are kept in, which nobody else writes to. What is to hold from then
+/// on is installed right before it is decided.
 pub(crate) async fn write_registry(
     shared: &Arc<Shared>,
     namespace: &str,
     call: &Call,
     terms: &Terms,
+    install: impl Fn(),
 ) -> Result<Written, GateError> {
-    let decide = |now| shared.shard.decide_write(namespace, call, &NoRules, now);
+    let decide = |now| {
+        install();
+        shared.shard.decide_write(namespace, call, &NoRules, now)
+    };
     let pending = pass(shared, namespace, &Wanted::of(call), terms, decide).await?;
     Ok(shared.shard.settle_write(call, pending).await?)
 }
@@ -156,7 +159,9 @@ pub(crate) async fn keep(
     if keep.documents().any(|at| &*at.collection == schemas::COLLECTION) {
         return Err(reserved().into());
     }
-    let decide = |_| shared.shard.decide_keep(namespace, &keep, limits, &*active);
+    active.check_keep(&keep)?;
+    let rules = shared.schemas.held(namespace);
+    let decide = |_| shared.shard.decide_keep(namespace, &keep, limits, &rules);
     let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
     Ok(shared.shard.settle(pending).await?)
 }
@@ -168,10 +173,12 @@ pub(crate) async fn record(
     entry: &Entry,
     terms: &Terms,
 ) -> Result<(), GateError> {
+    // It may be about the schemas too.
+    let _turn = shared.schemas.changing.lock().await;
     let decide = |_| shared.shard.decide_record(entry);
     let pending = pass(shared, namespace, &Wanted::Everything, terms, decide).await?;
     let settled = shared.shard.settle(pending).await;
-    shared.schemas.forget(namespace);
+    shared.schemas.reread(shared, namespace);
     Ok(settled?)
 }
 

@@ -21,6 +21,7 @@ mod native;
 mod numbers;
 mod openslides;
 mod registry;
+mod schema_registry;
 mod schemas;
 mod seat;
 mod secret;
@@ -33,7 +34,7 @@ mod trouble;
 mod verify;
 mod view;
 
-pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig};
+pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};
 pub use limits::{LimitSpec, Limits};
 pub use serve::{Bound, ServeError, Stopped, run};
 pub use verify::{Verified, VerifyError, verify};

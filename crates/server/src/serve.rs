@@ -14,6 +14,7 @@ use crate::{
     numbers::Numbers,
     openslides::{Bus, Openslides, Side},
     registry::Registry,
+    schema_registry::SchemaRegistry,
     schemas::Schemas,
     secret::{Secrets, random},
     shard::{Shard, ShardLimits},
@@ -50,6 +51,8 @@ pub struct Bound {
     pub openslides: Option<(SocketAddr, SocketAddr)>,
     /// The Elasticsearch facade.
     pub elasticsearch: Option<SocketAddr>,
+    /// The Schema Registry facade.
+    pub schema_registry: Option<SocketAddr>,
     /// How long nothing is granted because the last run did not end cleanly.
     pub grace_ms: u64,
 }
@@ -122,6 +125,10 @@ pub async fn run(
         }
         None => None,
     };
+    let schema_registry = match &config.schema_registry {
+        Some(facade) => Some(bind(&config, facade.listen).await?),
+        None => None,
+    };
     let (shared, grace_ms) = open(config).await?;
     lease::restore(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
@@ -132,6 +139,7 @@ pub async fn run(
         locktopus: locktopus.as_ref().map(address),
         openslides: openslides.as_ref().map(|(reader, writer)| (address(reader), address(writer))),
         elasticsearch: elasticsearch.as_ref().map(|(listener, _)| address(listener)),
+        schema_registry: schema_registry.as_ref().map(address),
         grace_ms,
     };
     let mut tasks = tokio::task::JoinSet::new();
@@ -157,6 +165,9 @@ pub async fn run(
         tasks.spawn(facade.clone().sweep());
         tasks.spawn(listen(listener, Arc::clone(&shared), facade));
     }
+    if let Some(listener) = schema_registry {
+        tasks.spawn(listen(listener, Arc::clone(&shared), SchemaRegistry::new(&shared)));
+    }
     ready(&bound);
     let _ = stop.recv().await;
     let held = drain(&shared, &mut stop).await;
@@ -170,10 +181,14 @@ fn check(config: &Config) -> Result<(), ServeError> {
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
         return Err(ServeError::Setting(message));
     }
-    if let Some(facade) = &config.openslides {
+    let names = [
+        ("openslides", config.openslides.as_ref().map(|facade| &facade.namespace)),
+        ("schema-registry", config.schema_registry.as_ref().map(|facade| &facade.namespace)),
+    ];
+    for (facade, name) in names {
         let limit = config.limits.namespace_bytes_max;
-        if facade.namespace.is_empty() || facade.namespace.len() as u64 > limit {
-            let message = format!("--openslides-namespace must have 1 to {limit} bytes");
+        if name.is_some_and(|name| name.is_empty() || name.len() as u64 > limit) {
+            let message = format!("--{facade}-namespace must have 1 to {limit} bytes");
             return Err(ServeError::Setting(message));
         }
     }

@@ -1,7 +1,9 @@
 //! Why something was not done, in a form every interface can put into its own words.
 
 use lockwood_model::Path;
-use lockwood_wire::{Blocker, Code, CycleStep, Problem, ServerMessage, WirePath, documents::BrokenLock};
+use lockwood_wire::{
+    Blocker, Code, CycleStep, Problem, SchemaReason, ServerMessage, WirePath, documents::BrokenLock,
+};
 
 /// A refusal with everything there is to say about it.
 #[derive(Debug, Clone)]
@@ -12,14 +14,22 @@ pub(crate) struct Trouble {
     pub(crate) cycle: Vec<CycleStep>,
     /// What was wanted and others have.
     pub(crate) paths: Vec<Path>,
+    pub(crate) why: Option<Box<Why>>,
+}
+
+/// What there is to say about a refusal that is not about locks on paths.
+#[derive(Debug, Clone)]
+pub(crate) enum Why {
     /// Position locks that do not hold.
-    pub(crate) broken: Vec<BrokenLock>,
+    Broken(Vec<BrokenLock>),
+    /// A schema does not go with earlier ones.
+    Incompatible(Vec<SchemaReason>),
 }
 
 impl Trouble {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Trouble {
-        let (blockers, cycle, paths, broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Trouble { code, message: message.into(), blockers, cycle, paths, broken }
+        let (blockers, cycle, paths) = (Vec::new(), Vec::new(), Vec::new());
+        Trouble { code, message: message.into(), blockers, cycle, paths, why: None }
     }
 
     /// More than the limit called `name` allows.
@@ -63,7 +73,12 @@ impl Trouble {
 
     pub(crate) fn into_problem(self) -> Problem {
         let paths = self.paths.into_iter().map(WirePath).collect();
-        let (blockers, broken) = (self.blockers, self.broken);
-        Problem { blockers, paths, broken, ..Problem::new(self.code, self.message) }
+        let mut problem = Problem { blockers: self.blockers, paths, ..Problem::new(self.code, self.message) };
+        match self.why.map(|why| *why) {
+            None => {}
+            Some(Why::Broken(broken)) => problem.broken = broken,
+            Some(Why::Incompatible(reasons)) => problem.reasons = reasons,
+        }
+        problem
     }
 }

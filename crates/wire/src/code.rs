@@ -112,6 +112,26 @@ codes! {
     UnknownField = "unknown_field", 400;
     /// The document would not be what the schema of its collection says.
     SchemaMismatch = "schema_mismatch", 400;
+    /// The text is not a JSON Schema that can be used.
+    BadSchema = "bad_schema", 400;
+    /// A schema for documents must be one of objects.
+    SchemaNotObjects = "schema_not_objects", 400;
+    /// The schema does not go with earlier versions; the answer lists the reasons.
+    SchemaIncompatible = "schema_incompatible", 409;
+    /// The registry, or this subject, takes no changes at the moment.
+    SchemaReadOnly = "schema_read_only", 409;
+    /// There is no such subject.
+    NoSubject = "no_subject", 404;
+    /// The subject has no such version.
+    NoVersion = "no_version", 404;
+    /// It is deleted already, though not for good.
+    SchemaDeleted = "schema_deleted", 409;
+    /// It has to be deleted before it is deleted for good.
+    SchemaNotDeleted = "schema_not_deleted", 409;
+    /// A version is neither a number from 1 nor latest.
+    BadVersion = "bad_version", 400;
+    /// There is no such compatibility level, policy or mode.
+    BadSetting = "bad_setting", 400;
     /// A filter is not written as filters are.
     BadFilter = "bad_filter", 400;
     /// The cursor is not one this server gave for such a request.

@@ -1,7 +1,7 @@
 //! The bodies of the plain HTTP interface. Knows nothing of routes.
 
 use crate::{
-    Code, WirePath, WireResource,
+    Code, SchemaReason, WirePath, WireResource,
     documents::{BrokenLock, WireValue},
 };
 use serde::{Deserialize, Serialize};
@@ -292,6 +292,9 @@ pub struct Problem {
     /// The position locks that do not hold, if that is what is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<BrokenLock>,
+    /// Why a schema does not go with earlier ones, if that is what is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<SchemaReason>,
 }
 
 impl Problem {
@@ -306,6 +309,7 @@ impl Problem {
             blockers: Vec::new(),
             paths: Vec::new(),
             broken: Vec::new(),
+            reasons: Vec::new(),
         }
     }
 }

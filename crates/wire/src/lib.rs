@@ -7,6 +7,7 @@ mod fuzz;
 mod http;
 mod lease;
 mod resource;
+mod schema;
 mod session;
 #[cfg(test)]
 mod session_fuzz;
@@ -20,4 +21,8 @@ pub use lease::{
     LeaseAnswer, LeaseInfo, LeaseList, LeaseOutcome, LeaseRequest, ReleaseRequest, RenewRequest,
 };
 pub use resource::{ResourceError, WirePath, WireResource, WireWait};
+pub use schema::{
+    SchemaChange, SchemaCheck, SchemaDeleted, SchemaDiff, SchemaInfo, SchemaReason, SchemaRegistered,
+    SchemaRequest, SettingsAnswer, SettingsRequest, SubjectInfo, SubjectList, VersionInfo, VersionList,
+};
 pub use session::{ClientMessage, DecodeError, HeldLock, Reclaim, ServerMessage};

@@ -17,13 +17,13 @@ pub(crate) mod watch;
 pub(crate) mod write;
 
 use crate::{
-    exit::{self, Failure},
+    exit::{Failure, read_file},
     output,
     target::{Namespace, Server},
     wait::parse_span,
 };
 use lockwood_client::{Code, DocumentKey, Error, Filter, Path, PutOptions, ReadOptions, Store, Terms, wire};
-use std::{io::Read, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 /// Ends every help text about documents; a literal, so that examples can follow in the same text.
 macro_rules! exit_codes {
@@ -226,17 +226,6 @@ fn print_written(written: &wire::Written, json: bool, what: &str) -> anyhow::Res
     };
     let before = if written.replayed { " before; nothing was done again" } else { "" };
     output::print(&format!("{what} at {positions}{before}\n"))
-}
-
-/// What stands in an argument, in a file, or on standard input if that is `-`.
-fn read_file(path: &str) -> Result<String, Failure> {
-    let wrong = |error: std::io::Error| exit::bad_data(format!("cannot read {path}: {error}"));
-    if path != "-" {
-        return std::fs::read_to_string(path).map_err(wrong);
-    }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(wrong)?;
-    Ok(text)
 }
 
 #[cfg(test)]

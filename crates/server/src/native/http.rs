@@ -1,7 +1,7 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, documents, guard, leases, openapi};
+use super::{connection, documents, guard, leases, openapi, schemas};
 use crate::{
     clock::rfc3339,
     lease,
@@ -58,6 +58,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/{namespace}/waits", get(waits))
         .route("/v1/{namespace}/operator-log", get(operator_log))
         .merge(documents::router())
+        .merge(schemas::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guarded))
@@ -452,7 +453,21 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::drop_index,
         documents::dump,
         documents::load,
-        documents::trim
+        documents::trim,
+        schemas::subjects,
+        schemas::versions,
+        schemas::version,
+        schemas::register,
+        schemas::check,
+        schemas::differences,
+        schemas::delete_subject,
+        schemas::delete_version,
+        schemas::settings,
+        schemas::set,
+        schemas::forget,
+        schemas::settings_of_all,
+        schemas::set_for_all,
+        schemas::forget_for_all
     )
 )]
 pub(crate) struct Api;

@@ -6,6 +6,7 @@ mod guard;
 mod http;
 mod leases;
 mod openapi;
+mod schemas;
 
 pub(crate) use documents::Decoder;
 

@@ -4,6 +4,7 @@
 use crate::{
     gate::GateError,
     shard::{PageError, ShardError},
+    trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::Full;
@@ -131,11 +132,17 @@ impl From<GateError> for Refusal {
     fn from(error: GateError) -> Refusal {
         match error {
             GateError::Shard(error) => error.into(),
-            GateError::Refused(trouble) => match trouble.code {
-                Code::Locked | Code::Timeout | Code::LockLost => Refusal::Locked(locked_keys(&trouble.paths)),
-                Code::UnknownField | Code::ReservedCollection => Refusal::Format(trouble.message),
-                _ => Refusal::Busy(trouble.message),
-            },
+            GateError::Refused(trouble) => (*trouble).into(),
+        }
+    }
+}
+
+impl From<Trouble> for Refusal {
+    fn from(trouble: Trouble) -> Refusal {
+        match trouble.code {
+            Code::Locked | Code::Timeout | Code::LockLost => Refusal::Locked(locked_keys(&trouble.paths)),
+            Code::UnknownField | Code::ReservedCollection => Refusal::Format(trouble.message),
+            _ => Refusal::Busy(trouble.message),
         }
     }
 }

@@ -148,7 +148,8 @@ impl Openslides {
     async fn try_ask(&self, question: Question, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
         let body = self.body(request).await?;
         let look = move |shared: &Shared, namespace: &str, body: &[u8]| {
-            let library = Library::open(shared.shard.read(), namespace, &shared.config.limits)?;
+            let active = shared.schemas.active(shared, namespace)?;
+            let library = Library::open(shared.shard.read(), namespace, &shared.config.limits, active)?;
             library.answer(question, body)
         };
         if !question.is_long(&body) {

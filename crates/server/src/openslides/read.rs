@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     limits::Limits,
+    schemas::{self, Active},
     shard::{Find, Reading, Selection},
 };
 use lockwood_model::{DocumentKey, Filter, Json, Key, Position, Scalar, Timestamp};
@@ -25,6 +26,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     io::Write,
+    sync::Arc,
 };
 
 /// What can be asked.
@@ -73,13 +75,26 @@ pub(super) struct Library<'a> {
     /// None if nothing was ever written.
     namespace: Option<NamespaceId>,
     position: Position,
+    /// The schemas that collections have.
+    active: Arc<Active>,
 }
 
 impl<'a> Library<'a> {
-    pub(super) fn open(reading: Reading, name: &str, limits: &'a Limits) -> Result<Library<'a>, Refusal> {
+    pub(super) fn open(
+        reading: Reading,
+        name: &str,
+        limits: &'a Limits,
+        active: Arc<Active>,
+    ) -> Result<Library<'a>, Refusal> {
         let found = reading.namespace(name)?;
         let position = found.map_or(Position::START, |(_, position)| position);
-        Ok(Library { limits, reading, namespace: found.map(|(namespace, _)| namespace), position })
+        Ok(Library { limits, reading, namespace: found.map(|(namespace, _)| namespace), position, active })
+    }
+
+    /// A collection with a schema is not asked for fields that the schema does not know.
+    fn check_names(&self, collection: &str, names: &[&str], filter: Option<&Filter>) -> Result<(), Refusal> {
+        names.iter().try_for_each(|name| self.active.check_field(collection, &[name]))?;
+        Ok(filter.map_or(Ok(()), |filter| self.active.check_filter(collection, filter))?)
     }
 
     pub(super) fn answer(&self, question: Question, body: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -100,6 +115,7 @@ impl<'a> Library<'a> {
         let deleted = selection(get_deleted_models)?;
         let at = name::model(&fqid)?;
         let names = Names::read(&mapped_fields)?;
+        self.check_names(&at.collection, names.list(), None)?;
         let as_of = position.map(read_position).transpose()?;
         let mut out = Vec::new();
         let found = self.model(&at, deleted, as_of, |document| match &names {
@@ -136,6 +152,7 @@ impl<'a> Library<'a> {
         let Object(RawGetMany { requests, mapped_fields, position, get_deleted_models }) = read(body)?;
         let deleted = selection(get_deleted_models)?;
         let wanted = Wanted::read(&requests, &mapped_fields, self.limits)?;
+        self.check_wanted(&wanted)?;
         let as_of = position.map(read_position).transpose()?;
         let mut out = Vec::new();
         let mut collections = Members::open(&mut out);
@@ -161,12 +178,31 @@ impl<'a> Library<'a> {
         Ok(out)
     }
 
+    fn check_wanted(&self, wanted: &Wanted<'_>) -> Result<(), Refusal> {
+        for (collection, models) in wanted.models.iter().filter(|_| !self.active.is_empty()) {
+            self.check_names(collection, &wanted.common, None)?;
+            let mut parts = BTreeSet::new();
+            for part in models.values() {
+                match part {
+                    Parts::Whole => {}
+                    Parts::Fields(names) => self.check_names(collection, names, None)?,
+                    Parts::Of(numbers) => parts.extend(numbers),
+                }
+            }
+            parts
+                .into_iter()
+                .try_for_each(|part: &usize| self.check_names(collection, &wanted.parts[*part], None))?;
+        }
+        Ok(())
+    }
+
     fn get_all(&self, body: &[u8]) -> Result<Vec<u8>, Refusal> {
         let Object(RawGetAll { collection: Text(collection), mapped_fields, get_deleted_models }) =
             read(body)?;
         let deleted = selection(get_deleted_models)?;
         let collection = name::collection(&collection)?;
         let names = Names::read(&mapped_fields)?;
+        self.check_names(collection, names.list(), None)?;
         let mut out = Vec::new();
         self.models(&mut out, collection, None, deleted, &names)?;
         Ok(out)
@@ -217,7 +253,8 @@ impl<'a> Library<'a> {
             Some(namespace) => self.reading.state().collections(namespace)?,
             None => Vec::new(),
         };
-        for name in &names {
+        // Where schemas are kept is not for this interface.
+        for name in names.iter().filter(|name| name.as_str() != schemas::COLLECTION) {
             let Some(find) = self.search(name, None, deleted) else { continue };
             // A collection is named only if there is something in it.
             let mut models = Vec::new();
@@ -260,7 +297,9 @@ impl<'a> Library<'a> {
         let names = Names::read(&mapped)?;
         if wants_field {
             name::field(&field)?;
+            self.check_names(collection, &[&*field], None)?;
         }
+        self.check_names(collection, names.list(), Some(&filter))?;
         let mut out = Vec::new();
         let mut object = Members::open(&mut out);
         match question {
@@ -485,6 +524,13 @@ impl<'a> Names<'a> {
     fn read(given: &'a Option<Vec<Text<'a>>>) -> Result<Names<'a>, Refusal> {
         let names = sorted(given.as_deref().unwrap_or_default())?;
         Ok(if names.is_empty() { Names::All } else { Names::Some(names) })
+    }
+
+    fn list(&self) -> &[&'a str] {
+        match self {
+            Names::All => &[],
+            Names::Some(names) => names,
+        }
     }
 }
 

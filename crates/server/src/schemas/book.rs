@@ -1,14 +1,13 @@
 //! What is in a registry: subjects with their versions and settings. Decides nothing.
 
 use super::COLLECTION;
-use crate::shard::Reading;
 use lockwood_model::{Json, Key};
 use lockwood_schema::{Level, Policy, Schema};
-use lockwood_storage::{DocumentRef, Order, StoreError};
+use lockwood_storage::{DocumentRef, NamespaceId, Order, State, StoreError};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A registry at one moment.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Book {
     pub(crate) subjects: BTreeMap<Box<str>, Subject>,
     /// What holds for subjects that do not say.
@@ -20,7 +19,7 @@ pub(crate) struct Book {
 }
 
 /// What is known under one name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Subject {
     /// Also those that are deleted, but not for good.
     pub(crate) versions: BTreeMap<u32, Version>,
@@ -30,7 +29,7 @@ pub(crate) struct Subject {
 }
 
 /// One schema of a subject.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Version {
     pub(crate) number: u32,
     /// The same for the same schema under every subject of the namespace.
@@ -70,7 +69,7 @@ impl Mode {
     }
 
     pub(crate) fn named(text: &str) -> Option<Mode> {
-        [Mode::ReadWrite, Mode::ReadOnly].into_iter().find(|mode| mode.as_str() == text)
+        [Mode::ReadWrite, Mode::ReadOnly].into_iter().find(|mode| mode.as_str().eq_ignore_ascii_case(text))
     }
 }
 
@@ -83,70 +82,105 @@ impl Subject {
     pub(crate) fn latest(&self) -> Option<&Version> {
         self.live().next_back()
     }
+
+    /// The latest of those that are looked at.
+    pub(crate) fn latest_of(&self, deleted: bool) -> Option<&Version> {
+        self.versions.values().rfind(|version| deleted || !version.deleted)
+    }
 }
 
 impl Book {
     /// Reads the registry of a namespace.
-    pub(super) fn read(reading: &Reading, namespace: &str) -> Result<Book, StoreError> {
+    pub(crate) fn read(state: State<'_>, namespace: NamespaceId) -> Result<Book, StoreError> {
         let mut book = Book::default();
-        let Some((id, _)) = reading.namespace(namespace)? else { return Ok(book) };
-        for found in reading.state().documents(id, COLLECTION, None, Order::Forward) {
+        for found in state.documents(namespace, COLLECTION, None, Order::Forward) {
             let (at, bytes) = found?;
             let document = DocumentRef::read(&bytes)?;
-            let key = at.key.as_number().unwrap_or_default();
-            book.last_key = book.last_key.max(key);
-            book.take(key, &document)
-                .ok_or_else(|| StoreError::damaged(format!("the schema record {key}")))?;
+            let taken = at.key.as_number().and_then(|key| book.take(key, &document));
+            taken.ok_or_else(|| StoreError::damaged(format!("the schema record {}", at.key)))?;
         }
         Ok(book)
     }
 
     /// Takes in one document; none if it is not as it was written.
     fn take(&mut self, key: i64, document: &DocumentRef<'_>) -> Option<()> {
-        let text = |name: &str| document.get(name).map(|value| serde_json::from_str::<String>(value).ok());
-        let number = |name: &str| document.get(name)?.parse::<u64>().ok();
-        let name = text("subject").flatten();
-        match number("version") {
-            Some(version) => {
-                let version = u32::try_from(version).ok()?;
-                let id = number("id")?;
-                self.last_id = self.last_id.max(id);
-                let subject = self.subjects.entry(name?.into()).or_default();
-                subject.last_version = subject.last_version.max(version);
-                // A document that is deleted is a version that is gone for good.
-                if document.deleted() {
-                    return Some(());
-                }
-                let source = text("schema")??;
-                let version = Version {
-                    number: version,
-                    id,
-                    schema: Schema::parse(&source).ok()?,
-                    text: source.into(),
-                    deleted: document.get("deleted") == Some("true"),
-                    key,
-                };
-                subject.versions.insert(version.number, version);
-            }
+        self.last_key = self.last_key.max(key);
+        let member = |name: &str| match document.get(name) {
+            None => Some(None),
+            Some(value) => serde_json::from_str::<String>(value).ok().map(Some),
+        };
+        match document.get("version") {
+            Some(number) => self.take_version(key, number.parse().ok()?, &member("subject")??, document),
             None => {
                 let settings = Settings {
-                    level: text("level").flatten().and_then(|level| level.parse().ok()),
-                    policy: text("policy").flatten().map(|policy| read_policy(&policy)),
-                    mode: text("mode").flatten().and_then(|mode| Mode::named(&mode)),
+                    level: read(member("level")?, |level| level.parse().ok())?,
+                    policy: read(member("policy")?, read_policy)?,
+                    mode: read(member("mode")?, Mode::named)?,
                     key: Some(key),
                 };
-                match name {
-                    Some(name) => self.subjects.entry(name.into()).or_default().settings = settings,
-                    None => self.settings = settings,
-                }
+                self.say(member("subject")?.as_deref(), settings);
+                Some(())
             }
         }
+    }
+
+    fn take_version(
+        &mut self,
+        key: i64,
+        number: u32,
+        subject: &str,
+        document: &DocumentRef<'_>,
+    ) -> Option<()> {
+        let id = document.get("id")?.parse().ok()?;
+        // A document that is deleted is a version that is gone for good; its numbers stay used.
+        if document.deleted() {
+            self.note(subject, number, id);
+            return Some(());
+        }
+        let text: String = serde_json::from_str(document.get("schema")?).ok()?;
+        let schema = Schema::parse(&text).ok()?;
+        let deleted = document.get("deleted") == Some("true");
+        self.add(subject, Version { number, id, schema, text: text.into(), deleted, key });
         Some(())
+    }
+
+    /// Takes in a version.
+    pub(super) fn add(&mut self, subject: &str, version: Version) {
+        self.last_key = self.last_key.max(version.key);
+        self.note(subject, version.number, version.id).versions.insert(version.number, version);
+    }
+
+    /// Numbers that were given out are not given out again.
+    fn note(&mut self, subject: &str, version: u32, id: u64) -> &mut Subject {
+        self.last_id = self.last_id.max(id);
+        let subject = self.subjects.entry(subject.into()).or_default();
+        subject.last_version = subject.last_version.max(version);
+        subject
+    }
+
+    /// Takes in what is said about a subject, or about all.
+    pub(super) fn say(&mut self, subject: Option<&str>, settings: Settings) {
+        self.last_key = self.last_key.max(settings.key.unwrap_or_default());
+        match subject {
+            Some(subject) => self.subjects.entry(subject.into()).or_default().settings = settings,
+            None => self.settings = settings,
+        }
+    }
+
+    /// The versions there are, deleted ones included, and the settings of subjects.
+    pub(super) fn records_len(&self) -> usize {
+        let said = self.subjects.values().filter(|subject| subject.settings.key.is_some()).count();
+        self.subjects.values().map(|subject| subject.versions.len()).sum::<usize>() + said
     }
 
     /// A subject that has versions, perhaps deleted ones.
     pub(crate) fn subject(&self, name: &str) -> Option<&Subject> {
         self.subjects.get(name).filter(|subject| !subject.versions.is_empty())
+    }
+
+    /// The largest id given out so far.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.last_id
     }
 
     /// What holds for a subject.
@@ -183,6 +217,14 @@ impl Book {
     }
 }
 
+/// What a text says, if there is one; none if there is and it says nothing.
+fn read<T>(text: Option<String>, meaning: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+    match text {
+        None => Some(None),
+        Some(text) => meaning(&text).map(Some),
+    }
+}
+
 pub(crate) fn policy_name(policy: Policy) -> &'static str {
     match policy {
         Policy::Strict => "STRICT",
@@ -190,8 +232,10 @@ pub(crate) fn policy_name(policy: Policy) -> &'static str {
     }
 }
 
-pub(crate) fn read_policy(text: &str) -> Policy {
-    if text == "LENIENT" { Policy::Lenient } else { Policy::Strict }
+pub(crate) fn read_policy(text: &str) -> Option<Policy> {
+    [Policy::Strict, Policy::Lenient]
+        .into_iter()
+        .find(|policy| policy_name(*policy).eq_ignore_ascii_case(text))
 }
 
 /// Where a document of the registry is.
@@ -202,4 +246,83 @@ pub(super) fn at(key: i64) -> lockwood_model::DocumentKey {
 /// Text as a value of a field.
 pub(super) fn quoted(text: &str) -> Json {
     Json::trusted(&serde_json::to_string(text).expect("text is valid JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockwood_model::{Change, Document, FieldValue, Position};
+
+    fn document(members: &[(&str, &str)], deleted: bool) -> Document {
+        let fields: Vec<FieldValue> =
+            members.iter().map(|(name, value)| ((*name).into(), Json::trusted(value))).collect();
+        let mut document = Document::unborn();
+        document.apply(&Change::Created { fields }, Position(1));
+        if deleted {
+            let fields = members.iter().map(|(name, _)| (*name).into()).collect();
+            document.apply(&Change::Deleted { fields }, Position(2));
+        }
+        document
+    }
+
+    fn take(book: &mut Book, key: i64, members: &[(&str, &str)], deleted: bool) -> Option<()> {
+        book.take(key, &DocumentRef::from(&document(members, deleted)))
+    }
+
+    const VERSION: [(&str, &str); 4] =
+        [("subject", r#""a""#), ("version", "3"), ("id", "7"), ("schema", r#""{}""#)];
+
+    #[test]
+    fn versions_and_settings_are_read() {
+        let mut book = Book::default();
+        take(&mut book, 1, &VERSION, false).unwrap();
+        take(&mut book, 2, &[("settings", "true"), ("level", r#""NONE""#)], false).unwrap();
+        take(&mut book, 5, &[("subject", r#""a""#), ("policy", r#""LENIENT""#)], false).unwrap();
+        assert_eq!(
+            (book.level("a"), book.policy("a"), book.mode("a")),
+            (Level::None, Policy::Lenient, Mode::ReadWrite)
+        );
+        assert_eq!(
+            (book.policy("b"), book.last_key, book.last_id, book.records_len()),
+            (Policy::Strict, 5, 7, 2)
+        );
+        assert_eq!(book.subject("a").and_then(Subject::latest).map(|version| version.number), Some(3));
+        assert_eq!(book.id_of(&Schema::parse("{}").unwrap()), Some(7));
+        assert_eq!(book.uses(7).map(|(name, _)| name).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn what_is_gone_for_good_keeps_its_numbers() {
+        let mut book = Book::default();
+        take(&mut book, 1, &VERSION, true).unwrap();
+        assert!(book.subject("a").is_none());
+        assert_eq!((book.subjects["a"].last_version, book.last_id, book.last_key), (3, 7, 1));
+        assert_eq!(book.settings, Settings::default());
+    }
+
+    #[test]
+    fn what_was_not_written_here_is_damage() {
+        for (name, value) in
+            [("version", "-1"), ("id", "x"), ("schema", r#""{""#), ("schema", "3"), ("subject", "3")]
+        {
+            let mut members = VERSION;
+            members.iter_mut().filter(|member| member.0 == name).for_each(|member| member.1 = value);
+            assert_eq!(take(&mut Book::default(), 1, &members, false), None, "{name} {value}");
+        }
+        assert_eq!(take(&mut Book::default(), 1, &[("level", r#""BOTH""#)], false), None);
+        assert_eq!(take(&mut Book::default(), 1, &[("mode", "1")], false), None);
+    }
+
+    #[test]
+    fn deleted_versions_are_not_the_latest() {
+        let mut book = Book::default();
+        for (key, number, deleted) in [(1, 1, false), (2, 2, true)] {
+            let (schema, text) = (Schema::parse("true").unwrap(), "true".into());
+            book.add("a", Version { number, id: 1, schema, text, deleted, key });
+        }
+        let subject = book.subject("a").unwrap();
+        assert_eq!(subject.latest().map(|version| version.number), Some(1));
+        assert_eq!(subject.latest_of(true).map(|version| version.number), Some(2));
+        assert_eq!(subject.live().count(), 1);
+    }
 }

@@ -1,4 +1,7 @@
 //! Changing a registry: register, delete, settings. One change at a time, each durable before it is told.
+//!
+//! Indexes that a schema asks for are declared before it is registered and taken away after it is gone, so a crash
+//! in between leaves an index too many, which changes no answer.
 
 use super::{
     Book, Mode, Subject, Version,
@@ -6,7 +9,7 @@ use super::{
 };
 use crate::{
     gate::{self, GateError, Terms},
-    shard::Call,
+    shard::{Call, in_place},
     shared::Shared,
 };
 use lockwood_engine::{Action, Intent, PutIf, Request};
@@ -54,10 +57,10 @@ pub(crate) enum SchemaError {
     NoSubject,
     /// There is such a subject, but no such version.
     NoVersion,
-    /// It is deleted already, though not for good.
-    Deleted,
-    /// It has to be deleted before it is deleted for good.
-    NotDeleted,
+    /// It is deleted already, though not for good; the version, if one was meant.
+    Deleted(Option<u32>),
+    /// It has to be deleted before it is deleted for good; the version, if one was meant.
+    NotDeleted(Option<u32>),
     /// More than a named limit allows.
     Over { name: &'static str, limit: u64, what: String },
     /// The store, or locks.
@@ -102,35 +105,276 @@ pub(crate) async fn register(
     purpose: For,
 ) -> Result<Registered, SchemaError> {
     check_sizes(shared, subject, text)?;
+    let schema = aside(|| read_schema(text, purpose))?;
+    let (text, subject) = (Arc::from(text), subject.to_owned());
+    whole(shared, namespace, move |registry| async move { registry.register(&subject, schema, text).await })
+        .await
+}
+
+/// The schema a text is, if it may be registered for this purpose.
+pub(crate) fn read_schema(text: &str, purpose: For) -> Result<Schema, SchemaError> {
     let schema = Schema::parse(text).map_err(SchemaError::Invalid)?;
     if purpose == For::Documents && !schema.describes_objects() {
         return Err(SchemaError::NotObjects);
     }
-    let _turn = shared.schemas.changing.lock().await;
-    let book = shared.schemas.book(shared, namespace)?;
-    let known = book.subject(subject);
-    let same = |version: &&Version| version.schema.canonical() == schema.canonical();
-    if let Some(found) = known.and_then(|known| known.live().rev().find(same)) {
-        return Ok(Registered { version: found.number, id: found.id, new: false });
-    }
-    check_allowed(shared, &book, subject, &schema)?;
-    let id = book.id_of(&schema).unwrap_or(book.last_id + 1);
-    let version = book.subjects.get(subject).map_or(0, |subject| subject.last_version) + 1;
-    let fields = vec![
-        ("subject".into(), quoted(subject)),
-        ("version".into(), Json::trusted(&version.to_string())),
-        ("id".into(), Json::trusted(&id.to_string())),
-        ("schema".into(), quoted(text)),
-    ];
-    let before = known.and_then(Subject::latest).map(|version| version.schema.clone());
-    write(shared, namespace, vec![(book.last_key + 1, Action::Create { fields })]).await?;
-    if schema.describes_objects() {
-        keep_indexes(shared, namespace, subject, before.as_ref(), &schema).await?;
-    }
-    Ok(Registered { version, id, new: true })
+    Ok(schema)
 }
 
-fn check_sizes(shared: &Shared, subject: &str, text: &str) -> Result<(), SchemaError> {
+/// Deletes one version, or all if none is given. The first time it can still be seen by those who ask for
+/// deleted ones; the second time, `permanent`, it is gone.
+pub(crate) async fn delete(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    subject: &str,
+    version: Option<u32>,
+    permanent: bool,
+) -> Result<Removed, SchemaError> {
+    let subject = subject.to_owned();
+    whole(
+        shared,
+        namespace,
+        move |registry| async move { registry.delete(&subject, version, permanent).await },
+    )
+    .await
+}
+
+/// Says something about a subject, or about all subjects that say nothing themselves.
+pub(crate) async fn set(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    subject: Option<&str>,
+    settings: SubjectSettings,
+) -> Result<(), SchemaError> {
+    check_sizes(shared, subject.unwrap_or_default(), "")?;
+    let subject = subject.map(str::to_owned);
+    whole(shared, namespace, move |registry| async move { registry.set(subject.as_deref(), &settings).await })
+        .await
+}
+
+/// Does a change to its end, also if nobody waits for it any more, and no other one meanwhile.
+async fn whole<T, F>(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    change: impl FnOnce(Registry) -> F + Send + 'static,
+) -> Result<T, SchemaError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, SchemaError>> + Send,
+{
+    let (shared, namespace): (_, Box<str>) = (Arc::clone(shared), namespace.into());
+    let work = tokio::spawn(async move {
+        let turn = Arc::clone(&shared);
+        let _turn = turn.schemas.changing.lock().await;
+        let book = shared.schemas.book(&shared, &namespace)?;
+        change(Registry { shared, namespace, book }).await
+    });
+    work.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "change a schema registry");
+        Err(StoreError::Poisoned.into())
+    })
+}
+
+/// A registry that nobody else changes at the moment.
+struct Registry {
+    shared: Arc<Shared>,
+    namespace: Box<str>,
+    book: Arc<Book>,
+}
+
+impl Registry {
+    async fn register(
+        self,
+        subject: &str,
+        schema: Schema,
+        text: Arc<str>,
+    ) -> Result<Registered, SchemaError> {
+        let known = self.book.subject(subject);
+        let latest = known.and_then(Subject::latest);
+        let same = |version: &&Version| version.schema == schema;
+        if let Some(found) = known.and_then(|known| known.live().rev().find(same)) {
+            if latest.is_some_and(|latest| latest.number == found.number) {
+                // Somebody may have taken them away by hand.
+                self.declare_indexes(subject, Some(&schema)).await?;
+            }
+            return Ok(Registered { version: found.number, id: found.id, new: false });
+        }
+        self.check_allowed(subject, &schema)?;
+        let id = self.book.id_of(&schema).unwrap_or(self.book.last_id + 1);
+        let number = self.book.subjects.get(subject).map_or(0, |subject| subject.last_version) + 1;
+        let version =
+            Version { number, id, schema: schema.clone(), text, deleted: false, key: self.book.last_key + 1 };
+        let declared = self.declare_indexes(subject, Some(&schema)).await?;
+        let change = (version.key, Action::Create { fields: version_fields(subject, &version) });
+        let mut book = Book::clone(&self.book);
+        book.add(subject, version);
+        if let Err(error) = self.write(vec![change], book).await {
+            self.drop_indexes(subject, &declared).await?;
+            return Err(error);
+        }
+        self.drop_indexes(subject, &gone(latest.map(|latest| &latest.schema), Some(&schema))).await?;
+        Ok(Registered { version: number, id, new: true })
+    }
+
+    fn check_allowed(&self, subject: &str, schema: &Schema) -> Result<(), SchemaError> {
+        self.check_writable(subject)?;
+        self.check_room("the namespace has as many schemas and settings as it may have")?;
+        let reasons = aside(|| self.book.incompatibilities(subject, schema));
+        match reasons.is_empty() {
+            true => Ok(()),
+            false => Err(SchemaError::Incompatible(self.book.level(subject), reasons)),
+        }
+    }
+
+    fn check_writable(&self, subject: &str) -> Result<(), SchemaError> {
+        if self.book.mode(subject) == Mode::ReadOnly { Err(SchemaError::ReadOnly) } else { Ok(()) }
+    }
+
+    fn check_room(&self, what: &str) -> Result<(), SchemaError> {
+        let limit = self.shared.config.limits.schemas_max;
+        if self.book.records_len() as u64 >= limit {
+            return Err(SchemaError::Over { name: "schemas_max", limit, what: what.to_owned() });
+        }
+        Ok(())
+    }
+
+    async fn delete(
+        self,
+        subject: &str,
+        version: Option<u32>,
+        permanent: bool,
+    ) -> Result<Removed, SchemaError> {
+        let known = self.book.subject(subject).ok_or(SchemaError::NoSubject)?;
+        self.check_writable(subject)?;
+        let meant: Vec<&Version> = match version {
+            Some(number) => vec![known.versions.get(&number).ok_or(SchemaError::NoVersion)?],
+            None => known.versions.values().filter(|version| permanent || !version.deleted).collect(),
+        };
+        if permanent && meant.iter().any(|version| !version.deleted) {
+            return Err(SchemaError::NotDeleted(version));
+        }
+        if !permanent && (meant.is_empty() || meant.iter().any(|version| version.deleted)) {
+            return Err(SchemaError::Deleted(version));
+        }
+        let mut book = Book::clone(&self.book);
+        let after = book.subjects.get_mut(subject).ok_or(SchemaError::NoSubject)?;
+        for version in &meant {
+            match (permanent, after.versions.get_mut(&version.number)) {
+                (false, Some(one)) => one.deleted = true,
+                _ => drop(after.versions.remove(&version.number)),
+            }
+        }
+        let (before, now) = (known.latest(), after.latest());
+        let before = before.map(|version| version.schema.clone());
+        let now = now.map(|version| version.schema.clone());
+        self.declare_indexes(subject, now.as_ref()).await?;
+        let action = || match permanent {
+            true => Action::Delete,
+            false => {
+                Action::Update { set: vec![("deleted".into(), Json::trusted("true"))], lists: Vec::new() }
+            }
+        };
+        let versions: Vec<u32> = meant.iter().map(|version| version.number).collect();
+        self.write(meant.iter().map(|version| (version.key, action())).collect(), book).await?;
+        self.drop_indexes(subject, &gone(before.as_ref(), now.as_ref())).await?;
+        Ok(Removed { versions })
+    }
+
+    async fn set(self, subject: Option<&str>, said: &SubjectSettings) -> Result<(), SchemaError> {
+        let old = match subject {
+            Some(subject) => self.book.subjects.get(subject).map(|subject| subject.settings.clone()),
+            None => Some(self.book.settings.clone()),
+        };
+        let old = old.unwrap_or_default();
+        let mode = said.mode.unwrap_or(old.mode);
+        // Whoever says that it can be written to again may say the rest along with it.
+        if said.mode.is_none() {
+            match subject {
+                Some(subject) => self.check_writable(subject)?,
+                None if old.mode == Some(Mode::ReadOnly) => return Err(SchemaError::ReadOnly),
+                None => {}
+            }
+        }
+        let key = old.key.unwrap_or(self.book.last_key + 1);
+        let (level, policy) = (said.level.unwrap_or(old.level), said.policy.unwrap_or(old.policy));
+        if old.key.is_none() && level.is_none() && policy.is_none() && mode.is_none() {
+            return Ok(());
+        }
+        if subject.is_some() && old.key.is_none() {
+            self.check_room("the namespace has as many schemas and settings of subjects as it may have")?;
+        }
+        let new = Settings { level, policy, mode, key: Some(key) };
+        let put = Action::Put { fields: settings_fields(subject, &new), when: PutIf::Always };
+        let mut book = Book::clone(&self.book);
+        book.say(subject, new);
+        self.write(vec![(key, put)], book).await
+    }
+
+    /// Declares the indexes a schema asks for; gives those that were not there.
+    async fn declare_indexes(
+        &self,
+        collection: &str,
+        schema: Option<&Schema>,
+    ) -> Result<Vec<String>, SchemaError> {
+        let limit = self.shared.config.limits.indexes_max;
+        let mut declared = Vec::new();
+        for field in indexed(schema) {
+            let shard = &self.shared.shard;
+            match shard.declare_index(&self.namespace, (collection, field), true, limit).await {
+                Ok(true) => declared.push(field.to_owned()),
+                Ok(false) => {}
+                Err(error) => {
+                    self.drop_indexes(collection, &declared).await?;
+                    return Err(GateError::from(error).into());
+                }
+            }
+        }
+        if !declared.is_empty() {
+            self.build_indexes();
+        }
+        Ok(declared)
+    }
+
+    async fn drop_indexes(&self, collection: &str, fields: &[String]) -> Result<(), SchemaError> {
+        for field in fields {
+            let shard = &self.shared.shard;
+            let dropped = shard.declare_index(&self.namespace, (collection, field), false, u64::MAX).await;
+            dropped.map_err(GateError::from)?;
+        }
+        Ok(())
+    }
+
+    fn build_indexes(&self) {
+        let shard = Arc::clone(&self.shared.shard);
+        tokio::spawn(async move {
+            if let Err(error) = shard.fill_indexes().await {
+                tracing::error!(?error, "build indexes");
+            }
+        });
+    }
+
+    /// Writes records, after which the registry is what `after` is.
+    async fn write(&self, changes: Vec<(i64, Action)>, after: Book) -> Result<(), SchemaError> {
+        let Registry { shared, namespace, .. } = self;
+        let intents = changes.into_iter().map(|(key, action)| Intent { at: at(key), action }).collect();
+        let request = Request { intents, ..Request::default() };
+        let call = Call { requests: vec![request], ..Call::default() };
+        let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
+        let install = || shared.schemas.install(namespace, after.clone());
+        let written = gate::write_registry(shared, namespace, &call, &terms, install).await;
+        if let Err(error) = written {
+            shared.schemas.reread(shared, namespace);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+}
+
+/// Reading and comparing schemas may take long; other tasks of this thread go on elsewhere meanwhile.
+pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    in_place(work)
+}
+
+pub(crate) fn check_sizes(shared: &Shared, subject: &str, text: &str) -> Result<(), SchemaError> {
     let limits = &shared.config.limits;
     let sizes = [
         ("schema_bytes_max", limits.schema_bytes_max, text.len(), "the schema"),
@@ -144,107 +388,24 @@ fn check_sizes(shared: &Shared, subject: &str, text: &str) -> Result<(), SchemaE
     Ok(())
 }
 
-fn check_allowed(shared: &Shared, book: &Book, subject: &str, schema: &Schema) -> Result<(), SchemaError> {
-    if book.mode(subject) == Mode::ReadOnly {
-        return Err(SchemaError::ReadOnly);
-    }
-    let limit = shared.config.limits.schemas_max;
-    let len: usize = book.subjects.values().map(|subject| subject.versions.len()).sum();
-    if len as u64 >= limit {
-        let what = "the namespace has as many schemas as it may have".to_owned();
-        return Err(SchemaError::Over { name: "schemas_max", limit, what });
-    }
-    let reasons = book.incompatibilities(subject, schema);
-    if reasons.is_empty() { Ok(()) } else { Err(SchemaError::Incompatible(book.level(subject), reasons)) }
+/// The fields a schema asks to have indexed, if documents are held to it.
+fn indexed(schema: Option<&Schema>) -> Vec<&str> {
+    schema.filter(|schema| schema.describes_objects()).map(Schema::indexed_fields).unwrap_or_default()
 }
 
-/// Declares the indexes a schema asks for, and takes away those that only the one before asked for.
-async fn keep_indexes(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    collection: &str,
-    before: Option<&Schema>,
-    now: &Schema,
-) -> Result<(), SchemaError> {
-    let limit = shared.config.limits.indexes_max;
-    let wanted = now.indexed_fields();
-    for field in &wanted {
-        let declared = shared.shard.declare_index(namespace, (collection, field), true, limit).await;
-        declared.map_err(GateError::from)?;
-    }
-    let gone = before.into_iter().flat_map(Schema::indexed_fields).filter(|field| !wanted.contains(field));
-    for field in gone {
-        let dropped = shared.shard.declare_index(namespace, (collection, field), false, u64::MAX).await;
-        dropped.map_err(GateError::from)?;
-    }
-    let shard = Arc::clone(&shared.shard);
-    tokio::spawn(async move {
-        if let Err(error) = shard.fill_indexes().await {
-            tracing::error!(?error, "build indexes");
-        }
-    });
-    Ok(())
+/// The indexes that only the schema before asked for.
+fn gone(before: Option<&Schema>, now: Option<&Schema>) -> Vec<String> {
+    let wanted = indexed(now);
+    indexed(before).into_iter().filter(|field| !wanted.contains(field)).map(str::to_owned).collect()
 }
 
-/// Deletes one version, or all if none is given. The first time it can still be seen by those who ask for
-/// deleted ones; the second time, `permanent`, it is gone.
-pub(crate) async fn delete(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    subject: &str,
-    version: Option<u32>,
-    permanent: bool,
-) -> Result<Removed, SchemaError> {
-    let _turn = shared.schemas.changing.lock().await;
-    let book = shared.schemas.book(shared, namespace)?;
-    let known = book.subject(subject).ok_or(SchemaError::NoSubject)?;
-    if book.mode(subject) == Mode::ReadOnly {
-        return Err(SchemaError::ReadOnly);
-    }
-    let meant: Vec<&Version> = match version {
-        Some(number) => vec![known.versions.get(&number).ok_or(SchemaError::NoVersion)?],
-        None => known.versions.values().filter(|version| permanent || !version.deleted).collect(),
-    };
-    if permanent && meant.iter().any(|version| !version.deleted) {
-        return Err(SchemaError::NotDeleted);
-    }
-    if !permanent && (meant.is_empty() || meant.iter().any(|version| version.deleted)) {
-        return Err(SchemaError::Deleted);
-    }
-    let action = |_: &&Version| match permanent {
-        true => Action::Delete,
-        false => Action::Update { set: vec![("deleted".into(), Json::trusted("true"))], lists: Vec::new() },
-    };
-    let changes = meant.iter().map(|version| (version.key, action(version))).collect();
-    write(shared, namespace, changes).await?;
-    Ok(Removed { versions: meant.iter().map(|version| version.number).collect() })
-}
-
-/// Says something about a subject, or about all subjects that say nothing themselves.
-pub(crate) async fn set(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    subject: Option<&str>,
-    settings: SubjectSettings,
-) -> Result<(), SchemaError> {
-    check_sizes(shared, subject.unwrap_or_default(), "")?;
-    let _turn = shared.schemas.changing.lock().await;
-    let book = shared.schemas.book(shared, namespace)?;
-    let old = match subject {
-        Some(subject) => {
-            book.subjects.get(subject).map(|subject| subject.settings.clone()).unwrap_or_default()
-        }
-        None => book.settings.clone(),
-    };
-    let new = Settings {
-        level: settings.level.unwrap_or(old.level),
-        policy: settings.policy.unwrap_or(old.policy),
-        mode: settings.mode.unwrap_or(old.mode),
-        key: old.key,
-    };
-    let key = old.key.unwrap_or(book.last_key + 1);
-    let put = Action::Put { fields: settings_fields(subject, &new), when: PutIf::Always };
-    write(shared, namespace, vec![(key, put)]).await
+fn version_fields(subject: &str, version: &Version) -> Vec<FieldValue> {
+    vec![
+        ("subject".into(), quoted(subject)),
+        ("version".into(), Json::trusted(&version.number.to_string())),
+        ("id".into(), Json::trusted(&version.id.to_string())),
+        ("schema".into(), quoted(&version.text)),
+    ]
 }
 
 fn settings_fields(subject: Option<&str>, settings: &Settings) -> Vec<FieldValue> {
@@ -258,20 +419,4 @@ fn settings_fields(subject: Option<&str>, settings: &Settings) -> Vec<FieldValue
         said.into_iter().filter_map(|(name, text)| Some((name.into(), quoted(text?)))).collect();
     fields.push(("settings".into(), Json::trusted("true")));
     fields
-}
-
-async fn write(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    changes: Vec<(i64, Action)>,
-) -> Result<(), SchemaError> {
-    let intents = changes.into_iter().map(|(key, action)| Intent { at: at(key), action }).collect();
-    let request = Request { intents, ..Request::default() };
-    let call = Call { requests: vec![request], ..Call::default() };
-    let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
-    let written = gate::write_registry(shared, namespace, &call, &terms).await;
-    // Also if it failed: then it is not known what is there.
-    shared.schemas.forget(namespace);
-    written?;
-    Ok(())
 }

@@ -3,7 +3,10 @@
 //!
 //! A registry is a collection of ordinary documents in the namespace it is for, under a name nobody else may
 //! write to. So it has a history, is dumped and loaded with the rest, and is durable in the same way. What is
-//! in memory is made from those documents.
+//! in memory is made from those documents, and from then on changed along with them.
+//!
+//! A schema holds from the moment its record is decided on: it is put into memory just before that, and documents
+//! are held to what is in memory while they are decided on. So whatever comes after the record in the log fits.
 
 mod active;
 mod book;
@@ -12,9 +15,15 @@ mod names;
 
 pub(crate) use active::Active;
 pub(crate) use book::{Book, Mode, Subject, Version, policy_name, read_policy};
-pub(crate) use change::{For, Registered, Removed, SchemaError, SubjectSettings, delete, register, set};
+pub(crate) use change::{
+    For, Registered, Removed, SchemaError, SubjectSettings, aside, check_sizes, delete, read_schema,
+    register, set,
+};
+pub(crate) use names::check_names;
 
 use crate::shared::Shared;
+use lockwood_engine::{Refused, Rules};
+use lockwood_model::{Document, DocumentKey};
 use lockwood_storage::StoreError;
 use parking_lot::RwLock;
 use std::{collections::HashMap, sync::Arc};
@@ -25,8 +34,10 @@ pub(crate) const COLLECTION: &str = "_schemas";
 /// The registries of all namespaces, as far as they were asked for.
 #[derive(Default)]
 pub(crate) struct Schemas {
+    /// Only namespaces that there are, so that asking for others takes no room. Changed by whoever holds
+    /// `changing`, and by whoever finds nothing here and looks.
     known: RwLock<HashMap<Box<str>, Known>>,
-    /// Held by whoever changes a registry.
+    /// Held by whoever changes what is in a registry.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
@@ -34,6 +45,12 @@ pub(crate) struct Schemas {
 struct Known {
     book: Arc<Book>,
     active: Arc<Active>,
+}
+
+impl Known {
+    fn new(book: Book) -> Known {
+        Known { active: Arc::new(Active::of(&book)), book: Arc::new(book) }
+    }
 }
 
 impl Schemas {
@@ -50,20 +67,59 @@ impl Schemas {
         Ok(self.known(shared, namespace)?.active)
     }
 
-    /// What is known of a namespace's registry may be out of date.
-    pub(crate) fn forget(&self, namespace: &str) {
-        self.known.write().remove(namespace);
+    /// What documents of a namespace are held to while they are decided on; [`Schemas::active`] must have been
+    /// asked before, so that what is not known here is not there.
+    pub(crate) fn held<'a>(&'a self, namespace: &'a str) -> Held<'a> {
+        Held { schemas: self, namespace }
+    }
+
+    /// What is in the registry of a namespace has changed in another way than by [`register`] and the like.
+    pub(crate) fn reread(&self, shared: &Shared, namespace: &str) {
+        let mut all = self.known.write();
+        all.remove(namespace);
+        if let Err(error) = Schemas::read(&mut all, shared, namespace) {
+            tracing::error!(%error, namespace, "read the schemas of a namespace");
+        }
+    }
+
+    fn install(&self, namespace: &str, book: Book) {
+        self.known.write().insert(namespace.into(), Known::new(book));
     }
 
     fn known(&self, shared: &Shared, namespace: &str) -> Result<Known, StoreError> {
         if let Some(known) = self.known.read().get(namespace) {
             return Ok(known.clone());
         }
-        // Read while nobody can say that it has changed, so that what is kept is what is there.
+        // Read while nobody can change what is known, so that nothing older takes the place of something newer.
         let mut all = self.known.write();
-        let book = Arc::new(Book::read(&shared.shard.read(), namespace)?);
-        let known = Known { active: Arc::new(Active::of(&book)), book };
+        if let Some(known) = all.get(namespace) {
+            return Ok(known.clone());
+        }
+        Schemas::read(&mut all, shared, namespace)
+    }
+
+    fn read(
+        all: &mut HashMap<Box<str>, Known>,
+        shared: &Shared,
+        namespace: &str,
+    ) -> Result<Known, StoreError> {
+        let reading = shared.shard.read();
+        let Some((id, _)) = reading.namespace(namespace)? else { return Ok(Known::new(Book::default())) };
+        let known = Known::new(Book::read(reading.state(), id)?);
         all.insert(namespace.into(), known.clone());
         Ok(known)
+    }
+}
+
+/// The schemas of a namespace as they are whenever a document is looked at.
+pub(crate) struct Held<'a> {
+    schemas: &'a Schemas,
+    namespace: &'a str,
+}
+
+impl Rules for Held<'_> {
+    fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
+        let known = self.schemas.known.read().get(self.namespace).cloned();
+        known.map_or(Ok(()), |known| known.active.check(at, document))
     }
 }

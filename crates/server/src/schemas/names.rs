@@ -1,11 +1,16 @@
 //! Whether the names in a request are known to the schemas of its collections. Asked before any lock is taken.
 
 use super::Active;
-use crate::{shard::Call, trouble::Trouble};
-use lockwood_engine::Action;
-use lockwood_model::Filter;
+use crate::{
+    shard::{Call, Keep},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_engine::{Action, Intent, Target};
+use lockwood_model::{FieldValue, Filter};
 use lockwood_schema::{FieldKnown, UnknownField};
 use lockwood_wire::Code;
+use serde_json::{Map, Value};
 
 impl Active {
     /// Whether a collection knows a field, given the names from the top.
@@ -29,30 +34,84 @@ impl Active {
         filter.fields().into_iter().try_for_each(|field| self.check_field(collection, &[field]))
     }
 
-    /// Whether the collections of a write call know every field it names.
+    /// Whether the collections of a write call know every field it names, in values and in position locks.
     pub(crate) fn check_call(&self, call: &Call) -> Result<(), Trouble> {
         if self.is_empty() {
             return Ok(());
         }
-        for intent in call.requests.iter().flat_map(|request| &request.intents) {
-            if let Action::Set { path, value: Some(_) } = &intent.action {
-                let segments: Vec<&str> = path.segments().collect();
-                self.check_field(&intent.at.collection, &segments)?;
-            }
-            let names: Vec<&str> = match &intent.action {
-                Action::Create { fields } | Action::Put { fields, .. } => {
-                    fields.iter().map(|(name, _)| &**name).collect()
-                }
-                Action::Update { set, lists } => {
-                    let set = set.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| &**name);
-                    set.chain(lists.iter().map(|list| &*list.field)).collect()
-                }
-                Action::Set { .. } | Action::Delete | Action::Restore => Vec::new(),
-            };
-            names.into_iter().try_for_each(|name| self.check_field(&intent.at.collection, &[name]))?;
+        for request in &call.requests {
+            request.intents.iter().try_for_each(|intent| self.check_intent(intent))?;
+            request.locks.iter().try_for_each(|lock| self.check_target(&lock.target))?;
         }
         Ok(())
     }
+
+    fn check_intent(&self, Intent { at, action }: &Intent) -> Result<(), Trouble> {
+        match action {
+            Action::Create { fields } | Action::Put { fields, .. } => {
+                self.check_values(&at.collection, fields)
+            }
+            Action::Update { set, lists } => {
+                self.check_values(&at.collection, set)?;
+                let mut lists = lists.iter();
+                lists.try_for_each(|list| self.check_field(&at.collection, &[&list.field]))
+            }
+            Action::Set { path, value } => {
+                let segments: Vec<&str> = path.segments().collect();
+                if value.is_some() { self.check_field(&at.collection, &segments) } else { Ok(()) }
+            }
+            Action::Delete | Action::Restore => Ok(()),
+        }
+    }
+
+    fn check_target(&self, target: &Target) -> Result<(), Trouble> {
+        match target {
+            Target::Document(_) => Ok(()),
+            Target::Field(at, field) => self.check_field(&at.collection, &[field]),
+            Target::CollectionField { collection, field, filter } => {
+                self.check_field(collection, &[field])?;
+                filter.as_ref().map_or(Ok(()), |filter| self.check_filter(collection, filter))
+            }
+        }
+    }
+
+    /// Whether the collection of a document without positions knows every field that is written to it.
+    pub(crate) fn check_keep(&self, keep: &Keep) -> Result<(), Trouble> {
+        match keep {
+            Keep::Put(at, fields) | Keep::Merge(at, fields) => self.check_values(&at.collection, fields),
+            Keep::Remove(_) => Ok(()),
+        }
+    }
+
+    /// Whether a collection knows fields and all names in their values. What is taken away need not be known.
+    fn check_values(&self, collection: &str, fields: &[FieldValue]) -> Result<(), Trouble> {
+        let Some(schema) = self.schema(collection) else { return Ok(()) };
+        for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            self.check_field(collection, &[name])?;
+            if value.as_str().starts_with(['{', '[']) {
+                let value: Value = serde_json::from_str(value.as_str()).expect("it was read as JSON before");
+                let document = Value::Object(Map::from_iter([(String::from(&**name), value)]));
+                if let Some(unknown) = schema.unknown_fields_of(&document).first() {
+                    return Err(unknown_field(collection, unknown));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the schema of a collection, if it has one, knows every field that a request names: those to be read,
+/// sorted by or compared, and those of its filter. To be asked before any lock is taken.
+pub(crate) fn check_names<'a>(
+    shared: &Shared,
+    namespace: &str,
+    collection: &str,
+    fields: impl IntoIterator<Item = &'a str>,
+    filter: Option<&Filter>,
+) -> Result<(), Trouble> {
+    let active = shared.schemas.active(shared, namespace)?;
+    fields.into_iter().try_for_each(|field| active.check_field(collection, &[field]))?;
+    filter.map_or(Ok(()), |filter| active.check_filter(collection, filter))
 }
 
 fn unknown_field(collection: &str, unknown: &UnknownField) -> Trouble {

@@ -24,7 +24,6 @@ mod writer;
 #[cfg(test)]
 mod writer_test;
 
-use self::writer::in_place;
 use crate::metrics::Counter;
 use lockwood_engine::{Limits, Refused, Request, Rules};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
@@ -35,7 +34,7 @@ use tokio::sync::watch;
 pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only};
 pub(crate) use load::Loading;
 pub(crate) use query::{Any, Count, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort};
-pub(crate) use writer::{Pending, Shard};
+pub(crate) use writer::{Pending, Shard, in_place};
 
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the
 /// thread meanwhile.

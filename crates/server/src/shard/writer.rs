@@ -645,7 +645,7 @@ fn document_of(fields: Vec<FieldValue>) -> Document {
 }
 
 /// Works for long where that keeps nobody else waiting for the thread.
-pub(super) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     if can_block() { tokio::task::block_in_place(work) } else { work() }
 }
 

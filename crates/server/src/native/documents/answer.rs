@@ -3,7 +3,7 @@
 use crate::{
     clock::rfc3339,
     shard::{Found, PageError, ShardError},
-    trouble::Trouble,
+    trouble::{Trouble, Why},
 };
 use axum::{
     body::Body,
@@ -281,7 +281,7 @@ fn locked(broken: Vec<Broken>) -> Trouble {
             Trouble::new(Code::PositionLocked, message)
         }
     };
-    trouble.broken = broken.into_iter().map(broken_lock).collect();
+    trouble.why = Some(Box::new(Why::Broken(broken.into_iter().map(broken_lock).collect())));
     trouble
 }
 

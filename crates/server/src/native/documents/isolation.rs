@@ -11,6 +11,7 @@ use super::{
 use crate::{
     gate::{self, GateError, Terms},
     native::http::check_namespace,
+    schemas::check_names,
     shard::{Find, Found, Gather, PageError, Reading, Selection},
     shared::Shared,
     trouble::Trouble,
@@ -209,6 +210,16 @@ pub(super) struct Sought {
 }
 
 impl Sought {
+    /// Whether the schema of the collection, if it has one, knows everything that is named.
+    pub(super) fn check_names(&self, shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+        let fields = match &self.scope {
+            Scope::Whole => &[][..],
+            Scope::Fields(fields) => fields,
+        };
+        let names = fields.iter().map(String::as_str);
+        check_names(shared, namespace, &self.collection, names, self.filter.as_ref())
+    }
+
     pub(super) fn find(&self, shared: &Shared, namespace: NamespaceId, at: Option<Position>) -> Find {
         Find {
             namespace,
@@ -230,6 +241,7 @@ pub(super) async fn search<G: Gather + 'static>(
     access: Access,
     gather: G,
 ) -> Result<(Position, G), Trouble> {
+    sought.check_names(&shared, &name)?;
     if access.isolation != Isolation::Document {
         let moment = access.moment(&shared, &name, || vec![collection(&sought.collection)]).await?;
         return at_once(shared, moment, sought, gather).await;

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     native::http::{App, InPath, check_namespace},
+    schemas::check_names,
     shard::{Find, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
     shared::Shared,
     trouble::Trouble,
@@ -41,6 +42,10 @@ pub(in crate::native) async fn join(
     check_namespace(&shared, &namespace)?;
     let plan = Arc::new(Plan::new(&shared, body.read()?)?);
     let request = &plan.request;
+    for side in [&plan.left, &plan.right] {
+        side.sought.check_names(&shared, &namespace)?;
+        check_names(&shared, &namespace, &side.sought.collection, [&*side.field], None)?;
+    }
     let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
     let both = [&plan.left, &plan.right].map(|side| isolation::collection(&side.sought.collection));
     let done = match request.isolation {

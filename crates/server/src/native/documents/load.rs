@@ -4,6 +4,7 @@ use super::{answer::json_of, body::drain, decode::Decoder, indexes, terms::terms
 use crate::{
     gate,
     native::http::{App, InPath, check_namespace},
+    schemas::Book,
     shard::{Loading, ShardError},
     shared::Shared,
     trouble::Trouble,
@@ -16,7 +17,7 @@ use axum::{
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, header};
 use lockwood_model::{Change, Commit, Document, DocumentKey, FieldValue, Position};
-use lockwood_storage::Entry;
+use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::{
     Code, Problem,
     documents::{BodyError, DumpCommit, DumpDocument, DumpHead, DumpLine, LoadAnswer, read_body},
@@ -78,22 +79,37 @@ async fn load_all(shared: &Arc<Shared>, namespace: &str, body: &mut Body) -> Res
     let _turn = gate::hold_all(shared, namespace, &terms(shared, Vec::new(), None)?).await?;
     let loading = shared.shard.begin_load(namespace).await?;
     let mut load = Load::new(shared, namespace, &loading);
-    let outcome = match load.take_all(body).await {
+    let mut outcome = match load.take_all(body).await {
         Ok(()) => load.end().await,
         Err(trouble) => Err(trouble),
     };
-    match outcome {
-        Ok(answer) => {
-            loading.finish().await?;
-            shared.schemas.forget(namespace);
-            indexes::build(shared);
-            Ok(answer)
+    if outcome.is_ok()
+        && let Err(trouble) = check_schemas(shared, namespace)
+    {
+        outcome = Err(trouble);
+    }
+    let _changing = shared.schemas.changing.lock().await;
+    match &outcome {
+        Ok(_) => loading.finish().await?,
+        Err(_) => loading.undo().await?,
+    }
+    shared.schemas.reread(shared, namespace);
+    if outcome.is_ok() {
+        indexes::build(shared);
+    }
+    outcome
+}
+
+/// A registry that was made by hand must be one that can be used.
+fn check_schemas(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+    let reading = shared.shard.read();
+    let Some(id) = reading.state().namespace(namespace)? else { return Ok(()) };
+    match Book::read(reading.state(), id) {
+        Err(error @ StoreError::Damaged { .. }) => {
+            let message = format!("the dump has schemas that cannot be used: {error}");
+            Err(Trouble::new(Code::BadBody, message))
         }
-        Err(trouble) => {
-            loading.undo().await?;
-            shared.schemas.forget(namespace);
-            Err(trouble)
-        }
+        other => Ok(other.map(drop)?),
     }
 }
 

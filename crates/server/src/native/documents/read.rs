@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     native::http::{App, InPath, check_namespace, read_path, read_query},
+    schemas::check_names,
     shard::{Any, Count, Extreme, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
@@ -128,6 +129,7 @@ pub(in crate::native) async fn document(
     let at = decoder.document_at(&collection, &key)?;
     let wanted = WantedPart::of_query(decoder, &query)?;
     let terms = (query.token.as_deref(), query.wait_ms);
+    wanted.check_names(&shared, &namespace, &collection)?;
     let access = Access::of_query(&shared, query.isolation, terms, query.at)?;
     let moment = access.moment(&shared, &namespace, || wanted.resources(&at)).await?;
     let as_of = moment.as_of(query.at)?;
@@ -162,6 +164,20 @@ enum WantedPart {
 }
 
 impl WantedPart {
+    /// Whether the schema of the collection, if it has one, knows what is wanted.
+    fn check_names(&self, shared: &Shared, namespace: &str, collection: &str) -> Result<(), Trouble> {
+        match self {
+            WantedPart::Fields(fields) => {
+                let names = fields.iter().flatten().map(String::as_str);
+                check_names(shared, namespace, collection, names, None)
+            }
+            WantedPart::Node(path, _) => {
+                let segments: Vec<&str> = path.segments().collect();
+                shared.schemas.active(shared, namespace)?.check_field(collection, &segments)
+            }
+        }
+    }
+
     fn of_query(decoder: Decoder<'_>, query: &DocumentQuery) -> Result<WantedPart, Trouble> {
         if query.path.is_none() && query.depth.is_none() {
             return field_list(decoder, query.fields.as_deref()).map(WantedPart::Fields);
@@ -248,6 +264,8 @@ pub(in crate::native) async fn get_many(
     for Wanted { collection, key, fields } in &request.documents {
         let at = decoder.document(collection, key)?;
         projection(decoder, fields.as_deref())?;
+        let named = fields.as_ref().or(request.fields.as_ref());
+        check_names(&shared, &namespace, collection, named.into_iter().flatten().map(String::as_str), None)?;
         wanted.push((at, fields.as_deref().or(request.fields.as_deref())));
     }
     let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
@@ -378,6 +396,7 @@ async fn page(
     let decoder = Decoder(&shared.config.limits);
     projection(decoder, request.fields.as_deref())?;
     let sort = sort(decoder, &request)?;
+    check_names(&shared, &namespace, &request.collection, sort.iter().map(|sort| &*sort.field), None)?;
     let len_max = page_len(&shared, request.limit)?;
     let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text)).transpose()?;
     let mut scope = Scope::of(request.fields.as_deref());

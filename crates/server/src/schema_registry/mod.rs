@@ -1,0 +1,102 @@
+//! The Schema Registry facade: the REST interface that Confluent's clients speak, on the same schemas as everything
+//! else. Translates and decides nothing; knows nothing of other interfaces.
+
+mod answer;
+mod context;
+mod query;
+mod read;
+mod request;
+#[cfg(test)]
+mod request_fuzz;
+mod route;
+mod write;
+
+use self::{
+    answer::{Answer, Refusal, json},
+    context::Contexts,
+    query::Query,
+    route::Route,
+};
+use crate::{config::SchemaRegistryConfig, listener::Service, schemas::Book, shared::Shared};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{Method, Request, StatusCode, body::Incoming, header::ORIGIN};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answers everything on the facade's listener.
+#[derive(Clone)]
+pub(crate) struct SchemaRegistry {
+    shared: Arc<Shared>,
+}
+
+impl Service for SchemaRegistry {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
+        self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
+    }
+}
+
+impl SchemaRegistry {
+    pub(crate) fn new(shared: &Arc<Shared>) -> SchemaRegistry {
+        SchemaRegistry { shared: Arc::clone(shared) }
+    }
+
+    fn config(&self) -> &SchemaRegistryConfig {
+        self.shared.config.schema_registry.as_ref().expect("the facade runs because it was asked for")
+    }
+
+    fn contexts(&self) -> Contexts<'_> {
+        Contexts { default: &self.config().namespace, limits: &self.shared.config.limits }
+    }
+
+    async fn try_answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.
+        if request.headers().contains_key(ORIGIN) {
+            return Err(Refusal::plain(StatusCode::FORBIDDEN, "web pages may not use this server"));
+        }
+        let route = Route::read(request.uri().path(), self.contexts())?;
+        let query = Query::read(request.uri().query().unwrap_or_default());
+        match *request.method() {
+            Method::GET | Method::HEAD => self.look(&route, &query).await,
+            Method::POST => {
+                let body = self.body(request).await?;
+                self.post(&route, &query, &body).await
+            }
+            Method::PUT => {
+                let body = self.body(request).await?;
+                self.put(&route, &body).await
+            }
+            Method::DELETE => self.delete(&route, &query).await,
+            _ => Err(Refusal::method_not_allowed()),
+        }
+    }
+
+    /// The registry of a namespace.
+    fn book(&self, namespace: &str) -> Result<Arc<Book>, Refusal> {
+        Ok(self.shared.schemas.book(&self.shared, namespace)?)
+    }
+
+    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
+        let limit = self.shared.config.limits.body_bytes_max;
+        let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
+        match tokio::time::timeout(BODY_PATIENCE, body.collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(Refusal::over("body_bytes_max", limit, "the body is too long"))
+            }
+            Ok(Err(error)) => {
+                Err(Refusal::plain(StatusCode::BAD_REQUEST, &format!("the body did not arrive: {error}")))
+            }
+            Err(_) => Err(Refusal::plain(StatusCode::BAD_REQUEST, "the body took too long to arrive")),
+        }
+    }
+}
+
+/// An answer that went well.
+fn done(body: &serde_json::Value) -> Result<Answer, Refusal> {
+    Ok(json(StatusCode::OK, body.to_string()))
+}
