@@ -457,7 +457,7 @@ fn reads_wait_for_locks_when_told() {
     }
     assert!(refused(&server, &["put", "user/1", "{}", "--wait", "0"], 75).contains("locked"));
     let token = held.release().to_string();
-    assert!(refused(&server, &["get", "user/1", "--token", &token], 70).contains("lock_lost"));
+    assert!(refused(&server, &["get", "user/1", "--token", &token], 76).contains("lock_lost"));
 }
 
 // Indexes and history that is forgotten.

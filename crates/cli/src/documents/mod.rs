@@ -191,7 +191,11 @@ fn parse_node(text: &str) -> Result<Node, String> {
     let mut parts = text.splitn(3, '/');
     let collection = parts.next().unwrap_or_default();
     let document = parse_document(&format!("{collection}/{}", parts.next().unwrap_or_default()))?;
-    let path = parts.next().map(str::parse::<Path>).transpose().map_err(|error| error.to_string())?;
+    let path = parts.next();
+    if path == Some("") {
+        return Err("nothing follows the last slash; %_ is an empty name".to_owned());
+    }
+    let path = path.map(str::parse::<Path>).transpose().map_err(|error| error.to_string())?;
     Ok(Node { document, path: path.unwrap_or_default() })
 }
 
