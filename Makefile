@@ -11,7 +11,7 @@ help: ## list the commands
 
 run: ## build and start a server with every interface on
 	$(CARGO) build --locked --release -p lockwood
-	./target/release/lockwood serve --locktopus --openslides
+	./target/release/lockwood serve --locktopus --openslides --elasticsearch
 
 test: deps-test check ## install what the tests need and run all of them
 	$(CARGO) test --locked --workspace

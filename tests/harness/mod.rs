@@ -93,6 +93,11 @@ impl Server {
         address(&self.greeting, "openslides writer http://")
     }
 
+    /// Where the Elasticsearch facade is; only if it was asked for.
+    pub(crate) fn elasticsearch(&self) -> SocketAddr {
+        address(&self.greeting, "elasticsearch http://")
+    }
+
     /// The process id, to measure or to signal.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

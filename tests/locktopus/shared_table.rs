@@ -180,3 +180,20 @@ fn an_operator_ends_a_wait() {
     holder.release();
     assert_eq!(groups(&server, "n"), (1, 0));
 }
+
+#[test]
+fn a_locktopus_lock_guards_documents_and_leases() {
+    let server = Server::start(&[]);
+    let mut holder = Client::connect(&server, "n");
+    assert_eq!(holder.lock("w user/42"), "acquired");
+    let put = || request(server.native, "DELETE", "/v1/n/documents/user/42?wait_ms=0", "");
+    let refused = put();
+    assert_eq!(refused.status, 423, "{refused:?}");
+    let problem: Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!(problem["code"], "locked");
+    assert_eq!(problem["blockers"][0]["lock"], locks(&server)[0]["lock"]);
+    assert_eq!(problem["blockers"][0]["session"], locks(&server)[0]["owner"]["session"]);
+    holder.release();
+    // There is nothing to delete, but nobody is in the way.
+    assert_eq!(put().status, 404);
+}

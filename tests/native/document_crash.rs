@@ -24,12 +24,12 @@ const KILLS: u64 = 20;
 const WRITERS: u64 = 4;
 
 /// A connection that can break at any moment.
-struct Wire {
+pub(crate) struct Wire {
     reader: BufReader<TcpStream>,
 }
 
 impl Wire {
-    fn connect(address: SocketAddr) -> Option<Wire> {
+    pub(crate) fn connect(address: SocketAddr) -> Option<Wire> {
         let tcp = TcpStream::connect(address).ok()?;
         tcp.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
         tcp.set_nodelay(true).ok()?;
@@ -37,7 +37,7 @@ impl Wire {
     }
 
     /// The answer, or nothing if the connection broke.
-    fn post(&mut self, target: &str, body: &Value) -> Option<(u16, Value)> {
+    pub(crate) fn post(&mut self, target: &str, body: &Value) -> Option<(u16, Value)> {
         let body = body.to_string();
         let head =
             format!("POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());

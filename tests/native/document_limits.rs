@@ -24,14 +24,14 @@ fn write(events: Value) -> Value {
 impl Limit {
     /// That the limit is named in a refusal.
     #[track_caller]
-    fn refuses(&self, reply: &Reply, status: u16, code: &str) {
+    pub(crate) fn refuses(&self, reply: &Reply, status: u16, code: &str) {
         let problem = reply.assert_problem(status, code);
         self.assert_named(problem["detail"].as_str().unwrap());
     }
 
     /// Posts what is at the limit and what is over it.
     #[track_caller]
-    fn check_post(&self, store: &Store, path: &str, fits: &Value, over: &Value) {
+    pub(crate) fn check_post(&self, store: &Store, path: &str, fits: &Value, over: &Value) {
         store.post(path, fits);
         self.refuses(&store.send("POST", path, &over.to_string()), 400, "over_limit");
     }
@@ -176,6 +176,19 @@ limits! {
         for path in ["documents/a?limit=3", "changes?limit=3", "history/a/1?limit=3"] {
             limit.refuses(&shop.send("GET", path, ""), 400, "over_limit");
         }
+    };
+    join_rows_max = 2, |server, limit| {
+        let shop = shop(server);
+        let join = |left: &str, right: &str| json!({ "left": { "collection": left, "field": "x" },
+            "right": { "collection": right, "field": "x" } });
+        for key in 1..=3 {
+            shop.create("three", key, json!({ "x": 1 }));
+        }
+        shop.create("two", 1, json!({ "x": 1 }));
+        shop.create("two", 2, json!({ "x": 1 }));
+        // What has no value need not be remembered.
+        shop.create("two", 3, json!({ "y": 1 }));
+        limit.check_post(&shop, "join", &join("three", "two"), &join("two", "three"));
     };
     looks_max = 2, |server, limit| {
         let shop = shop(server);

@@ -401,6 +401,65 @@ fn a_dump_that_breaks_off_is_not_taken_for_one() {
     assert!(!file.exists() && folder.path().join("all.ndjson.part").exists());
 }
 
+// Nodes, joins, and the locks of others.
+
+#[test]
+fn one_node_is_shown_set_and_removed() {
+    let server = Server::start(&[]);
+    shown(&server, &["put", "user/42", r#"{"address":{"city":"Bonn","geo":{"lat":48}},"tags":[1,2]}"#]);
+    assert_eq!(shown(&server, &["get", "user/42/address/city"]), "\"Bonn\"\n");
+    let said = shown(&server, &["set", "user/42/address/city", "\"Ulm\""]);
+    assert_eq!(said, "user/42/address/city written at position 2\n");
+    let said = shown(&server, &["set", "user/42/tags/0", "--delete"]);
+    assert_eq!(said, "user/42/tags/0 removed at position 3\n");
+    let output = run(&server, &["get", "user/42", "--depth", "3"]);
+    let value: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(value, json!({ "address": { "city": "Ulm", "geo": {} }, "tags": [2] }));
+    assert_eq!(stderr(&output), "there is more in address/geo\n");
+    let answer = &lines(&server, &["get", "user/42/tags", "--json"])[0];
+    assert_eq!((&answer["node"]["value"], &answer["cut"]), (&json!([2]), &json!([])));
+    assert!(refused(&server, &["get", "user/42/none"], 66).contains("no_node"));
+    assert!(refused(&server, &["set", "user/42/none/x", "1"], 66).contains("no_node"));
+    assert!(refused(&server, &["set", "user/42/x", "Ulm"], 65).contains("quotes"));
+}
+
+#[test]
+fn collections_are_joined() {
+    let server = people();
+    shown(&server, &["put", "order/1", r#"{"who":"Ann","total":5}"#]);
+    shown(&server, &["put", "order/2", r#"{"who":"Nobody","total":7}"#]);
+    let name = lines(&server, &["get", "user/1", "--json"])[0]["value"]["name"].as_str().unwrap().to_owned();
+    shown(&server, &["set", "order/1/who", &json!(name).to_string()]);
+    let table = shown(&server, &["join", "order.who", "user.name", "--fields", "total,user.name"]);
+    let words: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["order.key", "order.total", "user.key", "user.name"]);
+    assert_eq!(words.last().unwrap()[..3], ["1", "5", "1"], "{table}");
+    let all = lines(&server, &["join", "order.who", "user.name", "--left", "--all", "--json"]);
+    assert_eq!((all.len(), &all[1]["right"]), (2, &Value::Null));
+    let few = ["join", "order.who", "user.name", "--where-left", "total > 5", "--isolation", "locked"];
+    assert_eq!(shown(&server, &few), "no documents that have a value in common\n");
+}
+
+#[test]
+fn reads_wait_for_locks_when_told() {
+    let server = people();
+    let store = crate::store::Store::new(&server, "default");
+    let held = crate::isolation::Held::take(&store, "ann", "write user");
+    shown(&server, &["get", "user/1"]);
+    for args in
+        [&["get", "user/1"][..], &["filter", "user"], &["count", "user"], &["join", "user.a", "user.b"]]
+    {
+        let locked = [args, &["--isolation", "locked", "--wait", "0"]].concat();
+        let said = refused(&server, &locked, 75);
+        assert!(said.contains("locked"), "{said}");
+        let token = held.token.to_string();
+        shown(&server, &[&locked[..], &["--token", &token]].concat());
+    }
+    assert!(refused(&server, &["put", "user/1", "{}", "--wait", "0"], 75).contains("locked"));
+    let token = held.release().to_string();
+    assert!(refused(&server, &["get", "user/1", "--token", &token], 70).contains("lock_lost"));
+}
+
 // Indexes and history that is forgotten.
 
 #[test]
@@ -432,8 +491,8 @@ fn history_is_forgotten_when_told() {
 #[test]
 fn every_help_text_has_examples() {
     for command in [
-        "get", "put", "delete", "write", "filter", "count", "history", "watch", "dump", "load", "index",
-        "trim",
+        "get", "put", "set", "delete", "write", "filter", "count", "join", "history", "watch", "dump",
+        "load", "index", "trim",
     ] {
         let output = Command::new(harness::BINARY).args([command, "--help"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");

@@ -54,7 +54,13 @@ impl Limit {
 
 #[test]
 fn every_limit_has_a_test() {
-    let mut covered = [COVERED, crate::document_limits::COVERED].concat();
+    let mut covered = [
+        COVERED,
+        crate::document_limits::COVERED,
+        crate::lease_limits::COVERED,
+        crate::elasticsearch_limits::COVERED,
+    ]
+    .concat();
     let mut limits: Vec<&str> = Limits::SPECS.iter().map(|spec| spec.name).collect();
     covered.sort_unstable();
     limits.sort_unstable();

@@ -376,7 +376,7 @@ fn an_address_without_anything_is_a_problem() {
 fn a_method_that_is_not_taken_is_a_problem() {
     let server = Server::start(&[]);
     for (method, target) in [
-        ("POST", "/v1/default/locks"),
+        ("PUT", "/v1/default/locks"),
         ("DELETE", "/v1/namespaces"),
         ("PUT", "/v1/default/locks/1"),
         ("DELETE", "/healthz"),

@@ -17,6 +17,7 @@ mod get;
 mod get_all;
 mod get_many;
 mod history;
+mod leases;
 mod locks;
 mod others;
 mod reserve_ids;

@@ -3,7 +3,7 @@
 
 use crate::exit;
 use lockwood_client::text;
-use lockwood_client::{Lock, Loss, Session};
+use lockwood_client::{Draining, Lease, Lock, Loss, Session};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{ErrorKind, IsTerminal},
@@ -53,10 +53,32 @@ pub(crate) enum End {
     NotStarted(std::io::Error),
 }
 
+/// What protects the program's work.
+pub(crate) enum Holder<'a> {
+    Lock(&'a Session, &'a Lock),
+    Lease(&'a Lease),
+}
+
+impl Holder<'_> {
+    async fn lost(&self) -> Loss {
+        match self {
+            Holder::Lock(_, lock) => lock.lost().await,
+            Holder::Lease(lease) => lease.lost().await,
+        }
+    }
+
+    /// A lease does not mind that the server stops.
+    async fn draining(&self) -> Draining {
+        match self {
+            Holder::Lock(session, _) => session.draining().await,
+            Holder::Lease(_) => std::future::pending().await,
+        }
+    }
+}
+
 /// What goes on while the program runs.
 pub(crate) struct Watch<'a> {
-    pub(crate) session: &'a Session,
-    pub(crate) lock: &'a Lock,
+    pub(crate) holder: Holder<'a>,
     pub(crate) signals: &'a mut Signals,
     pub(crate) kill_after: Duration,
     pub(crate) quiet: bool,
@@ -76,9 +98,9 @@ impl Watch<'_> {
         loop {
             tokio::select! {
                 status = child.wait() => return ended(status),
-                loss = self.lock.lost() => return self.stop(child, &loss).await,
+                loss = self.holder.lost() => return self.stop(child, &loss).await,
                 signal = self.signals.next() => pass_on(&child, signal),
-                draining = self.session.draining(), if !drain_noticed => {
+                draining = self.holder.draining(), if !drain_noticed => {
                     drain_noticed = true;
                     if !self.quiet {
                         eprintln!("lockwood: {}", text::plain(&draining.message));

@@ -15,7 +15,7 @@ pub(crate) const REFUSED: u8 = 70;
 pub(crate) const EXISTS: u8 = 73;
 /// The lock was not obtained in time.
 pub(crate) const NOT_OBTAINED: u8 = 75;
-/// The lock was lost while the program ran.
+/// The lock is over: lost while the program ran, or before something was done under it.
 pub(crate) const LOST: u8 = 76;
 /// What was read has changed since.
 pub(crate) const CHANGED: u8 = 77;
@@ -51,9 +51,10 @@ impl From<&Error> for Failure {
             Error::Lost(_) => NOT_OBTAINED,
             Error::Refused(refusal) => match refusal.code {
                 Code::Locked | Code::Timeout => NOT_OBTAINED,
-                Code::NoDocument => NO_DOCUMENT,
+                Code::NoDocument | Code::NoNode => NO_DOCUMENT,
                 Code::DocumentExists => EXISTS,
                 Code::PositionLocked => CHANGED,
+                Code::LockLost | Code::ReleasedByOperator => LOST,
                 code if code.status() >= 500 => UNAVAILABLE,
                 _ => REFUSED,
             },
@@ -97,6 +98,7 @@ mod tests {
         check(Code::DocumentDeleted, 70);
         check(Code::PositionLocked, 77);
         check(Code::PositionTooOld, 70);
+        check(Code::LockLost, 76);
         let broken = Failure::from(&Error::from(Refusal::new(Code::PositionLocked, "m")));
         assert!(broken.message.contains("read it again"), "{broken:?}");
         let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };

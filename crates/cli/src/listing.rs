@@ -1,11 +1,12 @@
 //! The tree of locks as text. Knows nothing of where the data comes from.
 
+use crate::lease::is_lease;
 use lockwood_client::text;
 use lockwood_model::Path;
 use lockwood_wire::{Intents, LockInfo, LockState, NodeClaim, NodeInfo, Tree};
 use std::{collections::HashMap, fmt::Write};
 
-/// A name longer than this is cut.
+/// A name or note longer than this is cut.
 const NAME_LEN_MAX: usize = 48;
 /// More blockers than this are only counted.
 const BLOCKERS_SHOWN_MAX: usize = 3;
@@ -29,6 +30,8 @@ pub(crate) struct Listing {
 ///     42
 ///       X   write          lock 12  ann@db1 7 vi, held for 2m 5s, token 120
 ///       IS  read, depth 2  lock 13  bob, waiting for 3.2s, place 1, behind 12 (ann@db1 7 vi)
+///     43
+///       X   write  lock 14  importer, held for 3.0s, token 140, lease, ends in 27.0s, note night run
 /// ```
 pub(crate) fn render(listing: &Listing) -> String {
     let infos: HashMap<u64, &LockInfo> = listing.locks.iter().map(|info| (info.lock, info)).collect();
@@ -157,6 +160,15 @@ fn about(claim: &NodeClaim, info: &LockInfo, infos: &HashMap<u64, &LockInfo>) ->
             add(behind);
         }
     }
+    if is_lease(&info.owner.via) {
+        add(if info.owner.via == "lease" { "lease".into() } else { format!("lease ({})", info.owner.via) });
+    }
+    if let Some(left) = info.expires_in_ms {
+        add(format!("ends in {}", text::span(left)));
+    }
+    if let Some(note) = &info.note {
+        add(format!("note {}", cut(&text::value(note))));
+    }
     match info.abandoned_in_ms {
         Some(left) => add(format!("connection lost, ends in {}", text::span(left))),
         None if !info.owner.connected => add("connection lost".into()),
@@ -186,10 +198,13 @@ fn behind(info: &LockInfo, infos: &HashMap<u64, &LockInfo>) -> Option<String> {
 }
 
 fn owner(name: Option<&str>, session: &str) -> String {
-    let name = text::owner(name, session);
-    match name.char_indices().nth(NAME_LEN_MAX) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name,
+    cut(&text::owner(name, session))
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(NAME_LEN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -331,6 +346,21 @@ mod tests {
             render(&listing).split_once('\n').unwrap().1,
             expected,
             "a lock only the tree has is shown"
+        );
+    }
+
+    #[test]
+    fn a_lease_shows_its_end_and_its_note() {
+        let mut lease = info(7, "importer", LockState::Granted);
+        lease.owner = Owner { session: String::new(), via: "lease".into(), ..lease.owner };
+        lease.expires_in_ms = Some(27_000);
+        lease.note = Some(serde_json::from_str("\"night run\"").unwrap());
+        let tree = Tree { truncated: false, nodes: vec![node("user/42", (0, 0), vec![claim("X write 7")])] };
+        let listing = Listing { tree, locks: vec![lease], ..busy() };
+        assert_eq!(
+            render(&listing),
+            "namespace default: 1 held, 0 waiting\nuser/42\n  X   write  lock 7  importer, held for 2m 5s, \
+             token 70, lease, ends in 27.0s, note night run\n"
         );
     }
 

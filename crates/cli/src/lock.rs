@@ -1,15 +1,16 @@
 //! `lockwood lock`: runs a program under a lock.
 
 use crate::{
-    child::{self, End, Signals, Watch},
+    child::{self, End, Holder, Signals, Watch},
     exit::{self, Failure},
+    lock_lease,
     target::{Namespace, Server},
     wait::{parse_span, parse_wait},
 };
 use clap::ArgGroup;
 use lockwood_client::{
-    Code, Depth, Error, Lock, Mode, Options, Path, Queued, Request, Resource, Session, Step, Wait, Waiting,
-    text,
+    Code, Depth, Error, Lock, LockId, Mode, Options, Path, Queued, Request, Resource, Session, Step, Token,
+    Wait, Waiting, text,
 };
 use lockwood_wire::WireResource;
 use rustix::process::Signal;
@@ -20,13 +21,13 @@ use tokio::{
 };
 
 /// Nobody wants to read about waits shorter than this.
-const REPORT_AFTER: Duration = Duration::from_millis(300);
+pub(crate) const REPORT_AFTER: Duration = Duration::from_millis(300);
 /// How often a waiter looks whether its place has changed.
-const REPORT_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long to wait for the server's word on something that is only reported.
 const PLACE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the end of the program is held up by a server that does not confirm the release.
-const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Keeps the name of a session that did not choose one within what a server takes.
 const DEFAULT_NAME_LEN_MAX: usize = 60;
@@ -34,7 +35,10 @@ const DEFAULT_NAME_LEN_MAX: usize = 60;
 const AFTER_HELP: &str = "\
 Paths: user/42/name; / is the whole namespace; %2F stands for a slash inside a segment.
 
-The program finds LOCKWOOD_TOKEN, LOCKWOOD_LOCK and LOCKWOOD_NAMESPACE in its environment.
+The program finds LOCKWOOD_TOKEN, LOCKWOOD_LOCK and LOCKWOOD_NAMESPACE in its environment. `lockwood put`,
+`write` and `delete` show that token by themselves, so they are refused once the lock is over.
+With --lease the lock is a lease: on disk, renewed while the program runs, and there for the rest of its time if
+this command or the server is killed.
 If the lock is lost while the program runs, the program gets SIGTERM, and SIGKILL after --kill-after.
 SIGTERM is passed on to the program. Signals go to the program itself, not to programs it has started.
 
@@ -52,7 +56,8 @@ Exit codes:
 Examples:
   lockwood lock --write config -- vi config.toml
   lockwood lock --write user/42 --read company/7 --wait 10s -- ./import
-  lockwood lock --write backup --wait 0 -- ./backup || echo someone else does it";
+  lockwood lock --write backup --wait 0 -- ./backup || echo someone else does it
+  lockwood lock --write user/42 --lease 30s --owner importer -- ./import";
 
 /// Run a program under a lock
 #[derive(clap::Args)]
@@ -81,23 +86,29 @@ pub(crate) struct Args {
     depth: Option<u64>,
     /// How long to wait: 0, 500ms, 10s, 5m or forever
     #[arg(long, value_name = "SPAN", default_value = "forever", value_parser = parse_wait)]
-    wait: Wait,
+    pub(crate) wait: Wait,
+    /// Hold a lease of this length instead, and renew it
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, conflicts_with = "abandon_timeout")]
+    lease: Option<Duration>,
+    /// The owner of the lease [default: USER@HOST PID PROGRAM]
+    #[arg(long, value_name = "NAME", requires = "lease", conflicts_with = "name")]
+    pub(crate) owner: Option<String>,
     /// How the lock's owner is called in listings [default: USER@HOST PID PROGRAM]
     #[arg(long)]
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// How long the lock stays when the connection is lost [default: the server's, usually 60s]
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     abandon_timeout: Option<Duration>,
     /// How long the program may take to stop when the lock is lost
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = parse_span)]
-    kill_after: Duration,
+    pub(crate) kill_after: Duration,
     /// Do not say who is in the way while waiting
     #[arg(long, short)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     #[command(flatten)]
-    server: Server,
+    pub(crate) server: Server,
     #[command(flatten)]
-    namespace: Namespace,
+    pub(crate) namespace: Namespace,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -106,6 +117,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     // From here on SIGTERM and SIGINT wait to be looked at, so that they cannot leave the program behind.
     let mut signals = Signals::new()?;
+    if let Some(ttl) = args.lease {
+        return lock_lease::run(&args, ttl, signals).await;
+    }
     let opened = tokio::select! {
         opened = Session::open(args.options()) => opened,
         signal = signals.next() => return Ok(interrupted(signal)),
@@ -126,16 +140,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let watch = Watch {
-        session: &session,
-        lock: &lock,
+        holder: Holder::Lock(&session, &lock),
         signals: &mut signals,
         kill_after: args.kill_after,
         quiet: args.quiet,
     };
-    let end = watch.run(command(&args, &lock)).await;
+    let end = watch.run(command(&args, lock.token(), lock.id())).await;
     let released = timeout(RELEASE_PATIENCE, lock.release()).await;
     farewell(&session).await;
-    Ok(conclude(end, released.ok(), &args))
+    let released = released.ok();
+    Ok(conclude(Conclusion { end, released, ends_with: "its abandon timeout" }, &args))
 }
 
 impl Args {
@@ -150,11 +164,11 @@ impl Args {
         }
     }
 
-    fn program(&self) -> String {
+    pub(crate) fn program(&self) -> String {
         self.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    fn request(&self) -> Request {
+    pub(crate) fn request(&self) -> Request {
         let depth = self.depth.and_then(Depth::levels).unwrap_or(Depth::SUBTREE);
         let parts = [
             (&self.read, Mode::Read),
@@ -172,7 +186,7 @@ impl Args {
 }
 
 /// Who, where, which process, what for.
-fn default_name(program: &str) -> String {
+pub(crate) fn default_name(program: &str) -> String {
     let user =
         std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "someone".into());
     let system = rustix::system::uname();
@@ -181,12 +195,12 @@ fn default_name(program: &str) -> String {
     name.chars().take(DEFAULT_NAME_LEN_MAX).collect()
 }
 
-fn command(args: &Args, lock: &Lock) -> Command {
+pub(crate) fn command(args: &Args, token: Token, lock: LockId) -> Command {
     let mut command = Command::new(&args.command[0]);
     command
         .args(&args.command[1..])
-        .env("LOCKWOOD_TOKEN", lock.token().to_string())
-        .env("LOCKWOOD_LOCK", lock.id().to_string())
+        .env("LOCKWOOD_TOKEN", token.to_string())
+        .env("LOCKWOOD_LOCK", lock.to_string())
         .env("LOCKWOOD_NAMESPACE", &args.namespace.name);
     command
 }
@@ -297,7 +311,7 @@ fn render_wait(namespace: &str, wanted: &str, queued: &Queued) -> String {
     out
 }
 
-fn not_obtained(error: &Error, args: &Args) -> Failure {
+pub(crate) fn not_obtained(error: &Error, args: &Args) -> Failure {
     let mut failure = Failure::from(error);
     if matches!(error.code(), Some(Code::Locked | Code::Timeout)) {
         failure.message = match args.wait {
@@ -310,7 +324,7 @@ fn not_obtained(error: &Error, args: &Args) -> Failure {
     failure
 }
 
-fn interrupted(signal: Signal) -> ExitCode {
+pub(crate) fn interrupted(signal: Signal) -> ExitCode {
     ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX))
 }
 
@@ -320,9 +334,18 @@ async fn farewell(session: &Session) {
     let _ = timeout(RELEASE_PATIENCE, session.close()).await;
 }
 
-/// What the program's end and the lock's end mean together. `released` is nothing if the server did not
-/// confirm in time.
-fn conclude(end: End, released: Option<Result<(), Error>>, args: &Args) -> ExitCode {
+/// How the program and its lock ended.
+pub(crate) struct Conclusion {
+    pub(crate) end: End,
+    /// Nothing if the server did not confirm in time.
+    pub(crate) released: Option<Result<(), Error>>,
+    /// With what a lock ends that could not be released.
+    pub(crate) ends_with: &'static str,
+}
+
+/// What the program's end and the lock's end mean together.
+pub(crate) fn conclude(conclusion: Conclusion, args: &Args) -> ExitCode {
+    let Conclusion { end, released, ends_with } = conclusion;
     match end {
         End::Lost => ExitCode::from(exit::LOST),
         End::NotStarted(error) => {
@@ -332,14 +355,14 @@ fn conclude(end: End, released: Option<Result<(), Error>>, args: &Args) -> ExitC
         End::Exited(status) => match released {
             Some(Ok(())) => ExitCode::from(child::exit_code(status)),
             // Nobody can tell whether that was before or after the program's last act.
-            Some(Err(Error::Lost(loss))) => {
-                eprintln!("lockwood: the lock was lost before it could be released: {loss}");
+            Some(Err(error)) if matches!(error, Error::Lost(_)) || error.code() == Some(Code::LockLost) => {
+                eprintln!("lockwood: the lock was lost before it could be released: {error}");
                 ExitCode::from(exit::LOST)
             }
             Some(Err(_)) | None => {
                 eprintln!(
                     "lockwood: the program has ended, but the server does not confirm the release; the lock \
-                     ends with its abandon timeout"
+                     ends with {ends_with}"
                 );
                 ExitCode::from(child::exit_code(status))
             }

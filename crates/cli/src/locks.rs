@@ -31,7 +31,7 @@ pub(crate) struct Args {
     action: Option<Action>,
     /// Only this node and what is below it
     path: Option<Path>,
-    /// Only locks of this session, by its name or its number
+    /// Only locks of this session, by its name or its number, or leases of this owner
     #[arg(long, value_name = "NAME-OR-SESSION")]
     owner: Option<String>,
     /// Only locks in this state

@@ -3,9 +3,11 @@
 mod child;
 mod documents;
 mod exit;
+mod lease;
 mod limits;
 mod listing;
 mod lock;
+mod lock_lease;
 mod locks;
 mod output;
 mod serve;
@@ -35,12 +37,15 @@ enum Command {
     Serve(Box<serve::Args>),
     Lock(lock::Args),
     Locks(locks::Args),
+    Lease(lease::Args),
     Get(documents::get::Args),
     Put(documents::put::Args),
+    Set(documents::set::Args),
     Delete(documents::delete::Args),
     Write(documents::write::Args),
     Filter(documents::filter::Args),
     Count(documents::count::Args),
+    Join(documents::join::Args),
     History(documents::history::Args),
     Watch(documents::watch::Args),
     Dump(documents::dump::Args),
@@ -55,12 +60,15 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
+        Command::Lease(args) => block_on(lease::run(args)),
         Command::Get(args) => block_on(documents::get::run(args)),
         Command::Put(args) => block_on(documents::put::run(args)),
+        Command::Set(args) => block_on(documents::set::run(args)),
         Command::Delete(args) => block_on(documents::delete::run(args)),
         Command::Write(args) => block_on(documents::write::run(args)),
         Command::Filter(args) => block_on(documents::filter::run(args)),
         Command::Count(args) => block_on(documents::count::run(args)),
+        Command::Join(args) => block_on(documents::join::run(args)),
         Command::History(args) => block_on(documents::history::run(args)),
         Command::Watch(args) => block_on(documents::watch::run(args)),
         Command::Dump(args) => block_on(documents::dump::run(args)),
@@ -109,6 +117,30 @@ mod tests {
         check("lockwood lock --write a//b -- true", false);
         check("lockwood lock --write a --depth 0 -- true", false);
         check("lockwood lock --write a --wait 10 -- true", false);
+        check("lockwood lock --write a --lease 30s --owner me -- true", true);
+        check("lockwood lock --write a --owner me -- true", false);
+        check("lockwood lock --write a --lease 30s --abandon-timeout 1m -- true", false);
+        check(
+            "lockwood lease take a b --owner me --read --depth 2 --ttl 5m --wait 10s --note 5 --json",
+            true,
+        );
+        check("lockwood lease take a --owner me", true);
+        check("lockwood lease take a", false);
+        check("lockwood lease take --owner me", false);
+        check("lockwood lease take a --owner me --read --write", false);
+        check("lockwood lease renew --lock 5 --token 6 --ttl 1m", true);
+        check("lockwood lease renew --all --owner me", true);
+        check("lockwood lease renew --all", false);
+        check("lockwood lease renew --owner me", false);
+        check("lockwood lease release a --owner me --write --depth 1", true);
+        check("lockwood lease release --lock 5 --token 6", true);
+        check("lockwood lease release --all --owner me", true);
+        check("lockwood lease release a", false);
+        check("lockwood lease release a --all --owner me", false);
+        check("lockwood lease list --owner me --path a/b --json", true);
+        check("lockwood put user/42 {} --token 5 --token 6 --wait 3s", true);
+        check("lockwood delete user/42 --token 5 --wait 0", true);
+        check("lockwood write - --token 5 --wait 3s", true);
         check("lockwood locks", true);
         check("lockwood locks user/42 --owner x --state waiting --watch --json", true);
         check("lockwood locks --watch=5 --all", true);
@@ -117,6 +149,18 @@ mod tests {
         check("lockwood locks release", false);
         check("lockwood get user/42 --fields a,b --at 7 --deleted only --json", true);
         check("lockwood get user", false);
+        check("lockwood get user/42/address --depth 1 --isolation locked --wait 5s --token 7", true);
+        check("lockwood get user/42/address --depth 0", false);
+        check("lockwood get user/42 --isolation loose", false);
+        check("lockwood set user/42/address/city \"Ulm\" --token 7 --wait 1s", true);
+        check("lockwood set user/42/address/city --delete", true);
+        check("lockwood set user/42/address/city", false);
+        check("lockwood set user/42/address/city 1 --delete", false);
+        check("lockwood set user/42 1", false);
+        check("lockwood join order.customer user.id --left --where-left a=1 --where-right b=2", true);
+        check("lockwood join order.customer user.id --isolation document --fields a,user.b --all", true);
+        check("lockwood join order user.id", false);
+        check("lockwood join order.customer", false);
         check("lockwood put user/42 {} --if absent --position 7 --user me --note why", true);
         check("lockwood put user/42 --if never", false);
         check("lockwood delete user/42 --position 7", true);

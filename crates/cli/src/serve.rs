@@ -2,7 +2,7 @@
 
 use crate::{limits::LimitArgs, wait::parse_span};
 use anyhow::Context;
-use lockwood_server::{Bound, Config, LocktopusConfig, OpenslidesConfig, Stopped};
+use lockwood_server::{Bound, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, Stopped};
 use std::{
     io::{IsTerminal, Write},
     net::{SocketAddr, ToSocketAddrs},
@@ -25,6 +25,7 @@ Examples:
   lockwood serve --locktopus             and the Locktopus protocol on 127.0.0.1:9009
   lockwood serve --openslides --openslides-redis 127.0.0.1:6379
                                          and the OpenSlides datastore on 127.0.0.1:9010 and 127.0.0.1:9011
+  lockwood serve --elasticsearch         and Elasticsearch's document locks on 127.0.0.1:9200
   lockwood serve --data /var/lib/lockwood --log-format json
 
 Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
@@ -92,6 +93,9 @@ pub(crate) struct Args {
     openslides: OpenslidesArgs,
 
     #[command(flatten)]
+    elasticsearch: ElasticsearchArgs,
+
+    #[command(flatten)]
     limits: LimitArgs,
 }
 
@@ -150,6 +154,19 @@ struct OpenslidesArgs {
     /// Let truncate_db throw everything in the namespace away
     #[arg(long, requires = "openslides")]
     openslides_development: bool,
+}
+
+/// The flags of the Elasticsearch facade.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Elasticsearch")]
+struct ElasticsearchArgs {
+    /// Answer Elasticsearch clients too, as far as document locks need it, on ADDR or on 127.0.0.1:9200
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false)]
+    elasticsearch: Option<Option<SocketAddr>>,
+
+    /// A directory with scripts that requests can name: NAME.groovy and NAME.painless
+    #[arg(long, value_name = "DIR", requires = "elasticsearch")]
+    elasticsearch_scripts: Option<PathBuf>,
 }
 
 fn two_addresses(text: &str) -> Result<(SocketAddr, SocketAddr), String> {
@@ -236,7 +253,7 @@ async fn pass_on_signals(stop: mpsc::Sender<()>) {
 
 /// What a user sees first: where everything is and what to try.
 fn greeting(bound: &Bound, data: &str) -> String {
-    let Bound { native, locktopus, openslides, grace_ms } = bound;
+    let Bound { native, locktopus, openslides, elasticsearch, grace_ms } = bound;
     let mut text = format!("Lockwood {} is up. Data: {data}\n\n", env!("CARGO_PKG_VERSION"));
     text += &format!("  native     http://{native}    (sessions: ws://{native}/v1/NAMESPACE/session)\n");
     if let Some(locktopus) = locktopus {
@@ -245,6 +262,9 @@ fn greeting(bound: &Bound, data: &str) -> String {
     if let Some((reader, writer)) = openslides {
         text += &format!("  openslides reader http://{reader}\n");
         text += &format!("  openslides writer http://{writer}\n");
+    }
+    if let Some(elasticsearch) = elasticsearch {
+        text += &format!("  elasticsearch http://{elasticsearch}\n");
     }
     if *grace_ms > 0 {
         text += &format!(
@@ -297,6 +317,7 @@ impl Args {
             retain: self.retain,
             locktopus,
             openslides: self.openslides.into_config(),
+            elasticsearch: self.elasticsearch.into_config(),
             limits: self.limits.0,
         })
     }
@@ -314,6 +335,14 @@ impl OpenslidesArgs {
             development: self.openslides_development,
             ..OpenslidesConfig::new(reader, writer)
         })
+    }
+}
+
+impl ElasticsearchArgs {
+    /// The facade is on only if `--elasticsearch` says so.
+    fn into_config(self) -> Option<ElasticsearchConfig> {
+        let listen = self.elasticsearch?.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9200)));
+        Some(ElasticsearchConfig { listen, scripts: self.elasticsearch_scripts })
     }
 }
 

@@ -4,20 +4,22 @@ use crate::{
     dump::Dump,
     error::Error,
     feed::{Feed, Subject},
+    lease::Terms,
     transport::{self, Call, Target, escape},
 };
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::{Method, body::Frame};
-use lockwood_model::{DocumentKey, Position};
+use lockwood_model::{DocumentKey, Path, Position};
 use lockwood_wire::documents::{
     Changes, Collections, CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage,
     Documents, ExistsAnswer, ExtremeRequest, Fields, FilterRequest, GetRequest, History, IndexInfo, Indexes,
-    LoadAnswer, MaxAnswer, MinAnswer, PositionAnswer, ReserveRequest, Reserved, WireValue, WriteCall,
-    Written,
+    Isolation, JoinPage, JoinRequest, LoadAnswer, MaxAnswer, MinAnswer, NodeAnswer, PositionAnswer,
+    ReserveRequest, Reserved, WireValue, WriteCall, Written,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use std::time::Duration;
 
 /// The documents of one namespace of a server. Every call is a connection of its own.
 ///
@@ -53,6 +55,10 @@ pub struct ReadOptions {
     pub at: Option<u64>,
     /// Whether a deleted document is seen.
     pub deleted: Deleted,
+    /// How the read stands to locks.
+    pub isolation: Isolation,
+    /// With which locks, and how long to wait for those of others.
+    pub terms: Terms,
 }
 
 /// In which case a put is done.
@@ -75,6 +81,8 @@ pub struct PutOptions {
     pub user: Option<String>,
     /// Why.
     pub note: Option<String>,
+    /// With which locks, and how long to wait for those of others.
+    pub terms: Terms,
 }
 
 impl Store {
@@ -85,12 +93,43 @@ impl Store {
 
     /// One document.
     pub async fn get(&self, at: &DocumentKey, options: &ReadOptions) -> Result<DocumentAnswer, Error> {
-        let target = self
-            .document(at)
-            .names("fields", &options.fields)
-            .query("at", options.at)
-            .query("deleted", deleted(options.deleted));
-        self.fetch(target).await
+        self.fetch(read_by(self.document(at).names("fields", &options.fields), options)).await
+    }
+
+    /// One node of a document, down to a depth: 1 is the node alone, none everything. The fields of the options
+    /// are not used.
+    pub async fn get_node(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        depth: Option<u64>,
+        options: &ReadOptions,
+    ) -> Result<NodeAnswer, Error> {
+        let target = self.document(at).query("path", Some(path)).query("depth", depth);
+        self.fetch(read_by(target, options)).await
+    }
+
+    /// Replaces one node of a document, a field or something in a field.
+    pub async fn set(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        value: &WireValue,
+        options: &PutOptions,
+    ) -> Result<Written, Error> {
+        let target = written_by(self.document(at).query("path", Some(path)), options);
+        self.ask(Call::with_json(Method::PUT, target.text, value)).await
+    }
+
+    /// Removes one node of a document.
+    pub async fn unset(&self, at: &DocumentKey, path: &Path, options: &PutOptions) -> Result<Written, Error> {
+        let target = written_by(self.document(at).query("path", Some(path)), options);
+        self.ask(Call::new(Method::DELETE, target.text)).await
+    }
+
+    /// One page of two collections put together; the next one begins at [`JoinPage::next`].
+    pub async fn join(&self, request: &JoinRequest) -> Result<JoinPage, Error> {
+        self.post("join", request).await
     }
 
     /// Several documents, all from one snapshot.
@@ -110,22 +149,32 @@ impl Store {
             PutIf::Present => "present",
         });
         let target = written_by(self.document(at).query("if", only_if), options);
-        self.ask(Call::with_json(Method::PUT, target.text, fields)).await
+        self.ask_on(Call::with_json(Method::PUT, target.text, fields), &options.terms).await
     }
 
     /// Hides a document; it can be restored.
     pub async fn delete(&self, at: &DocumentKey, options: &PutOptions) -> Result<Written, Error> {
-        self.ask(Call::new(Method::DELETE, written_by(self.document(at), options).text)).await
+        self.ask_on(Call::new(Method::DELETE, written_by(self.document(at), options).text), &options.terms)
+            .await
     }
 
     /// Writes any number of events, guarded by any number of position locks.
     pub async fn write(&self, call: &WriteCall) -> Result<Written, Error> {
-        self.post("write", call).await
+        let wait = call.wait_ms.map(Duration::from_millis);
+        let post = Call::with_json(Method::POST, self.target("write").text, call);
+        self.ask_on(post, &Terms { wait, ..Terms::default() }).await
     }
 
     /// The same with a body that is written already.
     pub async fn write_text(&self, body: &WireValue) -> Result<Written, Error> {
-        self.post("write", body).await
+        self.write_text_on(body, &Terms::default()).await
+    }
+
+    /// The same on terms that are not in the body.
+    pub async fn write_text_on(&self, body: &WireValue, terms: &Terms) -> Result<Written, Error> {
+        let body = WireValue::from_text(terms.inside(body.as_str()))
+            .map_err(|error| Error::BadAnswer(error.message))?;
+        self.ask_on(Call::with_json(Method::POST, self.target("write").text, &body), terms).await
     }
 
     /// One page of the documents that match.
@@ -257,6 +306,11 @@ impl Store {
     async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         transport::ask(&self.address, call).await
     }
+
+    /// The same for what may have to wait for others' locks first.
+    async fn ask_on<T: DeserializeOwned>(&self, call: Call, terms: &Terms) -> Result<T, Error> {
+        transport::ask_within(&self.address, call, terms.wait.unwrap_or_default()).await
+    }
 }
 
 /// What need not be said is not said.
@@ -264,11 +318,21 @@ fn deleted(deleted: Deleted) -> Option<&'static str> {
     (deleted != Deleted::default()).then(|| deleted.as_str())
 }
 
+fn read_by(target: Target, options: &ReadOptions) -> Target {
+    let isolation = Some(options.isolation).filter(|isolation| *isolation != Isolation::default());
+    let target = target
+        .query("at", options.at)
+        .query("deleted", deleted(options.deleted))
+        .query("isolation", isolation.map(Isolation::as_str));
+    options.terms.on(target)
+}
+
 fn written_by(target: Target, options: &PutOptions) -> Target {
-    target
+    let target = target
         .query("position", options.position)
         .query("user", options.user.as_ref())
-        .query("note", options.note.as_ref())
+        .query("note", options.note.as_ref());
+    options.terms.on(target)
 }
 
 /// The pages of a filter, fetched when they are asked for.

@@ -1,11 +1,13 @@
 //! Documents against a server that says what the test tells it to.
 
 use crate::{
-    Code, DocumentKey, Error, FeedStep, Position, PutIf, PutOptions, ReadOptions, Store, Subject,
-    wire::{CountRequest, Deleted, Fields, FilterRequest, WireCommit},
+    Code, DocumentKey, Error, FeedStep, Position, PutIf, PutOptions, ReadOptions, Store, Subject, Terms,
+    Token,
+    wire::{CountRequest, Deleted, Fields, FilterRequest, Isolation, JoinRequest, WireCommit, WireValue},
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -78,7 +80,12 @@ const WRITTEN: &str = r#"{"position":8,"positions":[8],"replayed":false}"#;
 async fn reading_and_writing_one_document() {
     let document = r#"{"position":7,"document":{"collection":"user","key":"42","position":5,"created":1,"deleted":false,"value":{"z":1.50,"a":2}}}"#;
     let (store, server) = serve(vec![ok(document), ok(WRITTEN), ok(WRITTEN)]).await;
-    let options = ReadOptions { fields: vec!["z".into(), "a".into()], at: Some(7), deleted: Deleted::With };
+    let options = ReadOptions {
+        fields: vec!["z".into(), "a".into()],
+        at: Some(7),
+        deleted: Deleted::With,
+        ..ReadOptions::default()
+    };
     let read = store.get(&ann(), &options).await.unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), document);
     let fields: Fields = serde_json::from_str(r#"{"z":1.50}"#).unwrap();
@@ -87,16 +94,51 @@ async fn reading_and_writing_one_document() {
         position: Some(5),
         user: Some("ann".into()),
         note: Some("a b".into()),
+        terms: Terms::default().token(Token(9)),
     };
     assert_eq!(store.put(&ann(), &fields, &options).await.unwrap().position, 8);
     store.delete(&ann(), &PutOptions::default()).await.unwrap();
     let said = server.await.unwrap();
     let path = "/v1/team%201/documents/user/a%253ab%3a42";
     assert_eq!(said[0].line, format!("get {path}?fields=z%2ca&at=7&deleted=with http/1.1"));
-    assert_eq!(said[1].line, format!("put {path}?if=present&position=5&user=ann&note=a%20b http/1.1"));
+    assert_eq!(
+        said[1].line,
+        format!("put {path}?if=present&position=5&user=ann&note=a%20b&token=9 http/1.1")
+    );
     assert_eq!(said[1].body, r#"{"z":1.50}"#);
     assert!(said[1].header.contains("content-type: application/json"));
     assert_eq!(said[2].line, format!("delete {path} http/1.1"));
+}
+
+#[tokio::test]
+async fn reading_and_writing_one_node_under_locks() {
+    let node = r#"{"position":7,"node":{"collection":"user","key":"42","path":["a/b","0"],"position":5,"value":{}},"cut":[["a/b","0"]]}"#;
+    let joined = r#"{"position":7,"rows":[],"next":"c"}"#;
+    let (store, server) = serve(vec![ok(node), ok(WRITTEN), ok(WRITTEN), ok(joined)]).await;
+    let path = "a%2Fb/0".parse().unwrap();
+    let options = ReadOptions {
+        isolation: Isolation::Locked,
+        terms: Terms::default().token(Token(7)).token(Token(8)).wait(Duration::from_millis(5)),
+        ..ReadOptions::default()
+    };
+    let read = store.get_node(&ann(), &path, Some(1), &options).await.unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), node);
+    let options =
+        PutOptions { terms: Terms::default().token(Token(7)).wait(Duration::ZERO), ..PutOptions::default() };
+    let value = WireValue::from_text("[1.50]".into()).unwrap();
+    store.set(&ann(), &path, &value, &options).await.unwrap();
+    store.unset(&ann(), &path, &PutOptions::default()).await.unwrap();
+    let page = store.join(&JoinRequest { limit: Some(5), ..JoinRequest::default() }).await.unwrap();
+    assert_eq!(page.next.as_deref(), Some("c"));
+    let said = server.await.unwrap();
+    let path = "/v1/team%201/documents/user/a%253ab%3a42?path=a%252fb%2f0";
+    assert_eq!(said[0].line, format!("get {path}&depth=1&isolation=locked&token=7%2c8&wait_ms=5 http/1.1"));
+    assert_eq!(said[1].line, format!("put {path}&token=7&wait_ms=0 http/1.1"));
+    assert_eq!(said[1].body, "[1.50]");
+    assert_eq!(said[2].line, format!("delete {path} http/1.1"));
+    assert!(said[3].line.starts_with("post /v1/team%201/join "), "{}", said[3].line);
+    let side = r#"{"collection":"","field":""}"#;
+    assert_eq!(said[3].body, format!(r#"{{"left":{side},"right":{side},"limit":5}}"#));
 }
 
 #[tokio::test]

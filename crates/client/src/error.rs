@@ -119,7 +119,8 @@ impl From<Refusal> for Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Error {
-        Refusal { broken: problem.broken, ..Refusal::new(problem.code, problem.detail) }.into()
+        let Problem { code, detail, blockers, broken, .. } = problem;
+        Refusal { blockers, broken, ..Refusal::new(code, detail) }.into()
     }
 }
 

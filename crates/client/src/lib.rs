@@ -1,4 +1,5 @@
-//! The Rust client: documents, sessions whose locks survive a lost connection, and the plain HTTP interface.
+//! The Rust client: documents, sessions whose locks survive a lost connection, leases that outlive it, and the
+//! plain HTTP interface.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), lockwood_client::Error> {
@@ -26,6 +27,7 @@ mod dump;
 mod error;
 mod feed;
 mod http;
+mod lease;
 mod ledger;
 mod lock;
 mod session;
@@ -41,9 +43,13 @@ pub use dump::Dump;
 pub use error::{Error, Loss, Refusal};
 pub use feed::{Feed, FeedStep, Subject};
 pub use http::{Admin, LockFilter};
+pub use lease::{Lease, Leases, Terms};
 pub use lock::Lock;
 pub use lockwood_model::{
     Depth, DocumentKey, Filter, Key, LockId, Mode, Path, Position, Resource, Token, Wait,
 };
-pub use lockwood_wire::{Blocker, Code, documents as wire};
+pub use lockwood_wire::{
+    Blocker, Code, LeaseAnswer, LeaseInfo, LeaseOutcome, LeaseRequest, LockInfo, ReleaseRequest,
+    RenewRequest, documents as wire,
+};
 pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};

@@ -87,6 +87,16 @@ pub(crate) async fn ask<T: DeserializeOwned>(address: &str, call: Call) -> Resul
     judge(status, &body)
 }
 
+/// The same for what the server may wait so long with before it answers.
+pub(crate) async fn ask_within<T: DeserializeOwned>(
+    address: &str,
+    call: Call,
+    wait: Duration,
+) -> Result<T, Error> {
+    let (status, body) = exchange_within(address, call, ANSWER_TIMEOUT.saturating_add(wait)).await?;
+    judge(status, &body)
+}
+
 /// The same for what may take any time.
 pub(crate) async fn ask_patiently<T: DeserializeOwned>(address: &str, call: Call) -> Result<T, Error> {
     let (status, body) = patient_exchange(address, call).await?;
@@ -102,9 +112,17 @@ fn judge<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Erro
 
 /// The answer to a call, whatever it is.
 pub(crate) async fn exchange(address: &str, call: Call) -> Result<(StatusCode, Bytes), Error> {
-    match timeout(ANSWER_TIMEOUT, patient_exchange(address, call)).await {
+    exchange_within(address, call, ANSWER_TIMEOUT).await
+}
+
+async fn exchange_within(
+    address: &str,
+    call: Call,
+    patience: Duration,
+) -> Result<(StatusCode, Bytes), Error> {
+    match timeout(patience, patient_exchange(address, call)).await {
         Ok(answer) => answer,
-        Err(_) => Err(unreachable(address, format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
+        Err(_) => Err(unreachable(address, format!("no answer within {} s", patience.as_secs()))),
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     NullIsValue,
     /// A put leaves fields alone that are not given.
     PutKeepsRest,
+    /// A node stays although it is to be removed.
+    UnsetKeeps,
     /// A deleted document can be created again.
     CreateDeleted,
     /// An intent does not see what the ones before it did.
@@ -69,7 +71,7 @@ pub(crate) fn is_planted(_: Fault) -> bool {
 
 #[cfg(test)]
 impl Fault {
-    pub(crate) const ALL: [Fault; 19] = [
+    pub(crate) const ALL: [Fault; 20] = [
         Fault::FilterAfterOnly,
         Fault::FilterBeforeOnly,
         Fault::OwnFieldOnly,
@@ -86,6 +88,7 @@ impl Fault {
         Fault::DeleteTouchesNothing,
         Fault::NullIsValue,
         Fault::PutKeepsRest,
+        Fault::UnsetKeeps,
         Fault::CreateDeleted,
         Fault::BlindIntents,
         Fault::BlindRequests,

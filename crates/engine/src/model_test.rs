@@ -365,6 +365,8 @@ fn the_histories_reach_every_outcome() {
         "Exists",
         "NotDeleted",
         "NotAList",
+        "NoNode",
+        "NoContainer",
         "OverLimit",
         "too old",
         "document lock",

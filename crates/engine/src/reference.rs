@@ -14,7 +14,7 @@
 use crate::{Action, Intent, Limits, ListChange, Origin, PositionLock, PutIf, Refused, Request, Target};
 use lockwood_model::{
     Change, Commit, Condition, DocumentKey, Event, FieldValue, Filter, Json, META_DELETED, META_POSITION,
-    Operator, Position, Timestamp,
+    Operator, Path, Position, Timestamp,
 };
 use serde_json::{Value, value::RawValue};
 use std::{
@@ -225,6 +225,7 @@ fn act(at: &DocumentKey, action: &Action, old: Option<&Version>) -> Result<(Chan
                 Ok((Change::Updated { set: content(&new), removed: gone.cloned().collect() }, new))
             }
         },
+        Action::Set { path, value } => set(at, path, value.as_ref(), live.ok_or_else(absent)?),
         Action::Delete => {
             let live = live.ok_or_else(absent)?;
             let fields = live.fields.keys().cloned().collect();
@@ -280,6 +281,64 @@ fn update(
     }
     let set = set.into_iter().map(|name| (name.clone(), new.fields[&name].text.clone())).collect();
     Ok((Change::Updated { set, removed: removed.into_iter().collect() }, new))
+}
+
+/// A document is a tree of containers, each taken apart by the usual reader; what is not touched keeps its text.
+fn set(
+    at: &DocumentKey,
+    path: &Path,
+    value: Option<&Json>,
+    live: &Version,
+) -> Result<(Change, Version), Refused> {
+    let segments: Vec<&str> = path.segments().collect();
+    let names = live.fields.iter().map(|(name, held)| format!("{}:{}", Value::from(&**name), held.text));
+    let mut text = format!("{{{}}}", names.collect::<Vec<_>>().join(","));
+    // From the document down: the text of each container on the way, and where in it the way goes on.
+    let mut way = Vec::new();
+    for (index, segment) in segments.iter().enumerate() {
+        let led_by = |len: usize| Path::from_segments(&segments[..len]);
+        let (is_list, children) =
+            parts(&text).ok_or_else(|| Refused::NoContainer { at: at.clone(), path: led_by(index) })?;
+        let found = match is_list {
+            true => index_of(segment).filter(|place| *place <= children.len()),
+            false => Some(children.iter().position(|(name, _)| name == segment).unwrap_or(children.len())),
+        };
+        let is_last = index + 1 == segments.len();
+        let may_grow = is_last && value.is_some();
+        let found = found.filter(|place| *place < children.len() || may_grow);
+        let found = found.ok_or_else(|| Refused::NoNode { at: at.clone(), path: led_by(index + 1) })?;
+        text = children.get(found).map(|(_, text)| text.clone()).unwrap_or_default();
+        way.push((is_list, children, found, (*segment).to_owned()));
+    }
+    let mut node = value.map(|value| value.as_str().to_owned());
+    for (is_list, mut children, place, name) in way.into_iter().skip(1).rev() {
+        children.splice(place..children.len().min(place + 1), node.map(|node| (name, node)));
+        let text = |(name, text): &(String, String)| {
+            if is_list { text.clone() } else { format!("{}:{text}", Value::from(name.as_str())) }
+        };
+        let inner = children.iter().map(text).collect::<Vec<_>>().join(",");
+        node = Some(if is_list { format!("[{inner}]") } else { format!("{{{inner}}}") });
+    }
+    let value = node.map_or(Json::null(), |text| Json::trusted(&text));
+    update(at, &[(segments[0].into(), value)], &[], live)
+}
+
+/// Whether it is a list, and what is in it, with its names or none.
+fn parts(text: &str) -> Option<(bool, Vec<(String, String)>)> {
+    if let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(text) {
+        let elements = elements.iter().map(|element| (String::new(), element.get().to_owned()));
+        return Some((true, elements.collect()));
+    }
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    let mut members: Vec<(String, &RawValue)> = members.into_iter().collect();
+    // In the order they stand there.
+    members.sort_by_key(|(_, value)| value.get().as_ptr());
+    Some((false, members.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect()))
+}
+
+fn index_of(segment: &str) -> Option<usize> {
+    let place: usize = segment.parse().ok()?;
+    (place.to_string() == segment).then_some(place)
 }
 
 fn elements(stored: &Held) -> Option<Vec<Json>> {

@@ -1,7 +1,7 @@
 //! What a writer can ask for, and why it may be refused. Knows nothing of how requests are written down.
 
 use crate::position_lock::Broken;
-use lockwood_model::{Document, DocumentKey, FieldValue, Filter, Json, Position};
+use lockwood_model::{Document, DocumentKey, FieldValue, Filter, Json, Path, Position};
 
 /// A write request: all of it is done, or nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,6 +46,14 @@ pub enum Action {
         fields: Vec<FieldValue>,
         /// Only in this case.
         when: PutIf,
+    },
+    /// Replace or remove one node of it, a field or something in a field; it must be there, and so must be what
+    /// the node is in.
+    Set {
+        /// From the document down to the node; never empty.
+        path: Path,
+        /// What it becomes; none removes it, and so does null for a field.
+        value: Option<Json>,
     },
     /// Hide it; it must be there.
     Delete,
@@ -206,6 +214,22 @@ pub enum Refused {
         at: DocumentKey,
         /// Where it does not fit; the first few places.
         misfits: Vec<Misfit>,
+    },
+    /// There is no such node, so it cannot be removed, or nothing can be put into it.
+    #[error("there is no node {path} in {at}")]
+    NoNode {
+        /// The document.
+        at: DocumentKey,
+        /// The node.
+        path: Path,
+    },
+    /// Nothing can be put into what is neither a list nor an object.
+    #[error("the node {path} of {at} is neither a list nor an object")]
+    NoContainer {
+        /// The document.
+        at: DocumentKey,
+        /// The node.
+        path: Path,
     },
     /// The document would become too large.
     #[error("the document {at} would have {len} of at most {limit} ({name})")]

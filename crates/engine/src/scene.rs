@@ -195,6 +195,11 @@ pub(crate) fn remove(field: &str, elements: &str) -> Action {
     update_lists("{}", &[(field, "", elements)])
 }
 
+/// Empty text removes the node.
+pub(crate) fn set(path: &str, value: &str) -> Action {
+    Action::Set { path: path.parse().unwrap(), value: (!value.is_empty()).then(|| json(value)) }
+}
+
 pub(crate) fn put(text: &str, when: PutIf) -> Action {
     Action::Put { fields: fields(text), when }
 }

@@ -9,7 +9,10 @@ use crate::{
 };
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use lockwood_model::{Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Timestamp};
+use lockwood_model::{
+    Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Path, Timestamp,
+    node::{self, NodeError},
+};
 
 /// Decides several requests of one call in order; each sees what the ones before it did. All are done, or
 /// none.
@@ -113,6 +116,7 @@ fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Chan
         Action::Create { fields } => create(at, fields, document),
         Action::Update { set, lists } => update(at, set, lists, document),
         Action::Put { fields, when } => put(at, fields, *when, document),
+        Action::Set { path, value } => set(at, path, value.as_ref(), document),
         Action::Delete => {
             let names = present(at, document)?.present().map(|(name, _)| name.into()).collect();
             let forget = is_planted(Fault::DeleteTouchesNothing);
@@ -171,6 +175,34 @@ fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document
     let gone = document.present().map(|(name, _)| name).filter(is_gone);
     let removed = gone.map(Into::into).collect();
     Ok(Change::Updated { set: without_nulls(fields), removed })
+}
+
+/// What happened is told as the new value of a whole field, so that nobody need know how it came about.
+fn set(at: &DocumentKey, path: &Path, value: Option<&Json>, document: &Document) -> Result<Change, Refused> {
+    let document = present(at, document)?;
+    let segments: Vec<&str> = path.segments().collect();
+    let (name, below) = segments.split_first().expect("a path leads to a field at least");
+    let led_by = |len: usize| Path::from_segments(&segments[..len]);
+    let missing = |len| Refused::NoNode { at: at.clone(), path: led_by(len) };
+    let stored = document.get(name);
+    let after = match (stored, value) {
+        (None, Some(value)) if below.is_empty() => Some(value.clone()),
+        (None, _) => return Err(missing(1)),
+        (Some(stored), value) => {
+            let keeps = is_planted(Fault::UnsetKeeps) && value.is_none();
+            let replaced =
+                if keeps { Ok(Some(stored.clone())) } else { node::replaced(stored, below, value) };
+            replaced.map_err(|error| match error {
+                NodeError::Missing(len) => missing(len + 1),
+                NodeError::NoContainer(len) => Refused::NoContainer { at: at.clone(), path: led_by(len + 1) },
+            })?
+        }
+    };
+    let name = Box::from(*name);
+    Ok(match after.filter(|after| !after.is_null()) {
+        Some(after) => Change::Updated { set: vec![(name, after)], removed: Vec::new() },
+        None => Change::Updated { set: Vec::new(), removed: vec![name] },
+    })
 }
 
 fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document, Refused> {

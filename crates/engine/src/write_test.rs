@@ -3,7 +3,7 @@
 use crate::{
     Action::{self, Delete, Restore},
     Limits, PutIf, Refused, Request,
-    scene::{NO_LIMITS, Scene, add, create, key, put, remove, request, update, update_lists},
+    scene::{NO_LIMITS, Scene, add, create, key, put, remove, request, set, update, update_lists},
 };
 use lockwood_model::{Document, META_DELETED, META_POSITION, Position};
 use std::collections::BTreeSet;
@@ -77,6 +77,14 @@ fn not_deleted(missing: bool) -> Refused {
     Refused::NotDeleted { at: key(AT), missing }
 }
 
+fn no_node(path: &str) -> Refused {
+    Refused::NoNode { at: key(AT), path: path.parse().unwrap() }
+}
+
+fn no_container(path: &str) -> Refused {
+    Refused::NoContainer { at: key(AT), path: path.parse().unwrap() }
+}
+
 fn not_a_list(field: &str) -> Refused {
     Refused::NotAList { at: key(AT), field: field.into() }
 }
@@ -107,6 +115,25 @@ fn updating() {
     check("", &[update(r#"{"f":1}"#)], Err(no_document(false)));
     check("", &[update(r#"{"f":null}"#)], Err(no_document(false)));
     check("-{}", &[update(r#"{"f":1}"#)], Err(no_document(true)));
+}
+
+#[test]
+fn setting_nodes() {
+    check(r#"{"f":{"a":1}}"#, &[set("f/a", "[2]")], Ok((r#"{"f":{"a":[2]}}"#, "f")));
+    check(r#"{"f":{"a":1}}"#, &[set("f/b", "null")], Ok((r#"{"f":{"a":1,"b":null}}"#, "f")));
+    check(r#"{"f":{"a":1}}"#, &[set("f/a", "")], Ok((r#"{"f":{}}"#, "f")));
+    check(r#"{"f":[1,2]}"#, &[set("f/0", ""), set("f/1", "3")], Ok((r#"{"f":[2,3]}"#, "f")));
+    check(r#"{"f":1}"#, &[set("g", "2")], Ok((r#"{"f":1,"g":2}"#, "g")));
+    check(r#"{"f":1}"#, &[set("f", "")], Ok(("{}", "f")));
+    check(r#"{"f":1}"#, &[set("f", "null")], Ok(("{}", "f")));
+    check(r#"{"f":1}"#, &[set("g", "")], Err(no_node("g")));
+    check(r#"{"f":1}"#, &[set("g/a", "1")], Err(no_node("g")));
+    check(r#"{"f":{}}"#, &[set("f/a/b", "1")], Err(no_node("f/a")));
+    check(r#"{"f":[]}"#, &[set("f/1", "1")], Err(no_node("f/1")));
+    check(r#"{"f":1}"#, &[set("f/a", "1")], Err(no_container("f")));
+    check(r#"{"f":[0]}"#, &[set("f/0/a/b", "1")], Err(no_container("f/0")));
+    check("", &[set("f", "1")], Err(no_document(false)));
+    check("-{}", &[set("f", "1")], Err(no_document(true)));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::{
     scene::{NO_LIMITS, json},
 };
 use lockwood_model::{
-    Condition, DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Operator, Position,
+    Condition, DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Operator, Path,
+    Position,
 };
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ const FIELDS: [&str; 3] = ["a", "b", "f"];
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "f", META_DELETED, META_POSITION];
 
 /// Several ways to write the same values, so that it matters that they are equal.
-const VALUES: [&str; 16] = [
+const VALUES: [&str; 18] = [
     "1",
     "1",
     "1.0",
@@ -32,6 +33,8 @@ const VALUES: [&str; 16] = [
     "[2,1,\"\\u0078\",1]",
     "[[1]]",
     "{\"k\":1}",
+    "{\"k\":[1,{\"k\":2}],\"m\":\"\\u0078\"}",
+    "[{\"k\":{}},[1]]",
     "1.0000000000000000000000000000000000000000000000000000000000000000000000",
     "\"\\u0078\\u0079\\u0078\\u0079\\u0078\\u0079\\u0078\\u0079\\u0078\\u0079\\u0078\\u0079\"",
 ];
@@ -121,11 +124,12 @@ impl Writer {
 
     fn intent(&mut self) -> Intent {
         let at = self.key();
-        let any = self.random.below(6);
+        let any = self.random.below(7);
         let action = match (self.deleted.get(&at), self.random.below(20)) {
             (None, 0..=9) => Action::Create { fields: self.fields() },
             (None, 10..=18) => Action::Put { fields: self.fields(), when: self.when(PutIf::Absent) },
-            (Some(false), 0..=13) => self.update(),
+            (Some(false), 0..=9) => self.update(),
+            (Some(false), 10..=13) => self.set(),
             (Some(false), 14..=15) => Action::Put { fields: self.fields(), when: self.when(PutIf::Present) },
             (Some(false), 16..=18) => Action::Delete,
             (Some(true), 0..=18) => Action::Restore,
@@ -135,6 +139,7 @@ impl Writer {
                 2 => Action::Put { fields: self.fields(), when: self.when(PutIf::Present) },
                 3 => Action::Delete,
                 4 => Action::Restore,
+                5 => self.set(),
                 _ => self.update(),
             },
         };
@@ -143,7 +148,7 @@ impl Writer {
                 self.deleted.insert(at.clone(), false);
             }
             Action::Delete => drop(self.deleted.insert(at.clone(), true)),
-            Action::Update { .. } => {}
+            Action::Update { .. } | Action::Set { .. } => {}
         }
         Intent { at, action }
     }
@@ -189,6 +194,20 @@ impl Writer {
             }
         }
         Action::Update { set, lists }
+    }
+
+    /// One node, most of the time one that can be there.
+    fn set(&mut self) -> Action {
+        let mut path = Path::from_segments([self.pick_field()]);
+        for _ in 0..self.random.pick(&[0, 0, 1, 1, 2, 3]) {
+            path.push(self.random.pick(&["k", "k", "m", "0", "0", "1", "2", "00"]));
+        }
+        let value = match self.random.below(6) {
+            0..=1 => None,
+            2 => Some(Json::null()),
+            _ => Some(self.value()),
+        };
+        Action::Set { path, value }
     }
 
     fn list_change(&mut self, field: &str) -> ListChange {

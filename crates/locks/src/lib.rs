@@ -31,4 +31,4 @@ pub use outcome::{
     CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,
     LockView, NodeView, Outcome, Recorded, Refusal, Request, Standing, UnknownLock, Waiters,
 };
-pub use table::{BLOCKERS_LEN_MAX, LockTable};
+pub use table::{BLOCKERS_LEN_MAX, LockTable, merge};

@@ -745,8 +745,9 @@ impl LockTable {
     }
 }
 
-/// Sorts resources and keeps, of those that differ only in strength, the strongest.
-fn merge(resources: &mut Vec<Resource>) {
+/// Sorts resources and keeps, of those that differ only in strength, the strongest. Locks have their resources
+/// so, however they were asked for.
+pub fn merge(resources: &mut Vec<Resource>) {
     if resources.len() < 2 {
         return;
     }

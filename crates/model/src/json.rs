@@ -147,7 +147,7 @@ impl Compactor<'_> {
 }
 
 /// How long the string is that `text` starts with, both quotes included.
-fn string_len(text: &str) -> usize {
+pub(crate) fn string_len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;
     while at < bytes.len() && bytes[at] != b'"' {
@@ -253,7 +253,7 @@ fn same_value(a: &serde_json::Value, b: &serde_json::Value) -> bool {
     }
 }
 
-fn unquoted(text: &str) -> Cow<'_, str> {
+pub(crate) fn unquoted(text: &str) -> Cow<'_, str> {
     let inner = text.get(1..text.len() - 1).unwrap_or_default();
     if !inner.contains('\\') {
         return Cow::Borrowed(inner);

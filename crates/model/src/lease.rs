@@ -25,6 +25,13 @@ pub struct Lease {
     pub version: u64,
 }
 
+impl Lease {
+    /// Whether its time is not over, whatever may have been done about it already.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|at| at > now)
+    }
+}
+
 /// Through which interface a lease was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseVia {

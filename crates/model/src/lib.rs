@@ -9,6 +9,7 @@ mod json;
 mod key;
 mod lease;
 mod mode;
+pub mod node;
 mod path;
 mod position;
 mod resource;

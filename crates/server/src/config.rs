@@ -31,6 +31,8 @@ pub struct Config {
     pub locktopus: Option<LocktopusConfig>,
     /// The OpenSlides facade, if it is wanted.
     pub openslides: Option<OpenslidesConfig>,
+    /// The Elasticsearch facade, if it is wanted.
+    pub elasticsearch: Option<ElasticsearchConfig>,
     /// What is too much.
     pub limits: Limits,
 }
@@ -65,6 +67,15 @@ pub struct OpenslidesConfig {
     pub development: bool,
 }
 
+/// The settings of the Elasticsearch facade.
+#[derive(Debug, Clone)]
+pub struct ElasticsearchConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// A directory with scripts that requests can name, besides those that are known anyway.
+    pub scripts: Option<PathBuf>,
+}
+
 impl Config {
     /// The defaults, with everything kept in `data`.
     pub fn new(data: PathBuf) -> Config {
@@ -81,6 +92,7 @@ impl Config {
             retain: None,
             locktopus: None,
             openslides: None,
+            elasticsearch: None,
             limits: Limits::default(),
         }
     }

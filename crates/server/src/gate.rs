@@ -23,13 +23,15 @@ use crate::{
 };
 use lockwood_engine::{Action, Intent, Limits, NoRules};
 use lockwood_locks::{Outcome, Refusal, Request};
-use lockwood_model::{Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
+use lockwood_model::{
+    Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+};
 use lockwood_storage::Entry;
 use lockwood_wire::Code;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
 
-/// An operation with more resources than this is decided beside the mutex of its namespace.
+/// A call with more events than this is decided beside the mutex of its namespace.
 const LONG_LEN: usize = 500;
 /// How many paths that others have are named.
 const PATHS_LEN_MAX: usize = 100;
@@ -94,7 +96,7 @@ pub(crate) async fn write(
         let active = shared.schemas.active(shared, namespace)?;
         shared.shard.decide_write(namespace, call, &*active, now)
     };
-    let written = match pass(shared, namespace, || resources_of(call), terms, decide).await {
+    let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
         Ok(pending) => shared.shard.settle_write(call, pending).await?,
         Err(error) => return replay(shared, namespace, call, error).await,
     };
@@ -109,7 +111,7 @@ pub(crate) async fn write_registry(
     terms: &Terms,
 ) -> Result<Written, GateError> {
     let decide = |now| shared.shard.decide_write(namespace, call, &NoRules, now);
-    let pending = pass(shared, namespace, || resources_of(call), terms, decide).await?;
+    let pending = pass(shared, namespace, &Wanted::of(call), terms, decide).await?;
     Ok(shared.shard.settle_write(call, pending).await?)
 }
 
@@ -150,13 +152,12 @@ pub(crate) async fn keep(
     limits: Limits,
     terms: &Terms,
 ) -> Result<(), GateError> {
-    let resources = resources_of_keep(&keep);
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     if keep.documents().any(|at| &*at.collection == schemas::COLLECTION) {
         return Err(reserved().into());
     }
     let decide = |_| shared.shard.decide_keep(namespace, &keep, limits, &*active);
-    let pending = pass(shared, namespace, || resources.clone(), terms, decide).await?;
+    let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
     Ok(shared.shard.settle(pending).await?)
 }
 
@@ -168,7 +169,7 @@ pub(crate) async fn record(
     terms: &Terms,
 ) -> Result<(), GateError> {
     let decide = |_| shared.shard.decide_record(entry);
-    let pending = pass(shared, namespace, || vec![everything()], terms, decide).await?;
+    let pending = pass(shared, namespace, &Wanted::Everything, terms, decide).await?;
     let settled = shared.shard.settle(pending).await;
     shared.schemas.forget(namespace);
     Ok(settled?)
@@ -199,8 +200,17 @@ pub(crate) async fn read(
     Ok(shared.shard.read())
 }
 
+/// That the tokens are of locks that are held, for those who take none.
+pub(crate) fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
+    if terms.tokens.is_empty() {
+        return Ok(());
+    }
+    enter(shared, name, terms, |_, _| ())
+}
+
 /// Holds a whole namespace for as long as the turn is kept.
 pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<Turn, GateError> {
+    shared.shard.check_not_loading(name)?;
     let turn = Turn::take(shared, name, &[everything()], terms).await?;
     shared.shard.shown(turn.after).await?;
     Ok(turn)
@@ -210,15 +220,56 @@ fn everything() -> Resource {
     Resource::new(Path::default(), Mode::Write, Depth::SUBTREE)
 }
 
+/// What an operation changes.
+enum Wanted<'a> {
+    Call(&'a Call),
+    /// A call that is long in deciding; nobody else shall have to wait for it under a mutex.
+    LongCall(&'a Call),
+    Keep(&'a Keep),
+    Everything,
+}
+
+impl Wanted<'_> {
+    fn of(call: &Call) -> Wanted<'_> {
+        let len: usize = call.requests.iter().map(|request| request.intents.len()).sum();
+        if len > LONG_LEN { Wanted::LongCall(call) } else { Wanted::Call(call) }
+    }
+
+    fn is_long(&self) -> bool {
+        matches!(self, Wanted::LongCall(_) | Wanted::Everything)
+    }
+
+    /// The resources, each by itself.
+    fn resources(&self) -> Vec<Resource> {
+        match self {
+            Wanted::Call(call) | Wanted::LongCall(call) => resources_of(call),
+            Wanted::Keep(keep) => resources_of_keep(keep),
+            Wanted::Everything => vec![everything()],
+        }
+    }
+
+    /// At least the resources, where nobody else has any: whole collections instead of many documents.
+    fn roughly(&self) -> Vec<Resource> {
+        let Wanted::LongCall(call) = self else { return self.resources() };
+        let intents = call.requests.iter().flat_map(|request| &request.intents);
+        let collections: BTreeSet<&str> = intents.map(|intent| &*intent.at.collection).collect();
+        let whole = |name| Resource::new(Path::from_segments([name]), Mode::Write, Depth::SUBTREE);
+        collections.into_iter().map(whole).collect()
+    }
+}
+
 /// Decides something once nobody else's lock is in the way of `wanted`.
 async fn pass<T>(
     shared: &Arc<Shared>,
     name: &str,
-    wanted: impl Fn() -> Vec<Resource>,
+    wanted: &Wanted<'_>,
     terms: &Terms,
     decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
 ) -> Result<Pending<T>, GateError> {
+    // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
+    shared.shard.check_not_loading(name)?;
     if terms.is_free(shared)
+        && !wanted.is_long()
         && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))
     {
         return Ok(decided?);
@@ -226,9 +277,14 @@ async fn pass<T>(
     let passed = enter(shared, name, terms, |owner, state| {
         // Without a lock in the namespace there is nothing to compare with.
         let idle = state.table.is_empty() && !state.table.is_frozen();
-        let resources = if idle { Vec::new() } else { wanted() };
-        if resources.len() > LONG_LEN || state.table.admits(owner, &resources).is_err() {
-            return Err(resources);
+        if wanted.is_long() {
+            return Err(if idle { wanted.roughly() } else { wanted.resources() });
+        }
+        if !idle {
+            let resources = wanted.resources();
+            if state.table.admits(owner, &resources).is_err() {
+                return Err(resources);
+            }
         }
         let decided = decide(shared.clock.now());
         if let Ok(pending) = &decided {
@@ -284,10 +340,7 @@ impl State {
     fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
         let mut known: Option<OwnerId> = None;
         for token in &terms.tokens {
-            let is_over = |lock| {
-                let ends = self.leases.get(lock).and_then(|lease| lease.expires_at);
-                ends.is_some_and(|at| at <= now)
-            };
+            let is_over = |lock| self.leases.get(lock).is_some_and(|lease| !lease.is_alive(now));
             let found = self.table.granted(Token(*token)).filter(|(lock, _)| !is_over(*lock));
             let (_, owner) = found.ok_or_else(|| token_lost(*token))?;
             if known.is_some_and(|known| known != owner) {
@@ -320,9 +373,7 @@ impl State {
             Outcome::Granted { lock, .. } => Ok((lock, None)),
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
-                let (sender, verdict) = oneshot::channel();
-                self.waiters.insert(lock, sender);
-                Ok((lock, Some(verdict)))
+                Ok((lock, Some(self.verdict_on(lock))))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(shared)),
             Outcome::Refused(refusal) => {
@@ -448,6 +499,7 @@ fn resources_of(call: &Call) -> Vec<Resource> {
                 let names = set.iter().map(|(name, _)| &**name).chain(lists.iter().map(|list| &*list.field));
                 resources.extend(names.map(|name| field(at, name, Mode::Write)));
             }
+            Action::Set { path, value } => resources.push(node(at, path, value.is_none())),
             // A document that comes, goes or is replaced changes the list of its collection as well.
             Action::Create { .. } | Action::Put { .. } | Action::Delete | Action::Restore => {
                 resources.extend(whole(at));
@@ -455,6 +507,14 @@ fn resources_of(call: &Call) -> Vec<Resource> {
         }
     }
     resources
+}
+
+/// What a node is changed by being replaced or removed. In a list what comes after it moves up.
+fn node(at: &DocumentKey, path: &Path, removes: bool) -> Resource {
+    let shifts = removes && path.len() > 1 && path.segments().next_back().is_some_and(node::is_place);
+    let mut whole = document_path(at);
+    path.segments().take(path.len() - usize::from(shifts)).for_each(|segment| whole.push(segment));
+    Resource::new(whole, Mode::Write, Depth::SUBTREE)
 }
 
 fn resources_of_keep(keep: &Keep) -> Vec<Resource> {

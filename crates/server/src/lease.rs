@@ -8,7 +8,7 @@ use crate::{
     trouble::Trouble,
     view::{self, Line},
 };
-use lockwood_locks::{Outcome, Recorded, Refusal, Request};
+use lockwood_locks::{LockView, Outcome, Recorded, Refusal, Request, merge};
 use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path, Resource, Timestamp, Wait};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
@@ -37,7 +37,8 @@ pub(crate) struct LeaseRequest {
 pub(crate) enum Taken {
     /// It is held, and that is on record.
     Granted(Lease),
-    /// The owner had all of it already, by this lease.
+    /// The owner had all of it already, by this lease; or the document that was to stand for it is there, and
+    /// stands for this lease.
     Held(Lease),
     /// It stands in line; [`poll`] tells how that goes on.
     Queued(LockId, Line),
@@ -54,8 +55,15 @@ pub(crate) enum Which {
     All { owner: String },
 }
 
+impl Which {
+    /// Whether requests that stand in line can be meant: they have no token yet.
+    fn may_wait(&self) -> bool {
+        !matches!(self, Which::Lock { token: Some(_), .. } | Which::Lock { owner: None, .. })
+    }
+}
+
 /// How a wait for a lock outside of a session ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Verdict {
     /// It is held. Not to be told before the record `after` is durable.
     Granted { after: u64 },
@@ -127,7 +135,7 @@ impl State {
     }
 
     /// An owner without locks is nobody.
-    fn forget_lockless(&mut self, owner: OwnerId) {
+    pub(crate) fn forget_lockless(&mut self, owner: OwnerId) {
         if self.table.owned_len(owner) == 0
             && let Some(name) = self.leases.names.remove(&owner)
         {
@@ -158,7 +166,9 @@ impl State {
     /// A lock is gone, however that came; if it was a lease, that has to go on record before anything that
     /// comes of it. True if it was one.
     pub(crate) fn lease_gone(&mut self, lock: LockId) -> bool {
-        self.leases.asked.remove(&lock);
+        if let Some(asked) = self.leases.asked.remove(&lock) {
+            self.forget_named(&asked.owner);
+        }
         let Some(lease) = self.leases.held.remove(&lock) else { return false };
         if let [only] = &lease.resources[..]
             && self.leases.by_path.get(&only.path) == Some(&lock)
@@ -166,10 +176,14 @@ impl State {
             self.leases.by_path.remove(&only.path);
         }
         self.leases.ended.push(lock);
-        if let Some(owner) = self.leases.owners.get(&lease.owner).copied() {
+        self.forget_named(&lease.owner);
+        true
+    }
+
+    fn forget_named(&mut self, name: &str) {
+        if let Some(owner) = self.leases.owners.get(name).copied() {
             self.forget_lockless(owner);
         }
-        true
     }
 
     /// Puts on record which leases are over.
@@ -301,10 +315,13 @@ impl State {
     ) -> Result<Asking, Trouble> {
         let now = shared.clock.now();
         self.expire(shared, now);
+        if let Some(lease) = self.document_there(&request, now) {
+            return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
+        }
         let owner = self.lease_owner(shared, &request.owner);
-        if let Some(lease) =
-            self.table.holding(owner, &request.resources).and_then(|lock| self.leases.get(lock))
-        {
+        let held = self.table.holding(owner, &request.resources).and_then(|lock| self.leases.get(lock));
+        // More may be over than could be ended just now.
+        if let Some(lease) = held.filter(|lease| lease.is_alive(now)) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
         let asked = self.ask_anew(shared, namespace, request, owner, now);
@@ -338,8 +355,7 @@ impl State {
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
                 self.leases.asked.insert(lock, asked);
-                let (sender, verdict) = oneshot::channel();
-                self.waiters.insert(lock, sender);
+                let verdict = self.verdict_on(lock);
                 let line = view::line(self, lock, now);
                 let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
                 let waiting = Waiting { shared, namespace, owner, lock, stays: false };
@@ -449,7 +465,7 @@ impl Drop for Waiting {
     }
 }
 
-fn lost(lock: LockId) -> Trouble {
+pub(crate) fn lost(lock: LockId) -> Trouble {
     let message = format!(
         "lock {lock} is over: it ran out, was released, or was ended by an operator; what it guarded may have \
          changed, so take it anew and read again"
@@ -483,8 +499,11 @@ pub(crate) async fn renew(
     Ok(leases)
 }
 
-/// Ends leases; says which.
+/// Ends leases; says which. Those of them that stand in line leave it.
 pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
+    if which.may_wait() && leave_line(shared, name, which) && is_nothing_held(shared, name, which) {
+        return Ok(Vec::new());
+    }
     let (ended, after) = on_leases(shared, name, which, |state, now, found| {
         let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
         for lock in found {
@@ -494,6 +513,26 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
     })?;
     shared.shard.shown(after).await?;
     Ok(ended)
+}
+
+/// Ends the waits of an owner that says who it is; true if there were any.
+fn leave_line(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
+    let Some(namespace) = shared.registry.get(name) else { return false };
+    let mut state = namespace.lock();
+    let waiting = state.find_waiting(which);
+    for (owner, lock) in &waiting {
+        let trouble = Trouble::new(Code::LockLost, "its owner ended the wait for this lock");
+        state.tell_waiters(*lock, &Verdict::Refused(Box::new(trouble)));
+        state.give_back(shared, *owner, *lock);
+    }
+    namespace.rearm(state);
+    shared.registry.drop_if_unused(shared, &namespace);
+    !waiting.is_empty()
+}
+
+fn is_nothing_held(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
+    let now = shared.clock.now();
+    shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now).is_err())
 }
 
 /// Writes something else on a lease that is still as it was at `version`; gives it as it is then.
@@ -556,14 +595,15 @@ fn nothing_held(which: &Which) -> Trouble {
 impl State {
     /// The leases meant, if there is at least one and its time is not over.
     fn find_leases(&self, which: &Which, now: Timestamp) -> Result<Vec<LockId>, Trouble> {
-        let is_alive = |lease: &&Lease| lease.expires_at.is_none_or(|at| at > now);
         let of = |owner: &str| {
             let owner = self.leases.owners.get(owner).copied();
-            owner.into_iter().flat_map(|owner| self.table.owned(owner)).map(|view| view.id)
+            let locks = owner.into_iter().flat_map(|owner| self.table.owned(owner)).map(|view| view.id);
+            locks.filter_map(|lock| self.leases.get(lock)).filter(|lease| lease.is_alive(now))
         };
         let found: Vec<LockId> = match which {
             Which::Lock { lock, token, owner } => {
-                let lease = self.leases.get(*lock).filter(is_alive).ok_or_else(|| lost(*lock))?;
+                let lease =
+                    self.leases.get(*lock).filter(|lease| lease.is_alive(now)).ok_or_else(|| lost(*lock))?;
                 if token.is_some_and(|token| token != lease.token.0)
                     || owner.as_ref().is_some_and(|owner| **owner != *lease.owner)
                 {
@@ -571,15 +611,31 @@ impl State {
                 }
                 vec![*lock]
             }
-            Which::All { owner } => of(owner).filter(|lock| self.leases.held.contains_key(lock)).collect(),
+            Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
             Which::Like { owner, resources } => {
-                let same = |lock: &LockId| {
-                    self.leases.get(*lock).is_some_and(|lease| is_alike(&lease.resources, resources))
-                };
-                of(owner).filter(same).collect()
+                let wanted = merged(resources);
+                of(owner).filter(|lease| lease.resources == wanted).map(|lease| lease.lock).collect()
             }
         };
         if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
+    }
+
+    /// The requests meant that stand in line still, with their owners. A wait has no token, so its owner is
+    /// known by name.
+    fn find_waiting(&self, which: &Which) -> Vec<(OwnerId, LockId)> {
+        let (name, lock, wanted) = match which {
+            Which::Lock { lock, owner: Some(owner), .. } => (owner, Some(*lock), None),
+            Which::Lock { owner: None, .. } => return Vec::new(),
+            Which::Like { owner, resources } => (owner, None, Some(merged(resources))),
+            Which::All { owner } => (owner, None, None),
+        };
+        let Some(owner) = self.leases.owners.get(&**name).copied() else { return Vec::new() };
+        let is_meant = |view: &LockView| {
+            self.leases.asked.contains_key(&view.id)
+                && lock.is_none_or(|lock| view.id == lock)
+                && wanted.as_ref().is_none_or(|wanted| view.resources == *wanted)
+        };
+        self.table.owned(owner).filter(is_meant).map(|view| (owner, view.id)).collect()
     }
 
     /// Ends a lock of whoever it is, and hands it over.
@@ -593,8 +649,11 @@ impl State {
     }
 }
 
-fn is_alike(held: &[Resource], wanted: &[Resource]) -> bool {
-    held.iter().all(|one| wanted.contains(one)) && wanted.iter().all(|one| held.contains(one))
+/// As the table has them, so that they can be compared.
+fn merged(resources: &[Resource]) -> Vec<Resource> {
+    let mut merged = resources.to_vec();
+    merge(&mut merged);
+    merged
 }
 
 fn foreign(lease: &Lease) -> Trouble {
@@ -603,6 +662,13 @@ fn foreign(lease: &Lease) -> Trouble {
         lease.lock, lease.owner
     );
     Trouble::new(Code::LockLost, message)
+}
+
+/// Waits until everything is durable that a look at the namespace can have shown by now.
+pub(crate) async fn settled(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(namespace) else { return Ok(()) };
+    let after = namespace.lock().written;
+    Ok(shared.shard.shown(after).await?)
 }
 
 /// A lease that is held.
@@ -616,7 +682,7 @@ pub(crate) fn at_path(shared: &Shared, namespace: &str, path: &Path) -> Option<L
     let state = namespace.lock();
     let now = shared.clock.now();
     let lease = state.leases.get(*state.leases.by_path.get(path)?)?;
-    lease.expires_at.is_none_or(|at| at > now).then(|| lease.clone())
+    lease.is_alive(now).then(|| lease.clone())
 }
 
 /// The leases that stand for documents below this path, in the order they were granted.
@@ -626,14 +692,14 @@ pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<L
     let now = shared.clock.now();
     let is_meant = |lease: &&Lease| {
         lease.via == LeaseVia::Elasticsearch
-            && lease.expires_at.is_none_or(|at| at > now)
+            && lease.is_alive(now)
             && lease.resources.iter().any(|resource| path.is_prefix_of(&resource.path))
     };
     state.leases.held.values().filter(is_meant).cloned().collect()
 }
 
-/// Waits until a lock that stands in line is granted or gone, but not for longer than this; whether it is
-/// still there is for listings to tell.
+/// Waits until a lock that stands in line is granted, but not for longer than this. Fails if it is refused
+/// meanwhile. How it stands then is for listings to tell, once they are [`settled`].
 pub(crate) async fn poll(
     shared: &Shared,
     name: &str,
@@ -643,15 +709,48 @@ pub(crate) async fn poll(
     let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
     let verdict = {
         let mut state = namespace.lock();
-        let (sender, verdict) = oneshot::channel();
         let waits = state.leases.asked.contains_key(&lock);
-        // Whoever asked before looks again, and finds it waiting.
-        waits.then(|| state.waiters.insert(lock, sender)).map(|_| verdict)
+        waits.then(|| state.verdict_on(lock))
     };
-    if let Some(verdict) = verdict {
-        let _ = tokio::time::timeout(patience, verdict).await;
+    if let Some(verdict) = verdict
+        && let Ok(Ok(Verdict::Refused(trouble))) = tokio::time::timeout(patience, verdict).await
+    {
+        return Err(*trouble);
     }
-    // What the listing will tell must be true for good.
+    Ok(())
+}
+
+// For interfaces whose documents stand for leases.
+
+/// Waits until everything that could be seen of the leases of a namespace is durable.
+pub(crate) async fn settle(shared: &Shared, name: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
     let after = namespace.lock().written;
     Ok(shared.shard.shown(after).await?)
+}
+
+/// Ends a lease that is still as it was at `version`; gives it as it was.
+pub(crate) async fn release_unchanged(
+    shared: &Arc<Shared>,
+    name: &str,
+    lock: LockId,
+    version: u64,
+) -> Result<Option<Lease>, Trouble> {
+    let which = Which::Lock { lock, token: None, owner: None };
+    let (ended, after) = on_leases(shared, name, &which, |state, now, _| {
+        let lease = state.leases.get(lock).filter(|lease| lease.version == version).cloned()?;
+        state.end(shared, lock, now);
+        Some(lease)
+    })?;
+    shared.shard.shown(after).await?;
+    Ok(ended)
+}
+
+impl State {
+    /// The lease that stands for the document which a request would make, whoever has it.
+    fn document_there(&self, request: &LeaseRequest, now: Timestamp) -> Option<&Lease> {
+        let [only] = &request.resources[..] else { return None };
+        let lock = self.leases.by_path.get(&only.path).filter(|_| request.via == LeaseVia::Elasticsearch)?;
+        self.leases.get(*lock).filter(|lease| lease.expires_at.is_none_or(|at| at > now))
+    }
 }

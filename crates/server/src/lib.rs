@@ -3,6 +3,7 @@
 
 mod clock;
 mod config;
+mod elasticsearch;
 mod feeds;
 mod frame;
 #[cfg(test)]
@@ -32,7 +33,7 @@ mod trouble;
 mod verify;
 mod view;
 
-pub use config::{Config, LocktopusConfig, OpenslidesConfig};
+pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig};
 pub use limits::{LimitSpec, Limits};
 pub use serve::{Bound, ServeError, Stopped, run};
 pub use verify::{Verified, VerifyError, verify};

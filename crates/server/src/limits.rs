@@ -136,6 +136,8 @@ limits! {
     documents_per_page_max: 10_000, 1..=1_000_000;
     /// Documents looked at for one answer.
     looks_max: 10_000_000, 1..=1_000_000_000;
+    /// Documents of one side of a join that are remembered at once.
+    join_rows_max: 1_000_000, 1..=100_000_000;
     /// Fields to sort by.
     sort_fields_max: 16, 1..=100;
     /// Ids handed out at once.
@@ -144,6 +146,14 @@ limits! {
     indexes_max: 256, 1..=10_000;
     /// Change feeds at the same time.
     feeds_max: 1000, 1..=100_000;
+    /// Bytes of a script of the Elasticsearch facade.
+    script_bytes_max: 16_384, 16..=65_536;
+    /// Writes in one bulk of the Elasticsearch facade.
+    bulk_items_max: 100_000, 1..=10_000_000;
+    /// Scrolls of the Elasticsearch facade at the same time.
+    scrolls_max: 500, 1..=100_000;
+    /// Milliseconds a scroll of the Elasticsearch facade may be kept for between its pages.
+    scroll_ttl_ms_max: 86_400_000, 1..=604_800_000;
     /// Bytes of writes that wait for the disk.
     pending_bytes_max: 268_435_456, 1024..=17_179_869_184;
     /// Locks on one page of a listing.

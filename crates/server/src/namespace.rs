@@ -57,8 +57,8 @@ pub(crate) struct State {
     wanted: HashMap<LockId, Vec<Resource>>,
     pub(crate) name: Arc<str>,
     pub(crate) leases: Leases,
-    /// Who waits for a lock outside of a session.
-    pub(crate) waiters: HashMap<LockId, oneshot::Sender<Verdict>>,
+    /// Who waits for a lock outside of a session, and who wants to know how that ends.
+    waiters: HashMap<LockId, Vec<oneshot::Sender<Verdict>>>,
     /// The last record of the log that a grant rests on: a write that was let through, a lease that ended. A
     /// grant is not told before this is durable and visible to readers.
     pub(crate) written: u64,
@@ -318,8 +318,9 @@ impl Namespace {
         WaitGraph { edges: edges.collect(), truncated }
     }
 
-    /// Ends a lock whoever owns it, and tells its owner.
-    pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<(), Trouble> {
+    /// Ends a lock whoever owns it, and tells its owner. Gives the record that must be durable before anybody
+    /// can rely on it.
+    pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<u64, Trouble> {
         let mut state = self.lock();
         let now = shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
@@ -330,8 +331,10 @@ impl Namespace {
         shared.metrics.revoked.add(1);
         ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some());
+        let after = state.written;
         self.rearm(state);
-        Ok(())
+        shared.registry.drop_if_unused(shared, self);
+        Ok(after)
     }
 
     /// Whoever had this lock outside of a session, or waited for it, has no use for it any more.
@@ -503,8 +506,26 @@ impl State {
         if let Ok(ended) = self.table.release(owner, lock, now, &mut effects) {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
             self.lease_gone(lock);
+            self.forget_lockless(owner);
         }
         self.deliver(effects, now, shared);
+    }
+
+    /// Tells how the wait for a lock outside of a session ends, to as many as ask.
+    pub(crate) fn verdict_on(&mut self, lock: LockId) -> oneshot::Receiver<Verdict> {
+        let (sender, verdict) = oneshot::channel();
+        let waiters = self.waiters.entry(lock).or_default();
+        waiters.retain(|waiter| !waiter.is_closed());
+        waiters.push(sender);
+        verdict
+    }
+
+    /// Tells everybody outside of a session who waits for a lock; false if nobody does.
+    pub(crate) fn tell_waiters(&mut self, lock: LockId, verdict: &Verdict) -> bool {
+        let Some(waiters) = self.waiters.remove(&lock) else { return false };
+        // If nobody is interested any more, it is about to be given back.
+        waiters.into_iter().for_each(|waiter| drop(waiter.send(verdict.clone())));
+        true
     }
 
     /// Carries out some of what is due. The rest is due still: it must not keep everybody waiting.
@@ -616,10 +637,8 @@ impl State {
         verdict: Verdict,
         notice: impl FnOnce(u64, Verdict) -> Notice,
     ) {
-        match self.waiters.remove(&lock) {
-            // If nobody is interested any more, it is about to be given back.
-            Some(waiter) => drop(waiter.send(verdict)),
-            None => self.tell(owner, lock, |request| notice(request, verdict)),
+        if !self.tell_waiters(lock, &verdict) {
+            self.tell(owner, lock, |request| notice(request, verdict));
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     config::Config,
+    elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
     grace::Grace,
     lease,
@@ -47,6 +48,8 @@ pub struct Bound {
     pub locktopus: Option<SocketAddr>,
     /// The reader and the writer of the OpenSlides facade.
     pub openslides: Option<(SocketAddr, SocketAddr)>,
+    /// The Elasticsearch facade.
+    pub elasticsearch: Option<SocketAddr>,
     /// How long nothing is granted because the last run did not end cleanly.
     pub grace_ms: u64,
 }
@@ -111,6 +114,14 @@ pub async fn run(
         Some(facade) => Some((bind(&config, facade.reader).await?, bind(&config, facade.writer).await?)),
         None => None,
     };
+    let elasticsearch = match &config.elasticsearch {
+        Some(facade) => {
+            let limit = config.limits.script_bytes_max;
+            let library = Library::open(facade.scripts.as_deref(), limit).map_err(ServeError::Setting)?;
+            Some((bind(&config, facade.listen).await?, library))
+        }
+        None => None,
+    };
     let (shared, grace_ms) = open(config).await?;
     lease::restore(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
@@ -120,6 +131,7 @@ pub async fn run(
         native: address(&native),
         locktopus: locktopus.as_ref().map(address),
         openslides: openslides.as_ref().map(|(reader, writer)| (address(reader), address(writer))),
+        elasticsearch: elasticsearch.as_ref().map(|(listener, _)| address(listener)),
         grace_ms,
     };
     let mut tasks = tokio::task::JoinSet::new();
@@ -139,6 +151,11 @@ pub async fn run(
         }
         tasks.spawn(listen(reader, Arc::clone(&shared), Openslides::new(&shared, Side::Reader)));
         tasks.spawn(listen(writer, Arc::clone(&shared), Openslides::new(&shared, Side::Writer)));
+    }
+    if let Some((listener, library)) = elasticsearch {
+        let facade = Elasticsearch::new(&shared, library);
+        tasks.spawn(facade.clone().sweep());
+        tasks.spawn(listen(listener, Arc::clone(&shared), facade));
     }
     ready(&bound);
     let _ = stop.recv().await;

@@ -120,10 +120,16 @@ codes! {
     BadEvents = "bad_events", 400;
     /// Elements are to be added to or removed from what is no list of whole numbers and strings.
     NotAList = "not_a_list", 400;
+    /// Something is to be put into what is neither a list nor an object.
+    NoContainer = "no_container", 400;
+    /// The past cannot be locked; read it as a snapshot.
+    LockedPast = "locked_past", 400;
     /// Lists and objects inside each other, too many of them.
     JsonTooDeep = "json_too_deep", 400;
     /// There is no such document, or it is deleted.
     NoDocument = "no_document", 404;
+    /// The document has no such node.
+    NoNode = "no_node", 404;
     /// There is no such index.
     NoIndex = "no_index", 404;
     /// There is such a document already.

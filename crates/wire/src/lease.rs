@@ -1,7 +1,7 @@
 //! The bodies of requests for leases and their answers. Knows nothing of routes.
 
 use crate::{Blocker, LockInfo, WireResource, documents::WireValue};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use utoipa::ToSchema;
 
 /// A lease to be taken: a lock with a named owner, kept on disk until it is released or its time is over.
@@ -27,7 +27,7 @@ pub struct LeaseRequest {
 }
 
 /// How a request for a lease was answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LeaseAnswer {
     /// What became of it.
     pub outcome: LeaseOutcome,
@@ -37,6 +37,22 @@ pub struct LeaseAnswer {
     /// The locks in its way, if it waits; the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_the_way: Vec<Blocker>,
+}
+
+/// Read in two steps: a note is kept as it is written, which does not work inside of what is flattened.
+impl<'de> Deserialize<'de> for LeaseAnswer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LeaseAnswer, D::Error> {
+        #[derive(Deserialize)]
+        struct Beside {
+            outcome: LeaseOutcome,
+            #[serde(default)]
+            in_the_way: Vec<Blocker>,
+        }
+        let text = WireValue::deserialize(deserializer)?;
+        let Beside { outcome, in_the_way } = serde_json::from_str(text.as_str()).map_err(D::Error::custom)?;
+        let lock = serde_json::from_str(text.as_str()).map_err(D::Error::custom)?;
+        Ok(LeaseAnswer { outcome, lock, in_the_way })
+    }
 }
 
 /// What became of a request for a lease.
@@ -101,4 +117,17 @@ pub struct LeaseInfo {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_it_is_written() {
+        let text = r#"{"outcome":"granted","lock":5,"state":"granted","token":7,"owner":{"name":"ann","via":"lease","connected":true},"resources":[],"requested_at":"T","age_ms":0,"note":{"x":1.50}}"#;
+        let answer: LeaseAnswer = serde_json::from_str(text).unwrap();
+        assert_eq!((answer.outcome, answer.lock.token), (LeaseOutcome::Granted, Some(7)));
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
+    }
 }

@@ -1,6 +1,6 @@
 //! `lockwood count`: how many documents match.
 
-use super::{Deleted, Target, exit_codes, filter::expressions, parse_filter};
+use super::{Deleted, Reader, Target, exit_codes, filter::expressions, parse_filter};
 use crate::{exit::Failure, output};
 use lockwood_client::wire::{CountRequest, WireFilter};
 use std::process::ExitCode;
@@ -33,15 +33,21 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    reader: Reader,
+    #[command(flatten)]
     target: Target,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let options = args.reader.options(&args.target);
     let request = CountRequest {
         collection: args.collection.clone(),
         filter: args.filter.clone(),
         deleted: args.deleted.into(),
         at: args.at,
+        isolation: options.isolation,
+        wait_ms: options.terms.wait_ms(),
+        tokens: options.terms.tokens,
     };
     match args.target.store().count(&request).await {
         Ok(answer) if args.json => output::print(&output::json_line(&answer)),

@@ -1,7 +1,6 @@
 //! `lockwood delete`: hides a document.
 
-use super::{Target, Writer, exit_codes, parse_document, print_written};
-use crate::exit::Failure;
+use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written};
 use lockwood_client::DocumentKey;
 use std::process::ExitCode;
 
@@ -27,6 +26,8 @@ pub(crate) struct Args {
     document: DocumentKey,
     #[command(flatten)]
     writer: Writer,
+    #[command(flatten)]
+    holding: Holding,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
@@ -35,8 +36,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match args.target.store().delete(&args.document, &args.writer.options()).await {
+    let options = args.writer.options(args.holding.terms(&args.target));
+    match args.target.store().delete(&args.document, &options).await {
         Ok(written) => print_written(&written, args.json, &format!("{} deleted", args.document)),
-        Err(error) => Ok(Failure::from(&error).report()),
+        Err(error) => Ok(not_written(&error).report()),
     }
 }

@@ -1,6 +1,6 @@
 //! `lockwood filter`: the documents of a collection that match.
 
-use super::{Deleted, Target, exit_codes, parse_filter};
+use super::{Deleted, Reader, Target, exit_codes, parse_filter};
 use crate::{
     exit::Failure,
     output::{self, Table},
@@ -71,6 +71,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    reader: Reader,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -114,6 +116,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn request(args: &Args) -> FilterRequest {
+    let options = args.reader.options(&args.target);
     FilterRequest {
         collection: args.collection.clone(),
         filter: args.filter.clone(),
@@ -123,6 +126,9 @@ fn request(args: &Args) -> FilterRequest {
         cursor: None,
         deleted: args.deleted.into(),
         at: args.at,
+        isolation: options.isolation,
+        wait_ms: options.terms.wait_ms(),
+        tokens: options.terms.tokens,
     }
 }
 

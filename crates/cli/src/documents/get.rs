@@ -1,13 +1,16 @@
-//! `lockwood get`: one document.
+//! `lockwood get`: one document, or one node of it.
 
-use super::{Deleted, Target, exit_codes, parse_document};
+use super::{Deleted, Node, Reader, Target, exit_codes, parse_node};
 use crate::{exit::Failure, output};
-use lockwood_client::{DocumentKey, ReadOptions};
+use lockwood_client::ReadOptions;
 use std::{io::IsTerminal, process::ExitCode};
 
 const AFTER_HELP: &str = concat!(
     "\
 A key has parts with colons between them, order:42; inside a part %3A is a colon and %25 a percent sign.
+What comes after the key leads to a node inside the document: fields and members by their names, elements of lists
+by their places from 0. A slash inside a name is written %2F. Where --depth cuts something off, it is named on
+standard error.
 
 ",
     exit_codes!(),
@@ -15,19 +18,24 @@ A key has parts with colons between them, order:42; inside a part %3A is a colon
 Examples:
   lockwood get user/42
   lockwood get user/42 --fields name,email --at 7
+  lockwood get user/42/address/city
+  lockwood get user/42/address --depth 1 --isolation locked --wait 5s
   lockwood get user/42 --json | jq .position"
 );
 
-/// Show a document
+/// Show a document, or a part of it
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Which document
-    #[arg(value_name = "COLLECTION/KEY", value_parser = parse_document)]
-    document: DocumentKey,
+    /// Which document, and which node of it
+    #[arg(value_name = "COLLECTION/KEY[/PATH]", value_parser = parse_node)]
+    node: Node,
     /// Only these fields
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "depth")]
     fields: Vec<String>,
+    /// So many levels; 1 is the node alone [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    depth: Option<u64>,
     /// As it was at this position
     #[arg(long, value_name = "POSITION")]
     at: Option<u64>,
@@ -38,12 +46,23 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    reader: Reader,
+    #[command(flatten)]
     target: Target,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = ReadOptions { fields: args.fields.clone(), at: args.at, deleted: args.deleted.into() };
-    let document = match args.target.store().get(&args.document, &options).await {
+    let fields = args.fields.clone();
+    let options = ReadOptions {
+        fields,
+        at: args.at,
+        deleted: args.deleted.into(),
+        ..args.reader.options(&args.target)
+    };
+    if !args.node.path.is_empty() || args.depth.is_some() {
+        return show_node(&args, &options).await;
+    }
+    let document = match args.target.store().get(&args.node.document, &options).await {
         Ok(answer) => answer.document,
         Err(error) => return Ok(Failure::from(&error).report()),
     };
@@ -52,8 +71,23 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if std::io::stderr().is_terminal() {
         let deleted = if document.deleted { ", deleted" } else { "" };
-        eprintln!("{} at position {}{deleted}", args.document, document.position);
+        eprintln!("{} at position {}{deleted}", args.node.document, document.position);
     }
     let fields = serde_json::to_string(&document.value)?;
     output::print(&format!("{}\n", output::pretty(&fields)))
+}
+
+async fn show_node(args: &Args, options: &ReadOptions) -> anyhow::Result<ExitCode> {
+    let Node { document, path } = &args.node;
+    let answer = match args.target.store().get_node(document, path, args.depth, options).await {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Failure::from(&error).report()),
+    };
+    if args.json {
+        return output::print(&output::json_line(&answer));
+    }
+    for cut in &answer.cut {
+        eprintln!("there is more in {}", cut.0);
+    }
+    output::print(&format!("{}\n", output::pretty(answer.node.value.as_str())))
 }

@@ -7,9 +7,11 @@ pub(crate) mod filter;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod index;
+pub(crate) mod join;
 pub(crate) mod load;
 mod progress;
 pub(crate) mod put;
+pub(crate) mod set;
 pub(crate) mod trim;
 pub(crate) mod watch;
 pub(crate) mod write;
@@ -18,9 +20,10 @@ use crate::{
     exit::{self, Failure},
     output,
     target::{Namespace, Server},
+    wait::parse_span,
 };
-use lockwood_client::{DocumentKey, Filter, PutOptions, Store, wire};
-use std::{io::Read, process::ExitCode};
+use lockwood_client::{Code, DocumentKey, Error, Filter, Path, PutOptions, ReadOptions, Store, Terms, wire};
+use std::{io::Read, process::ExitCode, time::Duration};
 
 /// Ends every help text about documents; a literal, so that examples can follow in the same text.
 macro_rules! exit_codes {
@@ -29,10 +32,12 @@ macro_rules! exit_codes {
 Exit codes:
   2   the command line is wrong
   65  the data is not what it should be: no JSON, or a dump that broke off
-  66  there is no such document
+  66  there is no such document, or no such node in it
   69  no server answers, or it does not work now
   70  the server refused the request
   73  there is such a document already
+  75  others have locked it, and the wait is over
+  76  the lock whose token was shown is over, and nothing was done: take it anew and read again
   77  what was read has changed since: read it again and try again
 "
     };
@@ -90,17 +95,111 @@ struct Writer {
     note: Option<String>,
 }
 
-impl Writer {
-    fn options(&self) -> PutOptions {
-        let Writer { position, user, note } = self.clone();
-        PutOptions { only_if: None, position, user, note }
+/// How a read stands to locks.
+#[derive(clap::Args, Debug, Clone)]
+struct Reader {
+    /// Whether others' locks are waited for
+    #[arg(long, value_enum, default_value_t)]
+    isolation: Isolation,
+    #[command(flatten)]
+    holding: Holding,
+}
+
+impl Reader {
+    fn options(&self, target: &Target) -> ReadOptions {
+        let (isolation, terms) = (self.isolation.into(), self.holding.terms(target));
+        ReadOptions { isolation, terms, ..ReadOptions::default() }
     }
 }
 
-/// `user/42`: everything up to the first slash is the collection.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Isolation {
+    /// Show what is there, whoever has locks on it
+    #[default]
+    Snapshot,
+    /// Wait until nobody else's lock is in the way of anything that is read
+    Locked,
+    /// Wait for each document by itself
+    Document,
+}
+
+impl From<Isolation> for wire::Isolation {
+    fn from(isolation: Isolation) -> wire::Isolation {
+        match isolation {
+            Isolation::Snapshot => wire::Isolation::Snapshot,
+            Isolation::Locked => wire::Isolation::Locked,
+            Isolation::Document => wire::Isolation::Document,
+        }
+    }
+}
+
+impl Writer {
+    fn options(&self, terms: Terms) -> PutOptions {
+        let Writer { position, user, note } = self.clone();
+        PutOptions { only_if: None, position, user, note, terms }
+    }
+}
+
+/// With which locks it is done, and how long it waits for those of others.
+#[derive(clap::Args, Debug, Clone)]
+struct Holding {
+    /// The token of a lock of yours; if it is over, nothing is done [default: that of `lockwood lock`, inside]
+    #[arg(long = "token", value_name = "TOKEN")]
+    tokens: Vec<u64>,
+    /// How long to wait for the locks of others: 0, 500ms, 10s or 5m [default: the server's, usually 1s]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    wait: Option<Duration>,
+}
+
+impl Holding {
+    fn terms(&self, target: &Target) -> Terms {
+        let tokens = match &self.tokens[..] {
+            [] => target.inherited_token().into_iter().collect(),
+            tokens => tokens.to_vec(),
+        };
+        Terms { tokens, wait: self.wait }
+    }
+}
+
+impl Target {
+    /// The token of the `lockwood lock` in which this command runs, if it works in the same namespace.
+    fn inherited_token(&self) -> Option<u64> {
+        let is_same = std::env::var("LOCKWOOD_NAMESPACE").is_ok_and(|name| name == self.namespace.name);
+        std::env::var("LOCKWOOD_TOKEN").ok().filter(|_| is_same)?.parse().ok()
+    }
+}
+
+/// Why a write was not done, and what to do about it.
+fn not_written(error: &Error) -> Failure {
+    let mut failure = Failure::from(error);
+    if matches!(error.code(), Some(Code::Locked | Code::Timeout)) {
+        failure.message += "\nwait longer with --wait, or, if the lock is yours, show its token with --token; \
+                            `lockwood locks` shows who has what";
+    }
+    failure
+}
+
+/// A node of a document, or the document itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    document: DocumentKey,
+    path: Path,
+}
+
+/// `user/42/address/city`, as locks are written: the key ends at the second slash.
+fn parse_node(text: &str) -> Result<Node, String> {
+    let mut parts = text.splitn(3, '/');
+    let collection = parts.next().unwrap_or_default();
+    let document = parse_document(&format!("{collection}/{}", parts.next().unwrap_or_default()))?;
+    let path = parts.next().map(str::parse::<Path>).transpose().map_err(|error| error.to_string())?;
+    Ok(Node { document, path: path.unwrap_or_default() })
+}
+
+/// `user/42`: everything up to the first slash is the collection. A slash in a key can be written %2F.
 fn parse_document(text: &str) -> Result<DocumentKey, String> {
     match text.split_once('/') {
         Some((collection, key)) if !collection.is_empty() => {
+            let key = key.replace("%2F", "/").replace("%2f", "/");
             Ok(DocumentKey::new(collection, key.parse().map_err(|error| format!("{error}"))?))
         }
         _ => Err("write collection and key, for example user/42 or order:item/7:1".to_owned()),
@@ -152,6 +251,20 @@ mod tests {
         check("file/a/b", "file/a/b");
         for text in ["user", "user/", "/42", "user/a::b", ""] {
             assert!(parse_document(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_named_like_locks() {
+        let check = |text: &str, document: &str, path: &str| {
+            let node = parse_node(text).unwrap();
+            assert_eq!((node.document.to_string(), node.path.to_string()), (document.into(), path.into()));
+        };
+        check("user/42", "user/42", "/");
+        check("user/42/address/city", "user/42", "address/city");
+        check("file/a%2Fb/c%2Fd", "file/a/b", "c%2Fd");
+        for text in ["user", "user/", "user/42/", "user/42/a//b", "/42/a", ""] {
+            assert!(parse_node(text).is_err(), "{text}");
         }
     }
 

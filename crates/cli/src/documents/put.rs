@@ -1,6 +1,6 @@
 //! `lockwood put`: makes a document what it is told.
 
-use super::{Target, Writer, exit_codes, parse_document, print_written, read_file};
+use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written, read_file};
 use crate::exit::{self, Failure};
 use lockwood_client::{DocumentKey, PutIf, PutOptions, wire};
 use std::process::ExitCode;
@@ -16,7 +16,8 @@ see `lockwood write`.
 Examples:
   lockwood put user/42 '{\"name\": \"Ann\"}'
   lockwood put user/42 '{\"name\": \"Ann\"}' --if absent --user importer
-  lockwood get user/42 | jq '.age += 1' | lockwood put user/42 --position 7"
+  lockwood get user/42 | jq '.age += 1' | lockwood put user/42 --position 7
+  lockwood put user/42 '{\"name\": \"Ann\"}' --token 34 --wait 10s"
 );
 
 /// Create or replace a document
@@ -34,6 +35,8 @@ pub(crate) struct Args {
     only_if: Option<Case>,
     #[command(flatten)]
     writer: Writer,
+    #[command(flatten)]
+    holding: Holding,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
@@ -56,10 +59,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Case::Absent => PutIf::Absent,
         Case::Present => PutIf::Present,
     });
-    let options = PutOptions { only_if, ..args.writer.options() };
+    let options = PutOptions { only_if, ..args.writer.options(args.holding.terms(&args.target)) };
     match args.target.store().put(&args.document, &fields, &options).await {
         Ok(written) => print_written(&written, args.json, &format!("{} written", args.document)),
-        Err(error) => Ok(Failure::from(&error).report()),
+        Err(error) => Ok(not_written(&error).report()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `lockwood write`: a write request as the server takes it.
 
-use super::{Target, exit_codes, print_written, read_file};
+use super::{Holding, Target, exit_codes, not_written, print_written, read_file};
 use crate::exit::{self, Failure};
 use lockwood_client::wire::WireValue;
 use std::process::ExitCode;
@@ -11,12 +11,15 @@ A request has events, all of which are done or none:
   {\"type\": \"create\",  \"collection\": …, \"key\": …, \"fields\": {…}}
   {\"type\": \"update\",  …, \"fields\": {…}, \"add\": {\"list\": [1]}, \"remove\": {\"list\": [2]}}
   {\"type\": \"put\",     …, \"fields\": {…}}
+  {\"type\": \"set\",     …, \"path\": \"address/city\", \"value\": …}
+  {\"type\": \"unset\",   …, \"path\": \"address/city\"}
   {\"type\": \"delete\",  …}
   {\"type\": \"restore\", …}
 It can have position locks, each saying that what was read at a position must not have changed since:
   {\"collection\": …, \"key\": …, \"position\": 7}                  a document; with \"field\", that field of it
   {\"collection\": …, \"field\": …, \"filter\": …, \"position\": 7}   a field of the documents that match, or of all
 and a \"user\", a \"note\", and an \"idempotency_key\" that makes it safe to send it twice.
+Tokens of the writer's own locks, and how long to wait for others': \"tokens\": [34], \"wait_ms\": 10000
 Several requests in one call: {\"requests\": […]}
 
 ",
@@ -38,6 +41,8 @@ pub(crate) struct Args {
     /// A file with the request as JSON; - for standard input
     #[arg(default_value = "-")]
     file: String,
+    #[command(flatten)]
+    holding: Holding,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
@@ -50,9 +55,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(body) => body,
         Err(failure) => return Ok(failure.report()),
     };
-    match args.target.store().write_text(&body).await {
+    match args.target.store().write_text_on(&body, &args.holding.terms(&args.target)).await {
         Ok(written) => print_written(&written, args.json, "written"),
-        Err(error) => Ok(Failure::from(&error).report()),
+        Err(error) => Ok(not_written(&error).report()),
     }
 }
 

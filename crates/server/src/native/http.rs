@@ -130,21 +130,21 @@ async fn openapi_json() -> Response {
 /// The namespaces in use, and those with documents. One that nobody uses and that has none disappears.
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespaceList)))]
 async fn namespaces(State(shared): App) -> Answer<NamespaceList> {
-    let mut namespaces: BTreeMap<String, NamespaceInfo> = BTreeMap::new();
-    let mut info = |name: &str, (sessions, locks_granted, locks_waiting), position| {
-        let namespace = name.to_owned();
-        let info = NamespaceInfo { namespace, sessions, locks_granted, locks_waiting, position };
-        namespaces.insert(name.to_owned(), info);
-    };
+    let mut positions: BTreeMap<String, Option<u64>> = BTreeMap::new();
     let reading = shared.shard.read();
     for (name, id) in reading.state().namespaces()? {
-        info(&name, (0, 0, 0), Some(reading.state().position(id)?.0));
+        positions.insert(name, Some(reading.state().position(id)?.0));
     }
+    let mut sizes: BTreeMap<String, (usize, usize, usize)> = BTreeMap::new();
     for namespace in shared.registry.all() {
-        let position = reading.namespace(&namespace.name)?.map(|(_, position)| position.0);
-        info(&namespace.name, namespace.sizes(), position);
+        positions.entry(namespace.name.to_string()).or_default();
+        sizes.insert(namespace.name.to_string(), namespace.sizes());
     }
-    Ok(Json(NamespaceList { namespaces: namespaces.into_values().collect() }))
+    let info = |(namespace, position)| {
+        let (sessions, locks_granted, locks_waiting) = sizes.get(&namespace).copied().unwrap_or_default();
+        NamespaceInfo { namespace, sessions, locks_granted, locks_waiting, position }
+    };
+    Ok(Json(NamespaceList { namespaces: positions.into_iter().map(info).collect() }))
 }
 
 /// Opens a WebSocket for a session; see the protocol document.
@@ -201,7 +201,8 @@ async fn locks(
     let query = read_query(query)?;
     let len_max = page_len(&shared, query.limit)?;
     let path = query.path.as_deref().map(read_path).transpose()?;
-    let Some(namespace) = shared.registry.get(&namespace) else {
+    let name = namespace;
+    let Some(namespace) = shared.registry.get(&name) else {
         return Ok(Json(LockList { locks: Vec::new(), next: None }));
     };
     let wanted = |state: &NamespaceState, view: &LockView| {
@@ -212,6 +213,8 @@ async fn locks(
             && query.state.is_none_or(|wanted| crate::view::lock_state(view) == wanted)
     };
     let (locks, next) = namespace.list(&shared, query.after, len_max, wanted);
+    // If the disk failed, whoever wants to know what is going on shall see it all the same.
+    let _ = lease::settled(&shared, &name).await;
     Ok(Json(LockList { locks, next }))
 }
 
@@ -254,7 +257,9 @@ async fn lock(
         }
         lease::poll(&shared, &name, LockId(lock), Duration::from_millis(poll_ms)).await?;
     }
-    namespace.lock_info(&shared, lock).map(Json).ok_or_else(|| Trouble::unknown_lock(lock))
+    let info = namespace.lock_info(&shared, lock).ok_or_else(|| Trouble::unknown_lock(lock))?;
+    lease::settled(&shared, &name).await?;
+    Ok(Json(info))
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -286,7 +291,8 @@ async fn release(
     let action = OperatorAction { at, namespace: name, reason, lock: info };
     // Recorded before it is done, so that nothing is ever done without a record.
     record(&shared, &action).await?;
-    namespace.revoke(&shared, number)?;
+    let after = namespace.revoke(&shared, number)?;
+    shared.shard.shown(after).await?;
     tracing::warn!(namespace = ?action.namespace, lock = number, owner = %action.lock.owner.session,
         reason = ?action.reason, "an operator ended a lock");
     Ok(Json(action))
@@ -358,16 +364,20 @@ async fn method_not_allowed() -> Trouble {
 }
 
 pub(super) fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64), Trouble> {
-    let number = lock.parse().map_err(|_| {
-        Trouble::new(
-            Code::UnknownLock,
-            format!("{lock:?} is not the number of a lock; listings show the numbers"),
-        )
-    })?;
+    let number = lock_number(lock)?;
     let namespace = shared.registry.get(name).ok_or_else(|| {
         Trouble::new(Code::UnknownNamespace, format!("nobody uses the namespace {name:?} at the moment"))
     })?;
     Ok((namespace, number))
+}
+
+pub(super) fn lock_number(lock: &str) -> Result<u64, Trouble> {
+    lock.parse().map_err(|_| {
+        Trouble::new(
+            Code::UnknownLock,
+            format!("{lock:?} is not the number of a lock; listings show the numbers"),
+        )
+    })
 }
 
 pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
@@ -386,7 +396,7 @@ pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T
     query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, error.body_text()))
 }
 
-fn read_path(text: &str) -> Result<Path, Trouble> {
+pub(super) fn read_path(text: &str) -> Result<Path, Trouble> {
     text.parse().map_err(|error: lockwood_model::PathError| Trouble::new(Code::BadPath, error.to_string()))
 }
 
@@ -432,6 +442,7 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::exists,
         documents::min,
         documents::max,
+        documents::join,
         documents::history,
         documents::changes,
         documents::position,

@@ -2,7 +2,7 @@
 
 use super::{
     documents::{JsonBody, json_of},
-    http::{App, InPath, check_namespace, find},
+    http::{App, InPath, check_namespace, lock_number},
 };
 use crate::{
     clock::rfc3339,
@@ -42,7 +42,12 @@ pub(super) async fn take(
         }
         _ => lease::take(&shared, &namespace, request).await?,
     };
-    answer(&shared, &namespace, &taken)
+    let response = answer(&shared, &namespace, &taken)?;
+    if matches!(taken, Taken::Queued(..)) {
+        // It may have been granted just now.
+        lease::settled(&shared, &namespace).await?;
+    }
+    Ok(response)
 }
 
 /// Stands in line and waits a while for what comes of it.
@@ -56,6 +61,7 @@ async fn take_and_poll(
     if let Taken::Queued(lock, _) = &taken {
         lease::poll(shared, namespace, *lock, patience).await?;
         if let Some(lease) = lease::get(shared, namespace, *lock) {
+            lease::settled(shared, namespace).await?;
             return Ok(Taken::Granted(lease));
         }
     }
@@ -98,7 +104,11 @@ fn answer(shared: &Shared, namespace: &str, taken: &Taken) -> Result<Response, T
         }
     };
     let found = shared.registry.get(namespace).and_then(|space| space.lock_info(shared, lock.0));
-    let lock = found.ok_or_else(|| Trouble::unknown_lock(lock.0))?;
+    let lock = found.ok_or_else(|| lease::lost(lock))?;
+    let (outcome, status) = match lock.token {
+        Some(_) if outcome == LeaseOutcome::Queued => (LeaseOutcome::Granted, StatusCode::CREATED),
+        _ => (outcome, status),
+    };
     let mut response = json_of(&LeaseAnswer { outcome, lock, in_the_way });
     *response.status_mut() = status;
     Ok(response)
@@ -114,7 +124,7 @@ pub(super) async fn renew(
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     let RenewRequest { ttl_ms, owner, token } = body.read()?;
-    let which = one(&shared, &namespace, &lock, owner, token)?;
+    let which = one(&lock, owner, token)?;
     Ok(listed(&lease::renew(&shared, &namespace, &which, ttl_ms).await?))
 }
 
@@ -149,7 +159,7 @@ pub(super) async fn release(
             "the address says which lease; resources are for locks/release",
         ));
     }
-    let which = one(&shared, &namespace, &lock, owner, token)?;
+    let which = one(&lock, owner, token)?;
     Ok(listed(&lease::release(&shared, &namespace, &which).await?))
 }
 
@@ -174,19 +184,13 @@ pub(super) async fn release_all(
     Ok(listed(&lease::release(&shared, &namespace, &which).await?))
 }
 
-fn one(
-    shared: &Shared,
-    namespace: &str,
-    lock: &str,
-    owner: Option<String>,
-    token: Option<u64>,
-) -> Result<Which, Trouble> {
+fn one(lock: &str, owner: Option<String>, token: Option<u64>) -> Result<Which, Trouble> {
     if owner.is_none() && token.is_none() {
         let message = "say whose lease it is: by its token, or by its owner";
         return Err(Trouble::new(Code::BadBody, message));
     }
-    let (_, lock) = find(shared, namespace, lock)?;
-    Ok(Which::Lock { lock: LockId(lock), token, owner })
+    // In a namespace that nobody uses any more, every lease is over.
+    Ok(Which::Lock { lock: LockId(lock_number(lock)?), token, owner })
 }
 
 fn listed(leases: &[Lease]) -> Response {

@@ -7,6 +7,8 @@ mod http;
 mod leases;
 mod openapi;
 
+pub(crate) use documents::Decoder;
+
 use crate::{listener::Service, shared::Shared};
 use axum::{Router, body::Body, extract::Request, response::Response};
 use hyper::body::Incoming;

@@ -93,7 +93,7 @@ impl From<StoreError> for Refusal {
 impl From<PageError> for Refusal {
     fn from(error: PageError) -> Refusal {
         match error {
-            PageError::TooManyLooks(limit) => {
+            PageError::TooManyLooks(limit) | PageError::TooManyRows(limit) => {
                 Refusal::over("looks_max", limit, "too many models would have to be looked at")
             }
             PageError::Store(error) => error.into(),
@@ -165,7 +165,9 @@ impl From<Refused> for Refusal {
             Refused::NoDocument { at, .. } => Refusal::Missing(at),
             Refused::Exists { at, .. } => Refusal::Exists(at),
             Refused::NotDeleted { at, .. } => Refusal::NotDeleted(at),
-            Refused::NotAList { .. } => Refusal::Format(refused.to_string()),
+            Refused::NotAList { .. } | Refused::NoNode { .. } | Refused::NoContainer { .. } => {
+                Refusal::Format(refused.to_string())
+            }
             Refused::Misfit { ref misfits, .. } => {
                 let places: Vec<String> =
                     misfits.iter().map(|misfit| format!("{}: {}", misfit.path, misfit.reason)).collect();

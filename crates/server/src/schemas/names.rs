@@ -35,6 +35,10 @@ impl Active {
             return Ok(());
         }
         for intent in call.requests.iter().flat_map(|request| &request.intents) {
+            if let Action::Set { path, value: Some(_) } = &intent.action {
+                let segments: Vec<&str> = path.segments().collect();
+                self.check_field(&intent.at.collection, &segments)?;
+            }
             let names: Vec<&str> = match &intent.action {
                 Action::Create { fields } | Action::Put { fields, .. } => {
                     fields.iter().map(|(name, _)| &**name).collect()
@@ -43,7 +47,7 @@ impl Active {
                     let set = set.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| &**name);
                     set.chain(lists.iter().map(|list| &*list.field)).collect()
                 }
-                Action::Delete | Action::Restore => Vec::new(),
+                Action::Set { .. } | Action::Delete | Action::Restore => Vec::new(),
             };
             names.into_iter().try_for_each(|name| self.check_field(&intent.at.collection, &[name]))?;
         }

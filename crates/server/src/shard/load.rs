@@ -43,6 +43,11 @@ impl Shard {
         Ok(Loading { shard: Arc::clone(self), namespace: namespace.into() })
     }
 
+    /// Whether anybody else may write to a namespace.
+    pub(crate) fn check_not_loading(&self, namespace: &str) -> Result<(), ShardError> {
+        if self.is_loading() { self.ask(|writer| writer.check_not_loading(namespace)) } else { Ok(()) }
+    }
+
     /// Whether anything is being loaded.
     pub(super) fn is_loading(&self) -> bool {
         self.loads.load(Ordering::Acquire) > 0

@@ -12,8 +12,10 @@
 //! for it too, so no answer ever tells of what could still be lost.
 
 mod base;
+mod join;
 mod load;
 mod maintenance;
+mod partners;
 mod query;
 #[cfg(test)]
 mod shard_test;
@@ -30,8 +32,9 @@ use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
 
+pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only};
 pub(crate) use load::Loading;
-pub(crate) use query::{Find, Found, Page, PageError, Place, Selection, Sort};
+pub(crate) use query::{Any, Count, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort};
 pub(crate) use writer::{Pending, Shard};
 
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the

@@ -4,7 +4,7 @@
 use super::Reading;
 use lockwood_model::{Document, DocumentKey, Fields, Filter, Key, Position, Scalar};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
-use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap};
+use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap, sync::Arc};
 
 /// Which documents are looked at.
 #[derive(Debug, Clone)]
@@ -72,6 +72,8 @@ pub(crate) struct Page {
 pub(crate) enum PageError {
     /// More documents would have to be looked at than the limit allows.
     TooManyLooks(u64),
+    /// More documents would have to be remembered for a join than the limit allows.
+    TooManyRows(u64),
     Store(StoreError),
 }
 
@@ -128,82 +130,24 @@ impl Reading {
         Ok(past.filter(|document| deleted.takes(document.deleted)).map(|document| Found::past(at, document)))
     }
 
-    /// A page of what is found, sorted, from after `after` on.
-    pub(crate) fn page(
-        &self,
-        find: &Find,
-        sort: &[Sort],
-        after: Option<&Place>,
-        len_max: usize,
-    ) -> Result<Page, PageError> {
-        if sort.is_empty() {
-            self.page_by_key(find, after.map(|place| &place.key), len_max)
-        } else {
-            self.page_sorted(find, sort, after, len_max)
-        }
-    }
-
-    fn page_by_key(&self, find: &Find, after: Option<&Key>, len_max: usize) -> Result<Page, PageError> {
-        let mut documents = Vec::new();
-        let mut next = None;
-        self.each(find, after, &mut |found, _| {
-            if documents.len() == len_max {
-                let last: &Found = documents.last().expect("pages are not empty");
-                next = Some(Place { values: Vec::new(), key: last.at.key.clone() });
-                return false;
-            }
-            documents.push(found());
-            true
-        })?;
-        Ok(Page { documents, next })
-    }
-
-    fn page_sorted(
-        &self,
-        find: &Find,
-        sort: &[Sort],
-        after: Option<&Place>,
-        len_max: usize,
-    ) -> Result<Page, PageError> {
-        let mut best: BinaryHeap<Ranked<'_>> = BinaryHeap::new();
-        let mut more = false;
-        self.each(find, None, &mut |found, document| {
-            let values = sort.iter().map(|sort| sort_value(document, &sort.field)).collect();
-            let found = found();
-            let place = Place { values, key: found.at.key.clone() };
-            if after.is_some_and(|after| order(sort, &place, after) != Ordering::Greater) {
-                return true;
-            }
-            best.push(Ranked { sort, place, found });
-            if best.len() > len_max {
-                best.pop();
-                more = true;
-            }
-            true
-        })?;
-        let ranked = best.into_sorted_vec();
-        let next = ranked.last().filter(|_| more).map(|last| last.place.clone());
-        Ok(Page { documents: ranked.into_iter().map(|ranked| ranked.found).collect(), next })
+    /// Shows what is found to someone who makes something of it.
+    pub(crate) fn gather(&self, find: &Find, gather: &mut dyn Gather) -> Result<(), PageError> {
+        let after = gather.after().cloned();
+        self.each(find, after.as_ref(), &mut |found, document| gather.see(found, document))
     }
 
     /// How many are found.
     pub(crate) fn count(&self, find: &Find) -> Result<u64, PageError> {
-        let mut count = 0;
-        self.each(find, None, &mut |_, _| {
-            count += 1;
-            true
-        })?;
-        Ok(count)
+        let mut count = Count(0);
+        self.gather(find, &mut count)?;
+        Ok(count.0)
     }
 
     /// Whether any is found.
     pub(crate) fn exists(&self, find: &Find) -> Result<bool, PageError> {
-        let mut found = false;
-        self.each(find, None, &mut |_, _| {
-            found = true;
-            false
-        })?;
-        Ok(found)
+        let mut any = Any(false);
+        self.gather(find, &mut any)?;
+        Ok(any.0)
     }
 
     /// The smallest or the largest value of a field among those found, as JSON.
@@ -212,21 +156,17 @@ impl Reading {
         find: &Find,
         field: &str,
         wanted: Ordering,
-        counts: impl Fn(&Scalar<'_>) -> bool,
+        counts: fn(&Scalar<'_>) -> bool,
     ) -> Result<Option<String>, PageError> {
-        let mut best: Option<String> = None;
-        self.each(find, None, &mut |_, document| {
-            if let Some(value) = document.value(field)
-                && counts(&Scalar::read(&value))
-                && best
-                    .as_ref()
-                    .is_none_or(|best| Scalar::read(&value).total_order(&Scalar::read(best)) == wanted)
-            {
-                best = Some(value.into_owned());
-            }
-            true
-        })?;
-        Ok(best)
+        let mut extreme = Extreme::new(field, wanted, counts);
+        self.gather(find, &mut extreme)?;
+        Ok(extreme.value)
+    }
+
+    /// Whether a document is one of those that are looked for.
+    pub(crate) fn is_found(find: &Find, document: &DocumentRef<'_>) -> bool {
+        find.deleted.takes(document.deleted())
+            && find.filter.as_ref().is_none_or(|filter| filter.matches(document))
     }
 
     /// Shows what is found in the order of the keys, until told to stop.
@@ -289,10 +229,7 @@ impl Reading {
         see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
     ) -> Result<bool, PageError> {
         let current = DocumentRef::read(record)?;
-        let matches = |document: &DocumentRef<'_>| {
-            find.deleted.takes(document.deleted())
-                && find.filter.as_ref().is_none_or(|filter| filter.matches(document))
-        };
+        let matches = |document: &DocumentRef<'_>| Reading::is_found(find, document);
         let Some(as_of) = find.at.filter(|as_of| current.position() > *as_of) else {
             let go_on =
                 !matches(&current) || see(&mut || Found::current(at.clone(), record.clone()), &current);
@@ -306,13 +243,129 @@ impl Reading {
     }
 }
 
+/// Makes something of the documents that are found, which it is shown in the order of their keys.
+pub(crate) trait Gather: Send {
+    /// Documents up to this one need not be shown.
+    fn after(&self) -> Option<&Key> {
+        None
+    }
+
+    /// Looks at one; says whether it wants more.
+    fn see(&mut self, found: &mut dyn FnMut() -> Found, document: &DocumentRef<'_>) -> bool;
+}
+
+/// How many there are.
+pub(crate) struct Count(pub(crate) u64);
+
+impl Gather for Count {
+    fn see(&mut self, _: &mut dyn FnMut() -> Found, _: &DocumentRef<'_>) -> bool {
+        self.0 += 1;
+        true
+    }
+}
+
+/// Whether there is any.
+pub(crate) struct Any(pub(crate) bool);
+
+impl Gather for Any {
+    fn see(&mut self, _: &mut dyn FnMut() -> Found, _: &DocumentRef<'_>) -> bool {
+        self.0 = true;
+        false
+    }
+}
+
+/// The smallest or the largest value of a field.
+pub(crate) struct Extreme {
+    field: String,
+    wanted: Ordering,
+    counts: fn(&Scalar<'_>) -> bool,
+    /// As JSON.
+    pub(crate) value: Option<String>,
+}
+
+impl Extreme {
+    /// Of the values that `counts` says yes to, the one that comes before or after all others.
+    pub(crate) fn new(field: &str, wanted: Ordering, counts: fn(&Scalar<'_>) -> bool) -> Extreme {
+        Extreme { field: field.to_owned(), wanted, counts, value: None }
+    }
+}
+
+impl Gather for Extreme {
+    fn see(&mut self, _: &mut dyn FnMut() -> Found, document: &DocumentRef<'_>) -> bool {
+        let Some(value) = document.value(&self.field) else { return true };
+        let read = Scalar::read(&value);
+        let is_better = |best: &String| read.total_order(&Scalar::read(best)) == self.wanted;
+        if (self.counts)(&read) && self.value.as_ref().is_none_or(is_better) {
+            self.value = Some(value.into_owned());
+        }
+        true
+    }
+}
+
+/// One page, sorted or by key.
+pub(crate) struct Pager {
+    sort: Arc<[Sort]>,
+    after: Option<Place>,
+    len_max: usize,
+    documents: Vec<Found>,
+    best: BinaryHeap<Ranked>,
+    more: bool,
+}
+
+impl Pager {
+    /// A page of at most `len_max` documents that come after `after`.
+    pub(crate) fn new(sort: Vec<Sort>, after: Option<Place>, len_max: usize) -> Pager {
+        let (documents, best) = (Vec::new(), BinaryHeap::new());
+        Pager { sort: sort.into(), after, len_max, documents, best, more: false }
+    }
+
+    pub(crate) fn finish(self) -> Page {
+        let Pager { sort, documents, best, more, .. } = self;
+        if sort.is_empty() {
+            let place = |last: &Found| Place { values: Vec::new(), key: last.at.key.clone() };
+            let next = documents.last().filter(|_| more).map(place);
+            return Page { documents, next };
+        }
+        let ranked = best.into_sorted_vec();
+        let next = ranked.last().filter(|_| more).map(|last| last.place.clone());
+        Page { documents: ranked.into_iter().map(|ranked| ranked.found).collect(), next }
+    }
+}
+
+impl Gather for Pager {
+    fn after(&self) -> Option<&Key> {
+        self.after.as_ref().filter(|_| self.sort.is_empty()).map(|place| &place.key)
+    }
+
+    fn see(&mut self, found: &mut dyn FnMut() -> Found, document: &DocumentRef<'_>) -> bool {
+        if self.sort.is_empty() {
+            self.more = self.documents.len() == self.len_max;
+            if !self.more {
+                self.documents.push(found());
+            }
+            return !self.more;
+        }
+        let values = self.sort.iter().map(|sort| sort_value(document, &sort.field)).collect();
+        let found = found();
+        let place = Place { values, key: found.at.key.clone() };
+        if self.after.as_ref().is_none_or(|after| order(&self.sort, &place, after) == Ordering::Greater) {
+            self.best.push(Ranked { sort: Arc::clone(&self.sort), place, found });
+            if self.best.len() > self.len_max {
+                self.best.pop();
+                self.more = true;
+            }
+        }
+        true
+    }
+}
+
 fn sort_value(document: &DocumentRef<'_>, field: &str) -> String {
     document.value(field).map_or_else(|| "null".to_owned(), Cow::into_owned)
 }
 
 /// A document with its rank.
-struct Ranked<'a> {
-    sort: &'a [Sort],
+struct Ranked {
+    sort: Arc<[Sort]>,
     place: Place,
     found: Found,
 }
@@ -328,22 +381,22 @@ fn order(sort: &[Sort], a: &Place, b: &Place) -> Ordering {
     a.key.cmp(&b.key)
 }
 
-impl Ord for Ranked<'_> {
+impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
-        order(self.sort, &self.place, &other.place)
+        order(&self.sort, &self.place, &other.place)
     }
 }
 
-impl PartialOrd for Ranked<'_> {
+impl PartialOrd for Ranked {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Ranked<'_> {
+impl PartialEq for Ranked {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Ranked<'_> {}
+impl Eq for Ranked {}

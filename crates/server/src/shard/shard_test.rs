@@ -656,7 +656,11 @@ fn searches_agree(shard: &Shard) {
             looks_max: u64::MAX,
         };
         let keys = |find: &Find| -> Vec<DocumentKey> {
-            let page = reading.page(find, &[], None, usize::MAX).unwrap();
+            let page = {
+                let mut pager = crate::shard::Pager::new(Vec::new(), None, usize::MAX);
+                reading.gather(find, &mut pager).unwrap();
+                pager.finish()
+            };
             page.documents.into_iter().map(|found| found.at).collect()
         };
         // An index does not help with a choice of two.

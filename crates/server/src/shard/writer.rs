@@ -231,6 +231,11 @@ impl Shard {
         Ok(index)
     }
 
+    /// Asks the writer something that changes nothing.
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&Writer) -> T) -> T {
+        question(&self.lock())
+    }
+
     /// The last record that was decided on.
     pub(crate) fn last_index(&self) -> u64 {
         self.lock().next_index - 1

@@ -25,7 +25,8 @@ pub use filter::{FilterLimits, WireFilter};
 pub use key::WireKey;
 pub use query::{
     CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage, Documents, ExistsAnswer,
-    ExtremeRequest, FilterRequest, GetRequest, MaxAnswer, MinAnswer, Sort, Wanted,
+    ExtremeRequest, FilterRequest, GetRequest, Isolation, JoinKind, JoinPage, JoinRequest, JoinRow, JoinSide,
+    MaxAnswer, MinAnswer, NodeAnswer, NodeInfo, Sort, Wanted,
 };
 pub use value::{Fields, Named, WireValue};
 pub use write::{BrokenLock, LockTarget, WireEvent, WireLock, WriteCall, WriteRequest, Written};

@@ -1,6 +1,9 @@
 //! What a reader asks for and gets: documents, and what can be said of many at once. Knows nothing of history.
 
-use crate::documents::{Fields, WireFilter, WireKey, WireValue};
+use crate::{
+    WirePath,
+    documents::{Fields, WireFilter, WireKey, WireValue},
+};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use utoipa::ToSchema;
@@ -80,6 +83,72 @@ impl FromStr for Deleted {
     }
 }
 
+/// How a read stands to the locks of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Sees what is durable, whoever has locks on it.
+    #[default]
+    Snapshot,
+    /// Waits until nobody else's lock is in the way of all it reads: documents asked for by key, or the whole
+    /// collection.
+    Locked,
+    /// Waits for each document by itself.
+    Document,
+}
+
+impl Isolation {
+    /// How it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Isolation::Snapshot => "snapshot",
+            Isolation::Locked => "locked",
+            Isolation::Document => "document",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Isolation::Snapshot
+    }
+}
+
+impl FromStr for Isolation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Isolation, String> {
+        let all = [Isolation::Snapshot, Isolation::Locked, Isolation::Document];
+        all.into_iter()
+            .find(|isolation| isolation.as_str() == text)
+            .ok_or_else(|| format!("isolation is snapshot, locked or document, not {text:?}"))
+    }
+}
+
+/// One node of a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeAnswer {
+    /// The position of the snapshot it was read from.
+    pub position: u64,
+    /// The node.
+    pub node: NodeInfo,
+    /// The nodes whose children were left out because they are too deep.
+    pub cut: Vec<WirePath>,
+}
+
+/// A node as answers show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeInfo {
+    /// The collection of its document.
+    pub collection: String,
+    /// The key of its document, as text.
+    pub key: String,
+    /// From the document down to it.
+    pub path: WirePath,
+    /// The position of the last change of its document.
+    pub position: u64,
+    /// What it is, down to the depth asked for.
+    pub value: WireValue,
+}
+
 /// Several documents by their keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -95,6 +164,15 @@ pub struct GetRequest {
     /// Whether deleted documents are seen.
     #[serde(default, skip_serializing_if = "Deleted::is_default")]
     pub deleted: Deleted,
+    /// How the read stands to locks.
+    #[serde(default, skip_serializing_if = "Isolation::is_default")]
+    pub isolation: Isolation,
+    /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 /// One of several documents.
@@ -146,6 +224,15 @@ pub struct FilterRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    /// How the read stands to locks.
+    #[serde(default, skip_serializing_if = "Isolation::is_default")]
+    pub isolation: Isolation,
+    /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 /// One level of an order.
@@ -186,6 +273,100 @@ pub struct CountRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    /// How the read stands to locks.
+    #[serde(default, skip_serializing_if = "Isolation::is_default")]
+    pub isolation: Isolation,
+    /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+/// Two collections put together where a field of the one equals a field of the other.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinRequest {
+    /// The side whose keys give the order.
+    pub left: JoinSide,
+    /// The side in which partners are looked for.
+    pub right: JoinSide,
+    /// What becomes of documents on the left without a partner.
+    #[serde(default, skip_serializing_if = "JoinKind::is_default")]
+    pub kind: JoinKind,
+    /// At most so many rows in one page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// What the page before gave as `next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// As of which position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    /// How the read stands to locks.
+    #[serde(default, skip_serializing_if = "Isolation::is_default")]
+    pub isolation: Isolation,
+    /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+/// One side of a join.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinSide {
+    /// Which collection.
+    pub collection: String,
+    /// The field that is compared.
+    pub field: String,
+    /// Which documents; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<WireFilter>,
+    /// Which fields; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<Vec<String>>,
+}
+
+/// Which documents a join keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinKind {
+    /// Those with a partner.
+    #[default]
+    Inner,
+    /// All on the left; those without a partner once, with null.
+    Left,
+}
+
+impl JoinKind {
+    fn is_default(&self) -> bool {
+        *self == JoinKind::Inner
+    }
+}
+
+/// One page of a join.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinPage {
+    /// The position of the snapshot both sides were read from.
+    pub position: u64,
+    /// The rows, by the keys of the left side and then of the right.
+    pub rows: Vec<JoinRow>,
+    /// What to give as `cursor` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A document and its partner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinRow {
+    /// The document on the left.
+    pub left: DocumentInfo,
+    /// Its partner; null if it has none.
+    pub right: Option<DocumentInfo>,
 }
 
 /// The least or greatest value of a field among the documents that match.
@@ -205,6 +386,15 @@ pub struct ExtremeRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    /// How the read stands to locks.
+    #[serde(default, skip_serializing_if = "Isolation::is_default")]
+    pub isolation: Isolation,
+    /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<u64>,
+    /// How many milliseconds to wait for others' locks, unless it is to be as long as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 /// How many documents match.
@@ -270,6 +460,14 @@ mod tests {
         );
         check::<DocumentPage>(r#"{"position":7,"documents":[],"next":"c"}"#);
         check::<CountRequest>(r#"{"collection":"u","filter":{"and":[]}}"#);
+        check::<CountRequest>(r#"{"collection":"u","isolation":"locked","tokens":[7],"wait_ms":5}"#);
+        check::<NodeAnswer>(
+            r#"{"position":7,"node":{"collection":"u","key":"1","path":["a","b"],"position":5,"value":{}},"cut":[["a","b"]]}"#,
+        );
+        check::<JoinRequest>(
+            r#"{"left":{"collection":"a","field":"x"},"right":{"collection":"b","field":"y","filter":{"and":[]},"fields":["z"]},"kind":"left","limit":5,"cursor":"c","isolation":"document"}"#,
+        );
+        check::<JoinPage>(r#"{"position":7,"rows":[],"next":"c"}"#);
         check::<ExtremeRequest>(r#"{"collection":"u","field":"f"}"#);
         check::<MinAnswer>(r#"{"position":7,"min":null}"#);
         check::<MaxAnswer>(r#"{"position":7,"max":1.50}"#);

@@ -2,7 +2,7 @@
 //! of them.
 
 use crate::{
-    Code,
+    Code, WirePath,
     documents::{BodyError, Fields, FilterLimits, Named, WireFilter, WireKey, WireValue},
 };
 use lockwood_model::{DocumentKey, Filter};
@@ -81,6 +81,28 @@ pub enum WireEvent {
         /// All its fields; those that are null are left out.
         #[schema(value_type = Object)]
         fields: Fields,
+    },
+    /// Replaces one node of it, a field or something in a field, with all that is in it; it must be there, and
+    /// so must be what the node is in.
+    Set {
+        /// Where.
+        collection: String,
+        /// Under which key.
+        key: WireKey,
+        /// From the document down to the node; in lists the places count from 0, and the one behind the last
+        /// makes the list longer.
+        path: WirePath,
+        /// What the node becomes.
+        value: WireValue,
+    },
+    /// Removes one node of it; what comes after it in a list moves up.
+    Unset {
+        /// Where.
+        collection: String,
+        /// Under which key.
+        key: WireKey,
+        /// From the document down to the node.
+        path: WirePath,
     },
     /// Hides it; it must be there.
     Delete {
@@ -178,6 +200,8 @@ impl WireEvent {
             WireEvent::Create { collection, key, .. }
             | WireEvent::Update { collection, key, .. }
             | WireEvent::Put { collection, key, .. }
+            | WireEvent::Set { collection, key, .. }
+            | WireEvent::Unset { collection, key, .. }
             | WireEvent::Delete { collection, key }
             | WireEvent::Restore { collection, key } => (collection, key),
         }
@@ -328,34 +352,54 @@ struct EventMembers {
     fields: Option<Fields>,
     add: Option<Named<Vec<WireValue>>>,
     remove: Option<Named<Vec<WireValue>>>,
+    path: Option<WirePath>,
+    #[serde(default, deserialize_with = "present")]
+    value: Option<WireValue>,
+}
+
+/// Null is a value here.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WireValue>, D::Error> {
+    WireValue::deserialize(deserializer).map(Some)
 }
 
 impl EventMembers {
     fn into_event(self) -> Result<WireEvent, BodyError> {
-        let EventMembers { r#type, collection, key, fields, add, remove } = self;
+        let EventMembers { r#type, collection, key, fields, add, remove, path, value } = self;
         let wrong = |message: String| Err(BodyError::new(Code::BadEvents, message));
-        let alone = add.is_none() && remove.is_none();
-        match (r#type.as_str(), fields) {
-            ("update", fields) => Ok(WireEvent::Update {
+        let lists = add.is_some() || remove.is_some();
+        let node = path.is_some() || value.is_some();
+        match (r#type.as_str(), fields, path, value) {
+            ("update", fields, None, None) => Ok(WireEvent::Update {
                 collection,
                 key,
                 fields: fields.unwrap_or_default(),
                 add: add.unwrap_or_default(),
                 remove: remove.unwrap_or_default(),
             }),
-            ("create", Some(fields)) if alone => Ok(WireEvent::Create { collection, key, fields }),
-            ("put", Some(fields)) if alone => Ok(WireEvent::Put { collection, key, fields }),
-            ("delete", None) if alone => Ok(WireEvent::Delete { collection, key }),
-            ("restore", None) if alone => Ok(WireEvent::Restore { collection, key }),
-            ("create" | "put", None) => wrong(format!("an event of the type {} needs fields", r#type)),
-            ("create" | "put", Some(_)) => {
+            ("create", Some(fields), None, None) if !lists => {
+                Ok(WireEvent::Create { collection, key, fields })
+            }
+            ("put", Some(fields), None, None) if !lists => Ok(WireEvent::Put { collection, key, fields }),
+            ("set", None, Some(path), Some(value)) if !lists => {
+                Ok(WireEvent::Set { collection, key, path, value })
+            }
+            ("unset", None, Some(path), None) if !lists => Ok(WireEvent::Unset { collection, key, path }),
+            ("delete", None, None, None) if !lists => Ok(WireEvent::Delete { collection, key }),
+            ("restore", None, None, None) if !lists => Ok(WireEvent::Restore { collection, key }),
+            ("set", ..) => wrong("an event of the type set has a path and a value, and nothing else".into()),
+            ("unset", ..) => wrong("an event of the type unset has a path, and nothing else".into()),
+            ("create" | "put" | "update", ..) if node => {
+                wrong(format!("an event of the type {} has no path and value; set has", r#type))
+            }
+            ("create" | "put", None, ..) => wrong(format!("an event of the type {} needs fields", r#type)),
+            ("create" | "put", Some(_), ..) => {
                 wrong(format!("an event of the type {} has no add or remove; update has", r#type))
             }
-            ("delete" | "restore", _) => {
-                wrong(format!("an event of the type {} has no fields, add or remove", r#type))
+            ("delete" | "restore", ..) => {
+                wrong(format!("an event of the type {} has no fields, add, remove, path or value", r#type))
             }
             _ => wrong(format!(
-                "there is no event of the type {:?}; write create, update, put, delete or restore",
+                "there is no event of the type {:?}; write create, update, put, set, unset, delete or restore",
                 r#type
             )),
         }
@@ -372,6 +416,29 @@ mod tests {
         let call: WriteCall = read_body(text.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&call).unwrap(), text);
         call
+    }
+
+    #[test]
+    fn nodes_are_named_by_paths() {
+        let call = check(
+            r#"{"events":[{"type":"set","collection":"u","key":"1","path":["a","0"],"value":null},{"type":"unset","collection":"u","key":"1","path":["a"]}]}"#,
+        );
+        let text = r#"{"events":[{"type":"set","collection":"u","key":1,"path":"/a/0","value":null},
+            {"type":"unset","collection":"u","key":1,"path":"a"}]}"#;
+        assert_eq!(read_body::<WriteCall>(text.as_bytes()).unwrap(), call);
+        for event in [
+            r#""type":"set","path":"a""#,
+            r#""type":"set","value":1"#,
+            r#""type":"set","path":"a","value":1,"fields":{}"#,
+            r#""type":"unset","path":"a","value":1"#,
+            r#""type":"unset""#,
+            r#""type":"put","fields":{},"path":"a""#,
+            r#""type":"update","value":1"#,
+            r#""type":"delete","path":"a""#,
+        ] {
+            let text = format!(r#"{{"events":[{{"collection":"u","key":1,{event}}}]}}"#);
+            assert_eq!(read_body::<WriteCall>(text.as_bytes()).unwrap_err().code, Code::BadEvents, "{event}");
+        }
     }
 
     #[test]

@@ -11,10 +11,10 @@ use axum::{
 };
 use hyper::header;
 use lockwood_engine::{Broken, BrokenBy, Misfit, Refused, Target};
-use lockwood_model::{DocumentKey, META_DELETED, META_POSITION, Position};
+use lockwood_model::{Depth, DocumentKey, META_DELETED, META_POSITION, Path, Position, node};
 use lockwood_storage::{DocumentRef, StoreError};
 use lockwood_wire::{
-    Code,
+    Code, WirePath,
     documents::{BrokenLock, WireFilter, WireKey, WireLock},
 };
 use std::{fmt::Write as _, io::Write as _};
@@ -50,23 +50,64 @@ fn write_document(out: &mut Vec<u8>, at: &DocumentKey, document: &DocumentRef<'_
     let (position, created, deleted) = (document.position(), document.created(), document.deleted());
     write!(out, ",\"position\":{position},\"created\":{created},\"deleted\":{deleted},\"value\":{{")
         .expect("memory can be written");
-    let mut first = true;
-    let mut member = |out: &mut Vec<u8>, name: &str, value: &str| {
-        if !std::mem::take(&mut first) {
+    match fields {
+        None => write_members(out, document.fields()),
+        Some(fields) => {
+            let known = fields.iter().filter_map(|name| Some((&**name, document.get(name)?)));
+            write_members(out, known);
+        }
+    }
+    out.extend_from_slice(b"}}");
+}
+
+fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (index, (name, value)) in members.enumerate() {
+        if index > 0 {
             out.push(b',');
         }
         write_text(out, name);
         out.push(b':');
         out.extend_from_slice(value.as_bytes());
-    };
-    match fields {
-        None => document.fields().for_each(|(name, value)| member(out, name, value)),
-        Some(fields) => {
-            let known = fields.iter().filter_map(|name| Some((name, document.get(name)?)));
-            known.for_each(|(name, value)| member(out, name, value));
-        }
     }
-    out.extend_from_slice(b"}}");
+}
+
+/// Writes a node of a document, and what of it is cut off.
+pub(super) fn write_node(out: &mut Vec<u8>, found: &Found, path: &Path, depth: Depth) -> Result<(), Trouble> {
+    let document = found.document()?;
+    let mut segments = path.segments();
+    let whole;
+    let node = match segments.next() {
+        Some(field) => document.get(field).and_then(|value| node::find(value, segments)),
+        None => {
+            whole = whole_value(&document);
+            Some(whole.as_str())
+        }
+    };
+    let node = node.ok_or_else(|| no_node(&found.at, path))?;
+    let (mut value, mut cut) = (String::new(), Vec::new());
+    let levels = depth.limit().map_or(u64::MAX, u64::from);
+    node::write_to_depth(node, levels, path, &mut value, &mut cut);
+    out.extend_from_slice(b"\"node\":{\"collection\":");
+    write_text(out, &found.at.collection);
+    out.extend_from_slice(b",\"key\":");
+    write_text(out, &found.at.key.to_string());
+    out.extend_from_slice(b",\"path\":");
+    write_parts(out, &WirePath(path.clone()));
+    write!(out, ",\"position\":{},\"value\":{value}}},\"cut\":", document.position())
+        .expect("memory can be written");
+    write_parts(out, &cut.into_iter().map(WirePath).collect::<Vec<_>>());
+    Ok(())
+}
+
+fn whole_value(document: &DocumentRef<'_>) -> String {
+    let mut value = vec![b'{'];
+    write_members(&mut value, document.fields());
+    value.push(b'}');
+    String::from_utf8(value).expect("names and values are text")
+}
+
+fn write_parts<T: serde::Serialize>(out: &mut Vec<u8>, parts: &T) {
+    serde_json::to_writer(out, parts).expect("memory can be written");
 }
 
 /// A JSON string.
@@ -100,6 +141,12 @@ impl From<PageError> for Trouble {
     fn from(error: PageError) -> Trouble {
         match error {
             PageError::Store(error) => error.into(),
+            PageError::TooManyRows(limit) => Trouble::over(
+                "join_rows_max",
+                limit,
+                "too many documents of the right side would have to be remembered; filter it, put the smaller \
+                 collection on the right, or declare an index for its field and filter the left",
+            ),
             PageError::TooManyLooks(limit) => Trouble::over(
                 "looks_max",
                 limit,
@@ -181,6 +228,13 @@ impl From<Refused> for Trouble {
                 Code::NotAList,
                 format!("the field {field:?} of {at} is not a list of whole numbers and strings"),
             ),
+            Refused::NoNode { at, path } => no_node(&at, &path),
+            Refused::NoContainer { at, path } => Trouble::new(
+                Code::NoContainer,
+                format!(
+                    "{path} of {at} is neither a list nor an object, so nothing can be in it; set {path} itself"
+                ),
+            ),
             Refused::OverLimit { at, name, limit, len } => {
                 Trouble::over(name, limit, &format!("the document {at} would come to {len}"))
             }
@@ -190,6 +244,14 @@ impl From<Refused> for Trouble {
 
 pub(super) fn no_document(at: &DocumentKey) -> Trouble {
     Trouble::new(Code::NoDocument, format!("there is no document {at}"))
+}
+
+pub(super) fn no_node(at: &DocumentKey, path: &Path) -> Trouble {
+    let message = format!(
+        "there is no {path} in {at}; what a node is in must be there before it, and in lists \
+                           places count from 0"
+    );
+    Trouble::new(Code::NoNode, message)
 }
 
 pub(crate) fn too_old(position: Position, horizon: Position) -> Trouble {

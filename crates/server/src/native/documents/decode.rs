@@ -3,7 +3,7 @@
 use crate::{limits::Limits, shard::Call, trouble::Trouble};
 use lockwood_engine::{Action, Intent, ListChange, PositionLock, PutIf, Request, Target};
 use lockwood_model::{
-    DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Position, Scalar,
+    DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Path, Position, Scalar,
 };
 use lockwood_storage::Answer;
 use lockwood_wire::{
@@ -108,6 +108,8 @@ impl Decoder<'_> {
             WireEvent::Put { fields, .. } => {
                 Action::Put { fields: self.fields(fields)?, when: PutIf::Always }
             }
+            WireEvent::Set { path, value, .. } => self.set(&path.0, Some(value))?,
+            WireEvent::Unset { path, .. } => self.set(&path.0, None)?,
             WireEvent::Delete { .. } => Action::Delete,
             WireEvent::Restore { .. } => Action::Restore,
         };
@@ -148,6 +150,35 @@ impl Decoder<'_> {
             }
         }
         Ok(Action::Update { set, lists })
+    }
+
+    /// One node is to become something else, or to go.
+    pub(crate) fn set(self, path: &Path, value: Option<&WireValue>) -> Result<Action, Trouble> {
+        self.node(path)?;
+        match path.segments().next() {
+            Some(field) => self.written_field(field)?,
+            None => {
+                let message = "the path is empty, which is the whole document; put and delete are for that";
+                return Err(Trouble::new(Code::BadPath, message));
+            }
+        }
+        // What is further down has less left of the depth.
+        let depth = self.json_depth().saturating_sub(path.len() - 1);
+        let value = value.map(|value| value.read(depth)).transpose()?;
+        Ok(Action::Set { path: path.clone(), value })
+    }
+
+    /// A path from a document down to a node of it.
+    pub(crate) fn node(self, path: &Path) -> Result<(), Trouble> {
+        // Collection and key are above it.
+        let (len, limit) = (path.len() as u64 + 2, self.0.path_segments_max);
+        if len > limit {
+            let what = format!("with collection and key the path has {len} segments");
+            return Err(Trouble::over("path_segments_max", limit, &what));
+        }
+        path.segments().try_for_each(|segment| {
+            self.check_len("segment_bytes_max", self.0.segment_bytes_max, segment, "a segment of the path")
+        })
     }
 
     fn list_field(self, name: &str, fields: &HashSet<&str>) -> Result<(), Trouble> {

@@ -9,6 +9,8 @@ mod dump;
 mod feed;
 mod history;
 mod indexes;
+mod isolation;
+mod join;
 mod load;
 mod read;
 mod stream;
@@ -25,10 +27,12 @@ use std::sync::Arc;
 
 pub(super) use answer::json_of;
 pub(super) use body::JsonBody;
+pub(crate) use decode::Decoder;
 pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;
 pub(super) use indexes::*;
+pub(super) use join::*;
 pub(super) use load::*;
 pub(super) use read::*;
 pub(super) use trim::*;
@@ -50,6 +54,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/v1/{namespace}/exists", post(read::exists))
         .route("/v1/{namespace}/min", post(read::min))
         .route("/v1/{namespace}/max", post(read::max))
+        .route("/v1/{namespace}/join", post(join::join))
         .route("/v1/{namespace}/history/{collection}/{key}", get(history::history))
         .route("/v1/{namespace}/changes", get(feed::changes))
         .route("/v1/{namespace}/position", get(history::position))

@@ -1,14 +1,15 @@
 //! Reading documents: one, several, or those that match. Every answer says at which position it was true.
 
 use super::{
-    answer::{self, json, json_of, no_document, open, too_old, write_found},
+    answer::{self, json, json_of, no_document, open, too_old, write_found, write_node},
     body::JsonBody,
     cursor,
     decode::Decoder,
+    isolation::{self, Access, Scope, Sought, search},
 };
 use crate::{
-    native::http::{App, InPath, check_namespace, read_query},
-    shard::{Find, Page, Place, Reading, Selection, Sort},
+    native::http::{App, InPath, check_namespace, read_path, read_query},
+    shard::{Any, Count, Extreme, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
 };
@@ -16,18 +17,21 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
-use lockwood_model::{Filter, Position, Scalar};
+use lockwood_model::{Depth, DocumentKey, Path, Position, Resource, Scalar};
 use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,
     documents::{
         CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentPage, Documents, ExistsAnswer,
-        ExtremeRequest, FilterRequest, GetRequest, MaxAnswer, MinAnswer, Wanted, WireFilter,
+        ExtremeRequest, FilterRequest, GetRequest, Isolation, MaxAnswer, MinAnswer, NodeAnswer, Wanted,
+        WireFilter,
     },
 };
 use serde::Deserialize;
 use std::{cmp::Ordering, sync::Arc};
 
+/// Longer pages are written beside the threads that serve connections.
+const SHORT_PAGE_LEN: usize = 100;
 /// A page unless `limit` says otherwise.
 const PAGE_LEN: u64 = 100;
 
@@ -48,7 +52,11 @@ impl Moment {
     /// The same for those who look again and again.
     pub(super) fn uncounted(shared: &Shared, name: &str) -> Result<Moment, Trouble> {
         check_namespace(shared, name)?;
-        let reading = shared.shard.read();
+        Moment::of(shared.shard.read(), name)
+    }
+
+    /// The moment of a reading.
+    pub(super) fn of(reading: Reading, name: &str) -> Result<Moment, Trouble> {
         let found = reading.namespace(name)?;
         let (namespace, position) =
             found.map_or((None, Position::START), |(id, position)| (Some(id), position));
@@ -90,12 +98,26 @@ pub(in crate::native) struct DocumentQuery {
     /// Whether deleted documents are meant: without, only, with.
     #[serde(default)]
     deleted: Deleted,
+    /// Only this node, a field or something in a field: `/address/city`, with %2F for a slash inside a name. The
+    /// answer then is a node instead of a document.
+    path: Option<String>,
+    /// How many levels of the node, or of the document, 1 being itself alone; all if absent. What is deeper is cut
+    /// off, and the answer says where.
+    depth: Option<u64>,
+    /// How the read stands to locks: snapshot, locked, document.
+    #[serde(default)]
+    isolation: Isolation,
+    /// Tokens of locks the reader holds, with commas between them. If one of them is over, nothing is read.
+    token: Option<String>,
+    /// How many milliseconds to wait for others' locks.
+    wait_ms: Option<u64>,
 }
 
-/// One document.
+/// One document, or one node of it.
 #[utoipa::path(get, path = "/v1/{namespace}/documents/{collection}/{key}",
     params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), DocumentQuery),
-    responses((status = 200, body = DocumentAnswer), (status = 404, body = Problem), (status = 410, body = Problem)))]
+    responses((status = 200, body = DocumentOrNode), (status = 404, body = Problem), (status = 410, body = Problem),
+    (status = 423, body = Problem)))]
 pub(in crate::native) async fn document(
     State(shared): App,
     InPath((namespace, collection, key)): InPath<(String, String, String)>,
@@ -104,24 +126,75 @@ pub(in crate::native) async fn document(
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let at = decoder.document_at(&collection, &key)?;
-    let fields = field_list(decoder, query.fields.as_deref())?;
-    let moment = Moment::now(&shared, &namespace)?;
+    let wanted = WantedPart::of_query(decoder, &query)?;
+    let terms = (query.token.as_deref(), query.wait_ms);
+    let access = Access::of_query(&shared, query.isolation, terms, query.at)?;
+    let moment = access.moment(&shared, &namespace, || wanted.resources(&at)).await?;
     let as_of = moment.as_of(query.at)?;
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
     let found = moment.reading.get(id, at.clone(), selection(query.deleted), as_of)?;
     let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?) };
     let mut body = open(as_of.unwrap_or(moment.position));
-    body.extend_from_slice(b"\"document\":");
-    write_found(&mut body, &found, fields.as_deref())?;
+    match &wanted {
+        WantedPart::Fields(fields) => {
+            body.extend_from_slice(b"\"document\":");
+            write_found(&mut body, &found, fields.as_deref())?;
+        }
+        WantedPart::Node(path, depth) => write_node(&mut body, &found, path, *depth)?,
+    }
     body.push(b'}');
     Ok(json(body))
+}
+
+/// A document, or a node of one if a path or a depth was given.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only described")]
+pub(in crate::native) enum DocumentOrNode {
+    Document(DocumentAnswer),
+    Node(NodeAnswer),
+}
+
+/// What is wanted of a document.
+enum WantedPart {
+    Fields(Option<Vec<String>>),
+    Node(Path, Depth),
+}
+
+impl WantedPart {
+    fn of_query(decoder: Decoder<'_>, query: &DocumentQuery) -> Result<WantedPart, Trouble> {
+        if query.path.is_none() && query.depth.is_none() {
+            return field_list(decoder, query.fields.as_deref()).map(WantedPart::Fields);
+        }
+        if query.fields.is_some() {
+            let message = "fields go with whole documents; leave them out, or path and depth";
+            return Err(Trouble::new(Code::BadQuery, message));
+        }
+        let path = query.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
+        decoder.node(&path)?;
+        let depth = query.depth.map_or(Some(Depth::SUBTREE), Depth::levels);
+        let message = "depth counts levels from 1 (the node alone); leave it out for all";
+        let depth = depth.ok_or_else(|| Trouble::new(Code::BadDepth, message))?;
+        Ok(WantedPart::Node(path, depth))
+    }
+
+    fn resources(&self, at: &DocumentKey) -> Vec<Resource> {
+        match self {
+            WantedPart::Fields(fields) => {
+                let mut resources = Vec::new();
+                Scope::of(fields.as_deref()).resources(at, &mut resources);
+                resources
+            }
+            WantedPart::Node(path, depth) => vec![isolation::node(at, path, *depth)],
+        }
+    }
 }
 
 /// Says why a document is not there: deleted, live, or never been.
 fn absent(
     moment: &Moment,
     id: NamespaceId,
-    at: &lockwood_model::DocumentKey,
+    at: &DocumentKey,
     as_of: Option<Position>,
 ) -> Result<Trouble, Trouble> {
     let Some(found) = moment.reading.get(id, at.clone(), Selection::With, as_of)? else {
@@ -143,7 +216,7 @@ fn field_list(decoder: Decoder<'_>, text: Option<&str>) -> Result<Option<Vec<Str
 }
 
 /// Checks the fields that are wanted; the reserved ones are always told and no part of the value.
-fn projection(decoder: Decoder<'_>, fields: Option<&[String]>) -> Result<(), Trouble> {
+pub(super) fn projection(decoder: Decoder<'_>, fields: Option<&[String]>) -> Result<(), Trouble> {
     for name in fields.into_iter().flatten() {
         decoder.field(name)?;
         if answer::is_reserved(name) {
@@ -171,17 +244,27 @@ pub(in crate::native) async fn get_many(
         return Err(Trouble::over("documents_per_get_max", limit, &what));
     }
     projection(decoder, request.fields.as_deref())?;
-    let moment = Moment::now(&shared, &namespace)?;
-    let as_of = moment.as_of(request.at)?;
-    let mut out = Answer::new(&shared, as_of.unwrap_or(moment.position));
+    let mut wanted = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
         let at = decoder.document(collection, key)?;
         projection(decoder, fields.as_deref())?;
+        wanted.push((at, fields.as_deref().or(request.fields.as_deref())));
+    }
+    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let resources = || {
+        let mut resources = Vec::with_capacity(wanted.len());
+        wanted.iter().for_each(|(at, fields)| Scope::of(*fields).resources(at, &mut resources));
+        resources
+    };
+    let moment = access.moment(&shared, &namespace, resources).await?;
+    let as_of = moment.as_of(request.at)?;
+    let mut out = Answer::new(&shared, as_of.unwrap_or(moment.position));
+    for (at, fields) in wanted {
         let found = match moment.namespace {
             Some(id) => moment.reading.get(id, at, selection(request.deleted), as_of)?,
             None => None,
         };
-        out.push(found.as_ref(), fields.as_deref().or(request.fields.as_deref()))?;
+        out.push(found.as_ref(), fields)?;
     }
     Ok(out.finish(None))
 }
@@ -245,6 +328,13 @@ pub(in crate::native) struct DocumentsQuery {
     deleted: Deleted,
     /// As of this position.
     at: Option<u64>,
+    /// How the read stands to locks: snapshot, locked, document.
+    #[serde(default)]
+    isolation: Isolation,
+    /// Tokens of locks the reader holds, with commas between them. If one of them is over, nothing is read.
+    token: Option<String>,
+    /// How many milliseconds to wait for others' locks.
+    wait_ms: Option<u64>,
 }
 
 /// The documents of a collection, by key.
@@ -256,12 +346,13 @@ pub(in crate::native) async fn documents(
     InPath((namespace, collection)): InPath<(String, String)>,
     query: Result<Query<DocumentsQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
-    let DocumentsQuery { limit, cursor, fields, deleted, at } = read_query(query)?;
+    let DocumentsQuery { limit, cursor, fields, deleted, at, isolation, token, wait_ms } = read_query(query)?;
     check_limit(limit)?;
     let fields = field_list(Decoder(&shared.config.limits), fields.as_deref())?;
     let request =
         FilterRequest { collection, limit, cursor, fields, deleted, at, ..FilterRequest::default() };
-    page(shared, namespace, request).await
+    let access = Access::of_query(&shared, isolation, (token.as_deref(), wait_ms), at)?;
+    page(shared, namespace, request, access).await
 }
 
 /// The documents of a collection that match, sorted, page by page.
@@ -273,35 +364,51 @@ pub(in crate::native) async fn filter(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    let request = body.read()?;
-    page(shared, namespace, request).await
+    let request: FilterRequest = body.read()?;
+    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    page(shared, namespace, request, access).await
 }
 
-async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) -> Result<Response, Trouble> {
-    aside(move || {
-        let decoder = Decoder(&shared.config.limits);
-        projection(decoder, request.fields.as_deref())?;
-        let search = Search::new(
-            &shared,
-            &namespace,
-            (&request.collection, request.filter.as_ref()),
-            request.deleted,
-            request.at,
-        )?;
-        let sort = sort(decoder, &request)?;
-        let len_max = page_len(&shared, request.limit)?;
-        let after =
-            request.cursor.as_deref().map(|text| place(&request.collection, &sort, text)).transpose()?;
-        let page = match &search.find {
-            None => Page::default(),
-            Some(find) => search.moment.reading.page(find, &sort, after.as_ref(), len_max)?,
-        };
-        let mut out = Answer::new(&shared, search.position);
+async fn page(
+    shared: Arc<Shared>,
+    namespace: String,
+    request: FilterRequest,
+    access: Access,
+) -> Result<Response, Trouble> {
+    let decoder = Decoder(&shared.config.limits);
+    projection(decoder, request.fields.as_deref())?;
+    let sort = sort(decoder, &request)?;
+    let len_max = page_len(&shared, request.limit)?;
+    let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text)).transpose()?;
+    let mut scope = Scope::of(request.fields.as_deref());
+    if let Scope::Fields(fields) = &mut scope {
+        fields.extend(sort.iter().map(|sort| sort.field.to_string()));
+    }
+    let (deleted, at) = (request.deleted, request.at);
+    let sought = sought(decoder, &request.collection, request.filter.as_ref(), (deleted, at), scope)?;
+    let pager = Pager::new(sort.clone(), after, len_max);
+    let (position, pager) = search(Arc::clone(&shared), namespace, sought, access, pager).await?;
+    let page = pager.finish();
+    let write = move || {
+        let mut out = Answer::new(&shared, position);
         page.documents.iter().try_for_each(|found| out.push(Some(found), request.fields.as_deref()))?;
         let next = page.next.map(|place| cursor::write(&request.collection, &sort, &place));
         Ok(out.finish(next.as_deref()))
-    })
-    .await
+    };
+    if len_max > SHORT_PAGE_LEN { aside(write).await } else { write() }
+}
+
+/// What a request about a collection asks for.
+pub(super) fn sought(
+    decoder: Decoder<'_>,
+    collection: &str,
+    filter: Option<&WireFilter>,
+    (deleted, at): (Deleted, Option<u64>),
+    scope: Scope,
+) -> Result<Sought, Trouble> {
+    decoder.collection(collection)?;
+    let filter = filter.map(|filter| decoder.filter(filter)).transpose()?;
+    Ok(Sought { collection: collection.into(), filter, deleted: selection(deleted), at, scope })
 }
 
 /// Work that may take long is done beside the threads that serve connections.
@@ -355,74 +462,45 @@ pub(super) fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Tro
     }
 }
 
-/// A question about a collection, ready to be asked.
-struct Search {
-    moment: Moment,
-    position: Position,
-    /// None if there is nothing to look at.
-    find: Option<Find>,
-}
-
-impl Search {
-    fn new(
-        shared: &Shared,
-        namespace: &str,
-        (collection, filter): (&str, Option<&WireFilter>),
-        deleted: Deleted,
-        at: Option<u64>,
-    ) -> Result<Search, Trouble> {
-        let decoder = Decoder(&shared.config.limits);
-        decoder.collection(collection)?;
-        let filter: Option<Filter> = filter.map(|filter| decoder.filter(filter)).transpose()?;
-        let moment = Moment::now(shared, namespace)?;
-        let at = moment.as_of(at)?;
-        let find = moment.namespace.map(|namespace| Find {
-            namespace,
-            collection: collection.into(),
-            filter,
-            deleted: selection(deleted),
-            at,
-            looks_max: shared.config.limits.looks_max,
-        });
-        Ok(Search { position: at.unwrap_or(moment.position), moment, find })
-    }
-
-    fn of_count(shared: &Shared, namespace: &str, request: &CountRequest) -> Result<Search, Trouble> {
-        let CountRequest { collection, filter, deleted, at } = request;
-        Search::new(shared, namespace, (collection, filter.as_ref()), *deleted, *at)
-    }
-}
-
 /// How many documents match.
 #[utoipa::path(post, path = "/v1/{namespace}/count", params(("namespace" = String, Path)),
-    request_body = CountRequest, responses((status = 200, body = CountAnswer), (status = 400, body = Problem)))]
+    request_body = CountRequest, responses((status = 200, body = CountAnswer), (status = 400, body = Problem),
+    (status = 423, body = Problem)))]
 pub(in crate::native) async fn count(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    aside(move || {
-        let search = Search::of_count(&shared, &namespace, &body.read()?)?;
-        let count = search.find.as_ref().map_or(Ok(0), |find| search.moment.reading.count(find))?;
-        Ok(json_of(&CountAnswer { position: search.position.0, count }))
-    })
-    .await
+    let (position, count) = counted(shared, namespace, &body, Count(0)).await?;
+    Ok(json_of(&CountAnswer { position: position.0, count: count.0 }))
 }
 
 /// Whether any document matches.
 #[utoipa::path(post, path = "/v1/{namespace}/exists", params(("namespace" = String, Path)),
-    request_body = CountRequest, responses((status = 200, body = ExistsAnswer), (status = 400, body = Problem)))]
+    request_body = CountRequest, responses((status = 200, body = ExistsAnswer), (status = 400, body = Problem),
+    (status = 423, body = Problem)))]
 pub(in crate::native) async fn exists(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    aside(move || {
-        let search = Search::of_count(&shared, &namespace, &body.read()?)?;
-        let exists = search.find.as_ref().map_or(Ok(false), |find| search.moment.reading.exists(find))?;
-        Ok(json_of(&ExistsAnswer { position: search.position.0, exists }))
-    })
-    .await
+    let (position, any) = counted(shared, namespace, &body, Any(false)).await?;
+    Ok(json_of(&ExistsAnswer { position: position.0, exists: any.0 }))
+}
+
+/// Searches for what only has to be there.
+async fn counted<G: Gather + 'static>(
+    shared: Arc<Shared>,
+    namespace: String,
+    body: &JsonBody,
+    gather: G,
+) -> Result<(Position, G), Trouble> {
+    let CountRequest { collection, filter, deleted, at, isolation, tokens, wait_ms } = body.read()?;
+    let access = Access::new(&shared, isolation, (&tokens, wait_ms), at)?;
+    let decoder = Decoder(&shared.config.limits);
+    let scope = Scope::Fields(Vec::new());
+    let sought = sought(decoder, &collection, filter.as_ref(), (deleted, at), scope)?;
+    search(shared, namespace, sought, access, gather).await
 }
 
 /// The smallest value of a field among the documents that match; null if none has it.
@@ -453,21 +531,20 @@ async fn extreme(
     body: JsonBody,
     wanted: Ordering,
 ) -> Result<Response, Trouble> {
-    aside(move || {
-        let ExtremeRequest { collection, field, filter, deleted, at } = body.read()?;
-        Decoder(&shared.config.limits).field(&field)?;
-        let search = Search::new(&shared, &namespace, (&collection, filter.as_ref()), deleted, at)?;
-        let counts = |value: &Scalar<'_>| !matches!(value, Scalar::Compound(_) | Scalar::Null);
-        let value = match &search.find {
-            None => None,
-            Some(find) => search.moment.reading.extreme(find, &field, wanted, counts)?,
-        };
-        let mut out = open(search.position);
-        let name: &[u8] = if wanted == Ordering::Less { b"\"min\":" } else { b"\"max\":" };
-        out.extend_from_slice(name);
-        out.extend_from_slice(value.as_deref().unwrap_or("null").as_bytes());
-        out.push(b'}');
-        Ok(json(out))
-    })
-    .await
+    let ExtremeRequest { collection, field, filter, deleted, at, isolation, tokens, wait_ms } =
+        body.read()?;
+    let access = Access::new(&shared, isolation, (&tokens, wait_ms), at)?;
+    let decoder = Decoder(&shared.config.limits);
+    decoder.field(&field)?;
+    let scope = Scope::Fields(vec![field.clone()]);
+    let sought = sought(decoder, &collection, filter.as_ref(), (deleted, at), scope)?;
+    let counts = |value: &Scalar<'_>| !matches!(value, Scalar::Compound(_) | Scalar::Null);
+    let extreme = Extreme::new(&field, wanted, counts);
+    let (position, extreme) = search(shared, namespace, sought, access, extreme).await?;
+    let mut out = open(position);
+    let name: &[u8] = if wanted == Ordering::Less { b"\"min\":" } else { b"\"max\":" };
+    out.extend_from_slice(name);
+    out.extend_from_slice(extreme.value.as_deref().unwrap_or("null").as_bytes());
+    out.push(b'}');
+    Ok(json(out))
 }

@@ -10,7 +10,7 @@ use crate::{
     gate::{self, Terms},
     native::{
         guard,
-        http::{App, InPath, check_namespace, read_query},
+        http::{App, InPath, check_namespace, read_path, read_query},
     },
     shard::Call,
     shared::Shared,
@@ -88,6 +88,9 @@ async fn answer(
 pub(in crate::native) struct PutQuery {
     /// Only if there is no such document yet (`absent`), or only if there is one (`present`).
     r#if: Option<String>,
+    /// Only this node, a field or something in a field: `/address/city`, with %2F for a slash inside a name. The
+    /// body is its new value. The document must be there, and so must be what the node is in.
+    path: Option<String>,
     /// Only if the document has not changed since this position.
     position: Option<u64>,
     /// Who writes, for the history.
@@ -100,7 +103,7 @@ pub(in crate::native) struct PutQuery {
     wait_ms: Option<u64>,
 }
 
-/// Makes a document exactly what the body says, be it there or not.
+/// Makes a document exactly what the body says, be it there or not; or only one node of a document that is there.
 #[utoipa::path(put, path = "/v1/{namespace}/documents/{collection}/{key}",
     params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), PutQuery),
     request_body = Object, responses((status = 200, body = Written), (status = 400, body = Problem),
@@ -121,9 +124,18 @@ pub(in crate::native) async fn put(
         Some(_) => return Err(Trouble::new(Code::BadQuery, "if is absent or present")),
     };
     let at = decoder.document_at(&collection, &key)?;
-    let fields = decoder.fields(&body.read::<Fields>()?)?;
+    let action = match (&query.path, when) {
+        (None, when) => Action::Put { fields: decoder.fields(&body.read::<Fields>()?)?, when },
+        (Some(path), PutIf::Always | PutIf::Present) => {
+            decoder.set(&read_path(path)?, Some(&body.read::<WireValue>()?))?
+        }
+        (Some(_), PutIf::Absent) => {
+            let message = "a node can be put into a document that is there only; leave out if or path";
+            return Err(Trouble::new(Code::BadQuery, message));
+        }
+    };
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
-    let call = single(decoder, &at, Action::Put { fields, when }, query.position, (query.user, query.note))?;
+    let call = single(decoder, &at, action, query.position, (query.user, query.note))?;
     answer(&shared, &namespace, &call, &terms).await
 }
 
@@ -131,6 +143,8 @@ pub(in crate::native) async fn put(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::native) struct DeleteQuery {
+    /// Only this node, a field or something in a field: `/address/city`. What comes after it in a list moves up.
+    path: Option<String>,
     /// Only if the document has not changed since this position.
     position: Option<u64>,
     /// Who deletes, for the history.
@@ -143,7 +157,7 @@ pub(in crate::native) struct DeleteQuery {
     wait_ms: Option<u64>,
 }
 
-/// Deletes a document; it can be restored.
+/// Deletes a document, which can be restored; or removes one node of it.
 #[utoipa::path(delete, path = "/v1/{namespace}/documents/{collection}/{key}",
     params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), DeleteQuery),
     responses((status = 200, body = Written), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -157,7 +171,11 @@ pub(in crate::native) async fn delete(
     let decoder = Decoder(&shared.config.limits);
     let at = decoder.document_at(&collection, &key)?;
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
-    let call = single(decoder, &at, Action::Delete, query.position, (query.user, query.note))?;
+    let action = match &query.path {
+        None => Action::Delete,
+        Some(path) => decoder.set(&read_path(path)?, None)?,
+    };
+    let call = single(decoder, &at, action, query.position, (query.user, query.note))?;
     answer(&shared, &namespace, &call, &terms).await
 }
 

@@ -1,0 +1,78 @@
+//! `lockwood set`: replaces or removes one node of a document.
+
+use super::{Holding, Node, Target, Writer, exit_codes, not_written, parse_node, print_written, read_file};
+use crate::exit::{self, Failure};
+use lockwood_client::wire::WireValue;
+use std::process::ExitCode;
+
+const AFTER_HELP: &str = concat!(
+    "\
+The node is a field, or something in a field: members of objects by their names, elements of lists by their places
+from 0; the place behind the last one makes the list longer. What the node is in must be there already. Everything
+else in the document stays as it is, and only this node is locked while it is written.
+
+",
+    exit_codes!(),
+    "
+Examples:
+  lockwood set user/42/address/city '\"Ulm\"'
+  lockwood set user/42/tags/0 --delete
+  lockwood set user/42/address - --token 17 < address.json"
+);
+
+/// Change one value or subtree of a document
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Which node of which document
+    #[arg(value_name = "COLLECTION/KEY/PATH", value_parser = parse_inner)]
+    node: Node,
+    /// Its new value as JSON; - for standard input
+    #[arg(value_name = "JSON", required_unless_present = "delete", conflicts_with = "delete")]
+    value: Option<String>,
+    /// Remove it
+    #[arg(long)]
+    delete: bool,
+    #[command(flatten)]
+    writer: Writer,
+    #[command(flatten)]
+    holding: Holding,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+fn parse_inner(text: &str) -> Result<Node, String> {
+    let node = parse_node(text)?;
+    if node.path.is_empty() {
+        return Err("say which node of the document, for example user/42/address/city".to_owned());
+    }
+    Ok(node)
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (store, options) = (args.target.store(), args.writer.options(args.holding.terms(&args.target)));
+    let Node { document, path } = &args.node;
+    let written = match args.value.as_deref().map(read_value).transpose() {
+        Ok(Some(value)) => store.set(document, path, &value, &options).await,
+        Ok(None) => store.unset(document, path, &options).await,
+        Err(failure) => return Ok(failure.report()),
+    };
+    let done = if args.delete { "removed" } else { "written" };
+    match written {
+        Ok(written) => print_written(&written, args.json, &format!("{document}/{path} {done}")),
+        Err(error) => Ok(not_written(&error).report()),
+    }
+}
+
+fn read_value(given: &str) -> Result<WireValue, Failure> {
+    let text = if given == "-" { read_file("-")? } else { given.to_owned() };
+    WireValue::from_text(text).map_err(|error| {
+        let message = error.message;
+        exit::bad_data(format!(
+            "the value is not JSON (text needs quotes inside quotes, '\"Ulm\"'): {message}"
+        ))
+    })
+}

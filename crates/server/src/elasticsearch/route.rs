@@ -1,0 +1,186 @@
+//! Which address means what. Knows nothing of methods' bodies or of what is there.
+
+use super::{answer::Refusal, name::UNTYPED};
+
+/// What an address names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route {
+    Info,
+    /// With the ids in the address.
+    Scroll(Vec<String>),
+    Bulk(Scope),
+    Search(Scope),
+    Count(Scope),
+    GetMany(Scope),
+    Refresh(Scope),
+    Index(String),
+    /// A document that is to be given an id.
+    New {
+        index: String,
+        collection: String,
+    },
+    Document {
+        index: String,
+        collection: String,
+        id: String,
+        aspect: Aspect,
+    },
+}
+
+/// What of a document is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aspect {
+    All,
+    Source,
+    Create,
+    Update,
+}
+
+/// The index and the collection that an address names, if it does.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Scope {
+    pub(super) index: Option<String>,
+    pub(super) collection: Option<String>,
+}
+
+impl Route {
+    /// None if there is nothing of this name.
+    pub(super) fn read(path: &str) -> Result<Option<Route>, Refusal> {
+        let segments = path.split('/').filter(|segment| !segment.is_empty()).map(decode);
+        let segments: Vec<String> = segments.collect::<Result<_, _>>()?;
+        let names: Vec<&str> = segments.iter().map(String::as_str).collect();
+        Ok(find(&names))
+    }
+}
+
+fn find(names: &[&str]) -> Option<Route> {
+    let document = |index: &str, collection: &str, id: &str, aspect| {
+        let (index, collection, id) = (index.to_owned(), collection.to_owned(), id.to_owned());
+        Some(Route::Document { index, collection, id, aspect })
+    };
+    match names {
+        [] => Some(Route::Info),
+        ["_search", "scroll"] => Some(Route::Scroll(Vec::new())),
+        ["_search", "scroll", ids] => Some(Route::Scroll(ids.split(',').map(str::to_owned).collect())),
+        [.., last] if names.len() <= 3 && names[..names.len() - 1].iter().all(|name| is_name(name)) => {
+            let scope = Scope {
+                index: (names.len() > 1).then(|| names[0].to_owned()),
+                collection: (names.len() > 2).then(|| names[1].to_owned()),
+            };
+            by_action(last, scope).or_else(|| plain(names))
+        }
+        [index, "_create", id] => document(index, UNTYPED, id, Aspect::Create),
+        [index, "_update", id] => document(index, UNTYPED, id, Aspect::Update),
+        [index, "_source", id] => document(index, UNTYPED, id, Aspect::Source),
+        [index, collection, id, aspect] if is_name(index) && is_name(collection) => {
+            let aspect = match *aspect {
+                "_create" => Aspect::Create,
+                "_update" => Aspect::Update,
+                "_source" => Aspect::Source,
+                _ => return None,
+            };
+            document(index, collection, id, aspect)
+        }
+        _ => None,
+    }
+}
+
+fn by_action(name: &str, scope: Scope) -> Option<Route> {
+    Some(match name {
+        "_bulk" => Route::Bulk(scope),
+        "_search" => Route::Search(scope),
+        "_count" => Route::Count(scope),
+        "_mget" => Route::GetMany(scope),
+        "_refresh" if scope.collection.is_none() => Route::Refresh(scope),
+        _ => return None,
+    })
+}
+
+fn plain(names: &[&str]) -> Option<Route> {
+    match names {
+        [index] if is_name(index) => Some(Route::Index((*index).to_owned())),
+        [index, collection] if is_name(collection) => {
+            Some(Route::New { index: (*index).to_owned(), collection: (*collection).to_owned() })
+        }
+        [index, collection, id] => Some(Route::Document {
+            index: (*index).to_owned(),
+            collection: (*collection).to_owned(),
+            id: (*id).to_owned(),
+            aspect: Aspect::All,
+        }),
+        _ => None,
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name == UNTYPED || !name.starts_with('_')
+}
+
+fn decode(segment: &str) -> Result<String, Refusal> {
+    let wrong = || Refusal::argument(format!("the address has a part that is not UTF-8 text: [{segment}]"));
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digit = |at: usize| rest.get(at).and_then(|digit| (*digit as char).to_digit(16));
+        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(wrong()) };
+        bytes.push((high * 16 + low) as u8);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(names: &[&str]) -> Scope {
+        let name = |at: usize| names.get(at).map(|name| (*name).to_owned());
+        Scope { index: name(0), collection: name(1) }
+    }
+
+    #[track_caller]
+    fn check(path: &str, expected: impl Into<Option<Route>>) {
+        assert_eq!(Route::read(path).unwrap(), expected.into(), "{path}");
+    }
+
+    fn document(names: [&str; 3], aspect: Aspect) -> Option<Route> {
+        let [index, collection, id] = names.map(str::to_owned);
+        Some(Route::Document { index, collection, id, aspect })
+    }
+
+    #[test]
+    fn addresses() {
+        check("/", Some(Route::Info));
+        check("/fs", Some(Route::Index("fs".to_owned())));
+        check("/_bulk", Some(Route::Bulk(scope(&[]))));
+        check("/fs/_bulk", Some(Route::Bulk(scope(&["fs"]))));
+        check("/fs/lock/_bulk", Some(Route::Bulk(scope(&["fs", "lock"]))));
+        check("/fs/lock/_search", Some(Route::Search(scope(&["fs", "lock"]))));
+        check("/fs/_refresh", Some(Route::Refresh(scope(&["fs"]))));
+        check("/_search/scroll", Some(Route::Scroll(Vec::new())));
+        check("/_search/scroll/a,b", Some(Route::Scroll(vec!["a".to_owned(), "b".to_owned()])));
+        check("/fs/lock/1", document(["fs", "lock", "1"], Aspect::All));
+        check("/fs/lock/1/_update", document(["fs", "lock", "1"], Aspect::Update));
+        check("/fs/lock/%2Fa%2fb%20c/_create", document(["fs", "lock", "/a/b c"], Aspect::Create));
+        check("/fs/_doc/1", document(["fs", "_doc", "1"], Aspect::All));
+        check("/fs/_doc/_weird", document(["fs", "_doc", "_weird"], Aspect::All));
+        check("/fs/_create/1", document(["fs", "_doc", "1"], Aspect::Create));
+        check("/fs/_update/1", document(["fs", "_doc", "1"], Aspect::Update));
+        check("/fs/_doc/1/_update", document(["fs", "_doc", "1"], Aspect::Update));
+        let new = |collection: &str| Route::New { index: "fs".to_owned(), collection: collection.to_owned() };
+        check("/fs/_doc", Some(new("_doc")));
+        check("/fs/file/", Some(new("file")));
+        for path in
+            ["/_cat/indices", "/_nothing", "/fs/_nothing", "/fs/a/1/_x", "/a/b/c/d/e", "/_x/a/b", "/fs/_x/1"]
+        {
+            check(path, None);
+        }
+        assert!(Route::read("/%FF").is_err());
+        assert!(Route::read("/fs/%2").is_err());
+    }
+}

@@ -1,0 +1,389 @@
+//! How reads stand to the locks of others: not at all, once for all they read, or document by document. Knows
+//! nothing of what is made of what is read.
+//!
+//! A read holds no lock while it looks: it looks at a snapshot of a moment at which nobody else's lock was in its
+//! way, and a snapshot does not change.
+
+use super::{
+    read::{Moment, aside},
+    terms::{read_terms, terms},
+};
+use crate::{
+    gate::{self, GateError, Terms},
+    native::http::check_namespace,
+    shard::{Find, Found, Gather, PageError, Reading, Selection},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_model::{
+    Depth, DocumentKey, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position, Resource, Scalar,
+    Wait,
+};
+use lockwood_storage::{DocumentRef, NamespaceId, Order};
+use lockwood_wire::{Code, documents::Isolation};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// So many documents are looked at together, if nobody is in the way.
+const CHUNK_LEN: usize = 500;
+
+/// On which terms a read is done.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    pub(super) isolation: Isolation,
+    terms: Terms,
+    /// From then on it does not wait for anybody.
+    deadline: Instant,
+}
+
+impl Access {
+    /// As a body gives it. What was at an earlier position cannot be locked.
+    pub(super) fn new(
+        shared: &Shared,
+        isolation: Isolation,
+        (tokens, wait_ms): (&[u64], Option<u64>),
+        at: Option<u64>,
+    ) -> Result<Access, Trouble> {
+        Access::with(isolation, terms(shared, tokens.to_vec(), wait_ms)?, at)
+    }
+
+    /// As a query gives it.
+    pub(super) fn of_query(
+        shared: &Shared,
+        isolation: Isolation,
+        (token, wait_ms): (Option<&str>, Option<u64>),
+        at: Option<u64>,
+    ) -> Result<Access, Trouble> {
+        Access::with(isolation, read_terms(shared, token, wait_ms)?, at)
+    }
+
+    fn with(isolation: Isolation, terms: Terms, at: Option<u64>) -> Result<Access, Trouble> {
+        if isolation != Isolation::Snapshot && at.is_some() {
+            let message = "what was at an earlier position cannot be locked and does not change; leave out at, or \
+                           read with isolation snapshot";
+            return Err(Trouble::new(Code::LockedPast, message));
+        }
+        let wait = match terms.wait {
+            Wait::Millis(millis) => Duration::from_millis(millis),
+            Wait::Never | Wait::Forever => Duration::ZERO,
+        };
+        Ok(Access { isolation, terms, deadline: Instant::now() + wait })
+    }
+
+    /// A namespace at a moment at which `resources` can be read.
+    pub(super) async fn moment(
+        &self,
+        shared: &Arc<Shared>,
+        name: &str,
+        resources: impl FnOnce() -> Vec<Resource>,
+    ) -> Result<Moment, Trouble> {
+        check_namespace(shared, name)?;
+        shared.metrics.reads.add(1);
+        let reading = match self.isolation {
+            Isolation::Snapshot => {
+                gate::check_tokens(shared, name, &self.terms)?;
+                shared.shard.read()
+            }
+            Isolation::Locked | Isolation::Document => self.read(shared, name, &resources()).await?,
+        };
+        Moment::of(reading, name)
+    }
+
+    /// What readers see when nobody else's lock is in the way, within what is left of the wait.
+    pub(super) async fn read(
+        &self,
+        shared: &Arc<Shared>,
+        name: &str,
+        resources: &[Resource],
+    ) -> Result<Reading, Trouble> {
+        let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
+        let wait = match (self.terms.wait, u64::try_from(left).unwrap_or(u64::MAX)) {
+            (Wait::Never, _) | (_, 0) => Wait::Never,
+            (_, left) => Wait::Millis(left),
+        };
+        Ok(gate::read(shared, name, resources, &Terms { wait, ..self.terms.clone() }).await?)
+    }
+
+    /// The same without waiting; none if somebody is in the way.
+    pub(super) async fn read_now(
+        &self,
+        shared: &Arc<Shared>,
+        name: &str,
+        resources: &[Resource],
+    ) -> Result<Option<Reading>, Trouble> {
+        let terms = Terms { wait: Wait::Never, ..self.terms.clone() };
+        match gate::read(shared, name, resources, &terms).await {
+            Ok(reading) => Ok(Some(reading)),
+            Err(GateError::Refused(trouble)) if trouble.code == Code::Locked => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A node with what is in it down to a depth, to be read.
+pub(super) fn node(at: &DocumentKey, path: &Path, depth: Depth) -> Resource {
+    let mut whole = gate::document_path(at);
+    path.segments().for_each(|segment| whole.push(segment));
+    Resource::new(whole, Mode::Read, depth)
+}
+
+/// A whole collection, who is in it included.
+pub(super) fn collection(name: &str) -> Resource {
+    Resource::new(Path::from_segments([name]), Mode::Read, Depth::SUBTREE)
+}
+
+/// What is read of a document.
+#[derive(Debug, Clone)]
+pub(super) enum Scope {
+    Whole,
+    /// These fields; if there are none, that it is there.
+    Fields(Vec<String>),
+}
+
+impl Scope {
+    pub(super) fn of(fields: Option<&[String]>) -> Scope {
+        fields.map_or(Scope::Whole, |fields| Scope::Fields(fields.to_vec()))
+    }
+
+    pub(super) fn resources(&self, at: &DocumentKey, out: &mut Vec<Resource>) {
+        match self {
+            Scope::Whole => out.push(node(at, &Path::root(), Depth::SUBTREE)),
+            Scope::Fields(fields) if fields.is_empty() => out.push(node(at, &Path::root(), Depth::NODE)),
+            Scope::Fields(fields) => out.extend(fields.iter().map(|name| field(at, name, Depth::SUBTREE))),
+        }
+    }
+}
+
+/// A field to be read. What a document says about itself changes with the document.
+fn field(at: &DocumentKey, name: &str, depth: Depth) -> Resource {
+    match name {
+        META_DELETED => node(at, &Path::root(), Depth::NODE),
+        META_POSITION => node(at, &Path::root(), Depth::SUBTREE),
+        _ => node(at, &Path::from_segments([name]), depth),
+    }
+}
+
+/// The fields a filter looks at, and how deep: into a list or an object only to compare it with one.
+pub(super) fn looked_at(filter: Option<&Filter>) -> Vec<(String, Depth)> {
+    fn collect(filter: &Filter, fields: &mut BTreeMap<String, Depth>) {
+        match filter {
+            Filter::Is(condition) => {
+                let compound = matches!(Scalar::read(condition.value().as_str()), Scalar::Compound(_));
+                let depth = if compound { Depth::SUBTREE } else { Depth::NODE };
+                let known = fields.entry(condition.field().to_owned()).or_insert(depth);
+                *known = (*known).max(depth);
+            }
+            Filter::All(filters) | Filter::Any(filters) => {
+                filters.iter().for_each(|filter| collect(filter, fields));
+            }
+            Filter::Not(filter) => collect(filter, fields),
+        }
+    }
+    let mut fields = BTreeMap::new();
+    filter.into_iter().for_each(|filter| collect(filter, &mut fields));
+    fields.into_iter().collect()
+}
+
+/// Those fields of a document; if there are none, that it is there.
+pub(super) fn look(at: &DocumentKey, fields: &[(String, Depth)], out: &mut Vec<Resource>) {
+    if fields.is_empty() {
+        out.push(node(at, &Path::root(), Depth::NODE));
+    }
+    out.extend(fields.iter().map(|(name, depth)| field(at, name, *depth)));
+}
+
+/// A question about a collection.
+#[derive(Debug, Clone)]
+pub(super) struct Sought {
+    pub(super) collection: Box<str>,
+    pub(super) filter: Option<Filter>,
+    pub(super) deleted: Selection,
+    pub(super) at: Option<u64>,
+    /// What is read of those that match.
+    pub(super) scope: Scope,
+}
+
+impl Sought {
+    pub(super) fn find(&self, shared: &Shared, namespace: NamespaceId, at: Option<Position>) -> Find {
+        Find {
+            namespace,
+            collection: self.collection.clone(),
+            filter: self.filter.clone(),
+            deleted: self.deleted,
+            at,
+            looks_max: shared.config.limits.looks_max,
+        }
+    }
+}
+
+/// Shows the documents that match to `gather`. The answer is true at the position, or at a later one if it was
+/// read document by document.
+pub(super) async fn search<G: Gather + 'static>(
+    shared: Arc<Shared>,
+    name: String,
+    sought: Sought,
+    access: Access,
+    gather: G,
+) -> Result<(Position, G), Trouble> {
+    if access.isolation != Isolation::Document {
+        let moment = access.moment(&shared, &name, || vec![collection(&sought.collection)]).await?;
+        return at_once(shared, moment, sought, gather).await;
+    }
+    check_namespace(&shared, &name)?;
+    shared.metrics.reads.add(1);
+    // Most of the time nobody is in the way of any of them.
+    if let Some(reading) = access.read_now(&shared, &name, &[collection(&sought.collection)]).await? {
+        return at_once(shared, Moment::of(reading, &name)?, sought, gather).await;
+    }
+    Search { shared, name, sought: Arc::new(sought), access, gather }.run().await
+}
+
+async fn at_once<G: Gather + 'static>(
+    shared: Arc<Shared>,
+    moment: Moment,
+    sought: Sought,
+    mut gather: G,
+) -> Result<(Position, G), Trouble> {
+    aside(move || {
+        let as_of = moment.as_of(sought.at)?;
+        if let Some(namespace) = moment.namespace {
+            moment.reading.gather(&sought.find(&shared, namespace, as_of), &mut gather)?;
+        }
+        Ok((as_of.unwrap_or(moment.position), gather))
+    })
+    .await
+}
+
+/// A search that looks at each document when nobody else's lock is in the way of that document.
+struct Search<G> {
+    shared: Arc<Shared>,
+    name: String,
+    sought: Arc<Sought>,
+    access: Access,
+    gather: G,
+}
+
+impl<G: Gather + 'static> Search<G> {
+    /// Which documents there are is taken from one snapshot; what is in them is read later, each by itself. A
+    /// declared index does not help: it may know what somebody else has only half done.
+    async fn run(mut self) -> Result<(Position, G), Trouble> {
+        let start = Moment::of(self.shared.shard.read(), &self.name)?;
+        let (position, Some(namespace)) = (start.position, start.namespace) else {
+            return Ok((start.position, self.gather));
+        };
+        let find = Arc::new(self.sought.find(&self.shared, namespace, None));
+        let mut after = self.gather.after().cloned();
+        let mut looks = 0;
+        loop {
+            let keys = self.next_keys(&start.reading, &find, after.take()).await?;
+            looks += keys.len() as u64;
+            if looks > find.looks_max {
+                return Err(PageError::TooManyLooks(find.looks_max).into());
+            }
+            let Some(last) = keys.last() else { return Ok((position, self.gather)) };
+            after = Some(last.key.clone());
+            if !self.show(&find, &keys).await? {
+                return Ok((position, self.gather));
+            }
+        }
+    }
+
+    async fn next_keys(
+        &self,
+        reading: &Reading,
+        find: &Arc<Find>,
+        after: Option<Key>,
+    ) -> Result<Vec<DocumentKey>, Trouble> {
+        let (reading, find) = (reading.clone(), Arc::clone(find));
+        aside(move || {
+            let documents =
+                reading.state().documents(find.namespace, &find.collection, after.as_ref(), Order::Forward);
+            let keys = documents.take(CHUNK_LEN).map(|pair| pair.map(|(at, _)| at));
+            Ok(keys.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
+    /// Says whether more is wanted.
+    async fn show(&mut self, find: &Arc<Find>, keys: &[DocumentKey]) -> Result<bool, Trouble> {
+        if let Some(found) = self.look(find, keys, Patience::None).await? {
+            return self.gather_all(&found);
+        }
+        for at in keys {
+            let found = self.look(find, std::slice::from_ref(at), Patience::All).await?;
+            if !self.gather_all(&found.unwrap_or_default())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn gather_all(&mut self, found: &[Found]) -> Result<bool, Trouble> {
+        for one in found {
+            let document = one.document()?;
+            if !self.gather.see(&mut || one.clone(), &document) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Those of the documents that match: first what the filter looks at is read, then what is wanted of those
+    /// that match, together with what the filter looked at, as that must not have changed in between. None if
+    /// somebody is in the way and there is no patience.
+    async fn look(
+        &self,
+        find: &Arc<Find>,
+        keys: &[DocumentKey],
+        patience: Patience,
+    ) -> Result<Option<Vec<Found>>, Trouble> {
+        let looked_at = looked_at(find.filter.as_ref());
+        let mut resources = Vec::with_capacity(keys.len());
+        keys.iter().for_each(|at| look(at, &looked_at, &mut resources));
+        let Some(reading) = self.read(&resources, patience).await? else { return Ok(None) };
+        let matching = matching(reading, Arc::clone(find), keys.to_vec()).await?;
+        let mut resources = Vec::with_capacity(matching.len());
+        for found in &matching {
+            look(&found.at, &looked_at, &mut resources);
+            self.sought.scope.resources(&found.at, &mut resources);
+        }
+        if resources.is_empty() {
+            return Ok(Some(matching));
+        }
+        let Some(reading) = self.read(&resources, patience).await? else { return Ok(None) };
+        let keys = matching.into_iter().map(|found| found.at).collect();
+        self::matching(reading, Arc::clone(find), keys).await.map(Some)
+    }
+
+    async fn read(&self, resources: &[Resource], patience: Patience) -> Result<Option<Reading>, Trouble> {
+        match patience {
+            Patience::None => self.access.read_now(&self.shared, &self.name, resources).await,
+            Patience::All => self.access.read(&self.shared, &self.name, resources).await.map(Some),
+        }
+    }
+}
+
+/// How long to wait for those in the way.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    None,
+    All,
+}
+
+async fn matching(reading: Reading, find: Arc<Find>, keys: Vec<DocumentKey>) -> Result<Vec<Found>, Trouble> {
+    aside(move || {
+        let mut matching = Vec::new();
+        for at in keys {
+            let Some(found) = reading.get(find.namespace, at, Selection::With, None)? else { continue };
+            let matches = {
+                let document: DocumentRef<'_> = found.document()?;
+                Reading::is_found(&find, &document)
+            };
+            if matches {
+                matching.push(found);
+            }
+        }
+        Ok(matching)
+    })
+    .await
+}
