@@ -62,9 +62,9 @@ impl Work for Leaser {
 
 #[cfg(feature = "etcd")]
 fn pairs_etcd(stage: &Stage, clients: usize) -> Run {
-    load::run(clients, stage.slice(), async |number| {
-        stage.etcd().locker(format!("bench/{number}"), TTL_MS).await
-    })
+    // Started here, because a start waits in its own way.
+    let etcd = stage.etcd();
+    load::run(clients, stage.slice(), async |number| etcd.locker(format!("bench/{number}"), TTL_MS).await)
 }
 
 /// A row for each lock that is held. Somebody else's lock that is not over would return no row, which ends
