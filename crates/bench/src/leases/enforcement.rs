@@ -26,7 +26,7 @@ const FREE: &str = "enforcement-free";
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
     stage.lockwood().fill(READ, "user", 1, DOCUMENTS);
-    load::block_on(stage.lockwood().take_many(BESIDE, OTHERS, || TTL_MS));
+    load::block_on(stage.lockwood().take_many(BESIDE, OTHERS, TTL_MS));
     let mut figures = get(stage);
     figures.extend(WRITERS.iter().flat_map(|clients| update(stage, *clients)));
     figures

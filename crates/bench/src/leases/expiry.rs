@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use tokio::{task::JoinSet, time};
 
 const LEASES: u64 = 10_000;
-/// Time enough to take them all.
-const LEAD: Duration = Duration::from_secs(8);
+/// Until their end is set.
+const TTL_MS: u64 = 3_600_000;
+/// From then on.
+const LEAD: Duration = Duration::from_secs(5);
 /// For so long from their end on others' requests count as being meanwhile; for as long before it as being
 /// before.
 const MEANWHILE: Duration = Duration::from_millis(500);
@@ -65,10 +67,10 @@ async fn end(stage: &Stage, number: usize) -> End {
     for namespace in [ELSEWHERE, &namespace] {
         connection.exchange(&lockwood::create(namespace, "user", key)).await;
     }
+    stage.lockwood().take_many(&namespace, LEASES, TTL_MS).await;
     let due = Instant::now() + LEAD;
-    let ttl_ms = move || u64::try_from((due - Instant::now()).as_millis()).expect("not that long");
-    stage.lockwood().take_many(&namespace, LEASES, ttl_ms).await;
-    assert!(Instant::now() + 2 * MEANWHILE < due, "there was time enough to take them all");
+    stage.lockwood().end_many(&namespace, due).await;
+    assert!(Instant::now() + 2 * MEANWHILE < due, "there was time enough to set their end");
     time::sleep_until((due - 2 * MEANWHILE).into()).await;
     let others = watch_others(stage, &namespace, key, due).await;
     let gone_ms = until_gone(connection, &namespace, due).await;

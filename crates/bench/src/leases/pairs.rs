@@ -3,16 +3,20 @@
 
 use crate::{
     figure::Figure,
+    peer::Peer,
     stage::{
         Stage, disk,
         http::Http,
-        load::{self, Work},
+        load::{self, Work, micros},
         lockwood::{self, Lease},
         postgres::Script,
-        run::{self, Contender, Run},
+        run::{self, Contender, Run, median},
     },
 };
-use std::time::{Duration, Instant};
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
 
 const CLIENTS: [usize; 2] = [1, 32];
 const NAMESPACE: &str = "pairs";
@@ -26,15 +30,41 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
 }
 
 fn measure_with(stage: &Stage, clients: usize) -> Vec<Figure> {
+    let (lockwood, etcd) = (Cpu::default(), Cpu::default());
     let contenders = vec![
-        Contender::new("lockwood", || pairs_lockwood(stage, clients)),
+        Contender::new("lockwood", || {
+            lockwood.of(&stage.lockwood().peer, stage.slice(), || pairs_lockwood(stage, clients))
+        }),
         #[cfg(feature = "etcd")]
-        Contender::new("etcd", || pairs_etcd(stage, clients)),
+        Contender::new("etcd", || etcd.of(&stage.etcd().peer, stage.slice(), || pairs_etcd(stage, clients))),
         Contender::new("postgresql", || pairs_postgres(stage, clients)),
         Contender::new("disk alone", || disk::appends(stage)),
     ];
     let title = format!("lease + release, {clients} client{}", if clients == 1 { "" } else { "s" });
-    run::rates(&title, "/s", contenders)
+    let mut figures = run::rates(&title, "/s", contenders);
+    figures.extend(lockwood.figure(&title, "lockwood"));
+    figures.extend(etcd.figure(&title, "etcd"));
+    figures
+}
+
+/// What a pair costs a server, which other work on the machine changes less than the rate.
+#[derive(Default)]
+struct Cpu(RefCell<Vec<f64>>);
+
+impl Cpu {
+    fn of(&self, server: &Peer, slice: Duration, run: impl FnOnce() -> Run) -> Run {
+        let before = server.cpu();
+        let run = run();
+        let pairs = run.rate * slice.as_secs_f64();
+        self.0.borrow_mut().push(micros(server.cpu() - before) / pairs);
+        run
+    }
+
+    fn figure(&self, title: &str, name: &str) -> Option<Figure> {
+        let each = self.0.borrow();
+        let value = (!each.is_empty()).then(|| median(each.iter().copied()))?;
+        Some(Figure::new(format!("{title}: server CPU of {name}"), value, "us"))
+    }
 }
 
 fn pairs_lockwood(stage: &Stage, clients: usize) -> Run {
@@ -62,9 +92,9 @@ impl Work for Leaser {
 
 #[cfg(feature = "etcd")]
 fn pairs_etcd(stage: &Stage, clients: usize) -> Run {
-    load::run(clients, stage.slice(), async |number| {
-        stage.etcd().locker(format!("bench/{number}"), TTL_MS).await
-    })
+    // Started here, because a start waits in its own way.
+    let etcd = stage.etcd();
+    load::run(clients, stage.slice(), async |number| etcd.locker(format!("bench/{number}"), TTL_MS).await)
 }
 
 /// A row for each lock that is held. Somebody else's lock that is not over would return no row, which ends

@@ -14,7 +14,7 @@ use std::{
 };
 
 pub(crate) struct Etcd {
-    _peer: Peer,
+    pub(crate) peer: Peer,
     address: SocketAddr,
 }
 
@@ -33,7 +33,7 @@ impl Etcd {
         peer::wait_until("etcd listens", || TcpStream::connect(address).is_ok());
         let mut session = Session::open(address);
         peer::wait_until("etcd is well", || session.status(&http::get("/health")) == 200);
-        Etcd { _peer: peer, address }
+        Etcd { peer, address }
     }
 
     /// A client with a connection of its own, and a lease as it is meant to have: one for all of its locks.

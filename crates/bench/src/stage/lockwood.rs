@@ -5,7 +5,7 @@ use super::{
     http::{self, Http, Session},
 };
 use crate::peer::{self, Peer};
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Instant};
 use tokio::task::JoinSet;
 
 /// How many connections take many leases.
@@ -48,13 +48,8 @@ impl Lockwood {
         }
     }
 
-    /// Takes so many leases below `lease`; `ttl_ms` says for how long from now on.
-    pub(crate) async fn take_many(
-        &self,
-        namespace: &str,
-        count: u64,
-        ttl_ms: impl Fn() -> u64 + Copy + Send + 'static,
-    ) {
+    /// Takes so many leases below `lease`, for some owners.
+    pub(crate) async fn take_many(&self, namespace: &str, count: u64, ttl_ms: u64) {
         let mut tasks = JoinSet::new();
         for taker in 0..TAKERS {
             let mut connection = self.connect().await;
@@ -62,11 +57,21 @@ impl Lockwood {
             tasks.spawn(async move {
                 for number in (taker..count).step_by(TAKERS as usize) {
                     let path = format!(r#"["lease","{number}"]"#);
-                    connection.call(&take(&namespace, &format!("taker-{taker}"), &path, ttl_ms())).await;
+                    connection.call(&take(&namespace, &taker_name(taker), &path, ttl_ms)).await;
                 }
             });
         }
         tasks.join_all().await;
+    }
+
+    /// Lets all of them end at the same moment.
+    pub(crate) async fn end_many(&self, namespace: &str, due: Instant) {
+        let mut connection = self.connect().await;
+        for taker in 0..TAKERS {
+            let ttl_ms = (due - Instant::now()).as_millis();
+            let body = format!(r#"{{"owner":"{}","ttl_ms":{ttl_ms}}}"#, taker_name(taker));
+            connection.call(&http::post(&format!("/v1/{namespace}/locks/renew"), &body)).await;
+        }
     }
 
     /// Declares an index and waits until it is used.
@@ -79,6 +84,10 @@ impl Lockwood {
             answer.contains("\"ready\"") && !answer.contains("\"building\"")
         });
     }
+}
+
+fn taker_name(taker: u64) -> String {
+    format!("taker-{taker}")
 }
 
 /// A lease that is held.
