@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 /// How many connections take many leases.
 const TAKERS: u64 = 32;
 
+/// More than a cursor and its name take at the end of a page.
+const CURSOR_BYTES_MAX: usize = 4096;
+
 /// How many events a request has when many documents are made.
 pub(crate) const BULK_LEN: u64 = 1_000;
 
@@ -213,7 +216,9 @@ pub(crate) fn page(namespace: &str, collection: &str, limit: u64, cursor: Option
 
 /// The cursor for the page after this one, if there is one.
 pub(crate) fn next_page(page: &str) -> Option<String> {
-    let rest = page.rfind("\"next\":\"").map(|at| &page[at + 8..]);
+    // It comes last, and a page may be long.
+    let last = page.get(page.len().saturating_sub(CURSOR_BYTES_MAX)..).unwrap_or(page);
+    let rest = last.rfind("\"next\":\"").map(|at| &last[at + 8..]);
     rest.and_then(|rest| rest.split('"').next()).map(str::to_owned)
 }
 
