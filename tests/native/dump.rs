@@ -356,7 +356,7 @@ fn a_load_cut_off_by_a_crash_leaves_nothing() {
     let _tcp = begin(&copy, &text);
     eventually("some of it is there", || {
         let listed = http::request(copy.native, "GET", "/v1/namespaces", &[]).json();
-        listed["namespaces"][0]["position"].as_u64().unwrap() > 0
+        listed["namespaces"][0]["position"].as_u64().unwrap_or(0) > 0
     });
     assert_eq!(copy.get("position")["position"], 0, "and nobody sees it");
     assert_eq!(copy.get("collections")["collections"], json!([]));

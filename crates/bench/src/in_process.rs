@@ -4,7 +4,7 @@
 //! a server would be that has just decoded them. Every figure is the median of several repetitions.
 
 use crate::figure::Figure;
-use lockwood_locks::{Effect, LockTable, Outcome, Request};
+use lockwood_locks::{Effect, LockTable, Outcome, Rank, Request};
 use lockwood_model::{Depth, LockId, Mode, OwnerId, Path, Resource, Timestamp, Wait};
 use std::{
     hint::black_box,
@@ -223,7 +223,7 @@ fn write(segments: [&str; 3]) -> Resource {
 }
 
 fn request(owner: OwnerId, resources: Vec<Resource>) -> Request {
-    Request { owner, resources, wait: Wait::Forever, ttl_ms: None }
+    Request { owner, resources, wait: Wait::Forever, ttl_ms: None, rank: Rank::Ordinary }
 }
 
 /// The time it takes to lock and release each of a batch in turn.

@@ -82,7 +82,10 @@ impl LockTable {
     fn can_be_waited_for(&self, owner: OwnerId) -> bool {
         match self.owners.get(&owner).map(|owner| &owner.locks[..]) {
             None | Some([]) => false,
-            Some([only]) => self.lock_of(*only).conversion.is_some(),
+            Some([only]) => {
+                let lock = self.lock_of(*only);
+                lock.conversion.is_some() || lock.rank.overtakes()
+            }
             Some(_) => true,
         }
     }

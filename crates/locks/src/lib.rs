@@ -29,6 +29,6 @@ mod view_test;
 
 pub use outcome::{
     CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,
-    LockView, NodeView, Outcome, Recorded, Refusal, Request, Standing, UnknownLock, Waiters,
+    LockView, NodeView, Outcome, Rank, Recorded, Refusal, Request, Standing, UnknownLock, Waiters,
 };
 pub use table::{BLOCKERS_LEN_MAX, LockTable, merge};

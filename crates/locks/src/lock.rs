@@ -1,6 +1,9 @@
 //! A lock, its pending conversion, and its owner, as the table keeps them.
 
-use crate::entry::{EntryKey, LockKey};
+use crate::{
+    entry::{EntryKey, LockKey},
+    outcome::Rank,
+};
 use lockwood_model::{LockId, Mode, OwnerId, Timestamp, Token};
 use smallvec::SmallVec;
 
@@ -15,6 +18,7 @@ pub(crate) struct Lock {
     pub(crate) requested_at: Timestamp,
     pub(crate) conversion: Option<Box<Conversion>>,
     pub(crate) end: End,
+    pub(crate) rank: Rank,
 }
 
 /// Whether a lock ends by itself.

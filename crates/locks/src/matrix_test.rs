@@ -199,7 +199,13 @@ fn answers(columns: &[&str], pair: impl Fn(&str) -> (Resource, Resource)) -> Str
 fn answer(held: &Resource, asked: &Resource, owner: OwnerId) -> char {
     let mut table = LockTable::new(1, 1);
     let mut ask = |owner: OwnerId, resource: &Resource| {
-        let request = Request { owner, resources: vec![resource.clone()], wait: Wait::Forever, ttl_ms: None };
+        let request = Request {
+            owner,
+            resources: vec![resource.clone()],
+            wait: Wait::Forever,
+            ttl_ms: None,
+            rank: crate::Rank::Ordinary,
+        };
         let outcome = table.lock(request, Timestamp(0));
         table.check_invariants();
         outcome

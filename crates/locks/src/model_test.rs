@@ -7,7 +7,7 @@
 use crate::{
     LockTable,
     fault::Fault,
-    outcome::{Change, ConvertOutcome, Cycle, Effect, Outcome, Refusal, Request, Waiters},
+    outcome::{Change, ConvertOutcome, Cycle, Effect, Outcome, Rank, Refusal, Request, Waiters},
     reference::Reference,
 };
 use lockwood_model::{Depth, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
@@ -25,8 +25,9 @@ const KEPT_SEEDS: [u64; 5] = [0, 1, 7, 33, 17446];
 /// when others before it are left out.
 #[derive(Debug, Clone)]
 enum Step {
-    Lock { owner: OwnerId, resources: Vec<Resource>, wait: Wait, ttl_ms: Option<u64> },
-    Admit { owner: OwnerId, resources: Vec<Resource> },
+    Lock { owner: OwnerId, resources: Vec<Resource>, wait: Wait, ttl_ms: Option<u64>, rank: Rank },
+    Admit { owner: OwnerId, resources: Vec<Resource>, rank: Rank },
+    Hold { owner: OwnerId, resources: Vec<Resource> },
     Renew { pick: usize, ttl_ms: u64 },
     Release { pick: usize },
     Revoke { pick: usize },
@@ -83,7 +84,7 @@ fn step(random: &mut Random) -> Step {
     match random.below(22) {
         0..=8 => {
             let (owner, resources, wait) = (owner(random), resources(random), wait(random));
-            Step::Lock { owner, resources, wait, ttl_ms: ttl(random) }
+            Step::Lock { owner, resources, wait, ttl_ms: ttl(random), rank: rank(random) }
         }
         9..=11 => Step::Release { pick },
         12 => Step::Cancel { pick },
@@ -97,7 +98,8 @@ fn step(random: &mut Random) -> Step {
             0 => Step::ReleaseAll { owner: owner(random) },
             _ => Step::Release { pick },
         },
-        19 => Step::Admit { owner: owner(random), resources: resources(random) },
+        19 if pick % 2 == 0 => Step::Hold { owner: owner(random), resources: resources(random) },
+        19 => Step::Admit { owner: owner(random), resources: resources(random), rank: rank(random) },
         20 => Step::Renew { pick, ttl_ms: random.below(40) },
         _ => Step::Pass { millis: random.below(20) },
     }
@@ -110,6 +112,11 @@ fn owner(random: &mut Random) -> OwnerId {
 fn wait(random: &mut Random) -> Wait {
     let millis = Wait::Millis(random.below(40));
     random.pick(&[Wait::Never, millis, Wait::Forever, Wait::Forever, Wait::Forever])
+}
+
+fn rank(random: &mut Random) -> Rank {
+    use Rank::{HolderOperation, Operation, Ordinary, Upgrade};
+    random.pick(&[Ordinary, Ordinary, Ordinary, Ordinary, Ordinary, Operation, HolderOperation, Upgrade])
 }
 
 fn ttl(random: &mut Random) -> Option<u64> {
@@ -165,23 +172,27 @@ impl Pair {
         let now = self.now;
         let (mut real, mut naive) = (Vec::new(), Vec::new());
         match step {
-            Step::Lock { owner, resources, wait, ttl_ms } => {
-                let (owner, wait, ttl_ms) = (*owner, *wait, *ttl_ms);
-                let request = Request { owner, resources: resources.clone(), wait, ttl_ms };
+            Step::Lock { owner, resources, wait, ttl_ms, rank } => {
+                let (owner, wait, ttl_ms, rank) = (*owner, *wait, *ttl_ms, *rank);
+                let request = Request { owner, resources: resources.clone(), wait, ttl_ms, rank };
                 let answer = self.table.lock(request, now);
                 if let Outcome::Granted { token, .. } = answer {
                     self.check_token(token)?;
                 }
                 let plain = plain_outcome(answer)?;
-                same("lock", &plain, &self.reference.lock(owner, resources, wait, ttl_ms, now))?;
+                same("lock", &plain, &self.reference.lock(owner, resources, wait, (ttl_ms, rank), now))?;
             }
-            Step::Admit { owner, resources } => {
-                let admitted = self.table.admits(*owner, resources).is_ok();
-                same("admit", &admitted, &self.reference.admits(*owner, resources))?;
+            Step::Hold { owner, resources } => {
+                let found = self.table.holding(*owner, resources);
+                same("hold", &found.is_some(), &self.reference.holds(*owner, resources, found))?;
+            }
+            Step::Admit { owner, resources, rank } => {
+                let admitted = self.table.admits(*owner, resources, *rank).is_ok();
+                same("admit", &admitted, &self.reference.admits(*owner, resources, *rank))?;
             }
             Step::Renew { pick, ttl_ms } => {
                 if let Some((owner, id)) = self.choose(*pick) {
-                    let until = now.after(*ttl_ms);
+                    let until = Some(now.after(*ttl_ms)).filter(|_| pick % 4 > 0);
                     let renewed = self.table.renew(owner, id, until).is_ok();
                     same("renew", &renewed, &self.reference.renew(id, until))?;
                 }
@@ -222,7 +233,7 @@ impl Pair {
             }
             Step::ReleaseAll { owner } => {
                 self.table.release_all(*owner, now, &mut real);
-                self.reference.locks.retain(|lock| lock.owner != *owner);
+                self.reference.locks.retain(|lock| lock.owner != *owner || lock.rank.is_operation());
                 self.reference.release(LockId(u64::MAX), now, &mut naive);
             }
             Step::Pass { millis } => {

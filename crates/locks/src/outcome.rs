@@ -13,6 +13,44 @@ pub struct Request {
     pub wait: Wait,
     /// How long it is held once granted, unless it is renewed; none if it does not end by itself.
     pub ttl_ms: Option<u64>,
+    /// What kind of request it is.
+    pub rank: Rank,
+}
+
+/// What kind of request a lock comes of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rank {
+    /// It goes to the end of the line, and with its owner.
+    #[default]
+    Ordinary,
+    /// It makes stronger what its owner has. If only those in line are in its way it goes ahead of them: they may
+    /// wait for its owner.
+    Upgrade,
+    /// It is for something short that ends by itself, whatever becomes of the owner's other locks.
+    Operation,
+    /// The same, for an owner that holds something: it goes ahead of those in line too.
+    HolderOperation,
+}
+
+impl Rank {
+    /// Whether it goes ahead of those in line, if nothing else is in its way.
+    pub fn overtakes(self) -> bool {
+        matches!(self, Rank::Upgrade | Rank::HolderOperation)
+    }
+
+    /// What it is once it has to stand in line itself.
+    pub fn in_line(self) -> Rank {
+        match self {
+            Rank::Upgrade => Rank::Ordinary,
+            Rank::HolderOperation => Rank::Operation,
+            other => other,
+        }
+    }
+
+    /// Whether only its own release or the end of its wait ends it.
+    pub fn is_operation(self) -> bool {
+        matches!(self, Rank::Operation | Rank::HolderOperation)
+    }
 }
 
 /// The answer to a [`Request`].
@@ -247,6 +285,8 @@ pub struct LockView {
     pub owner: OwnerId,
     /// The token if it is held, nothing if it waits.
     pub token: Option<Token>,
+    /// What kind of request it came of.
+    pub rank: Rank,
     /// What it covers, or shall cover.
     pub resources: Vec<Resource>,
     /// What it wants to become, if a conversion waits.

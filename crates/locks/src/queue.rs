@@ -177,6 +177,9 @@ impl LockTable {
             self.set_granted(entry);
         }
         self.by_token.insert(token, key);
+        if self.lock_of(key).rank.overtakes() {
+            self.upheavals += 1;
+        }
         if let End::After(ttl_ms) = self.lock_of(key).end {
             self.set_end(key, Some(now.after(ttl_ms)));
         }

@@ -2,7 +2,7 @@
 //! Shares no code with the table but the question whether two resources conflict.
 
 use crate::outcome::{
-    CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Refusal, Waiters,
+    CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Rank, Refusal, Waiters,
 };
 use lockwood_model::{LockId, Mode, OwnerId, Resource, Timestamp, Token, Wait};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,7 @@ pub(crate) struct RefLock {
     deadline: Option<Timestamp>,
     ttl_ms: Option<u64>,
     pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) rank: Rank,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -53,7 +54,7 @@ impl Reference {
         owner: OwnerId,
         resources: &[Resource],
         wait: Wait,
-        ttl_ms: Option<u64>,
+        (ttl_ms, rank): (Option<u64>, Rank),
         now: Timestamp,
     ) -> Outcome {
         self.forget_the_lockless();
@@ -72,8 +73,9 @@ impl Reference {
             deadline,
             ttl_ms,
             expires_at: None,
+            rank,
         };
-        let free = lock.parts.iter().all(|part| self.rivals_of_new(owner, &part.resource).is_empty());
+        let free = lock.parts.iter().all(|part| self.rivals_of_new(owner, &part.resource, rank).is_empty());
         if !free || self.frozen {
             for part in &mut lock.parts {
                 part.held = self.has(owner, &part.resource);
@@ -81,10 +83,15 @@ impl Reference {
         }
         let open = lock.parts.iter().filter(|part| !part.held);
         let behind =
-            open.map(|part| self.rivals_of_new(owner, &part.resource)).any(|rivals| !rivals.is_empty());
+            open.map(|part| self.rivals_of_new(owner, &part.resource, rank)).any(|rivals| !rivals.is_empty());
         if !behind && !self.frozen {
-            self.numbers += 1;
+            lock.parts.iter_mut().for_each(|part| part.held = true);
             self.locks.push(lock);
+            if rank.overtakes() && self.in_cycle(owner) {
+                self.locks.pop();
+                return Outcome::Refused(Refusal::Deadlock(crate::Cycle(vec![])));
+            }
+            self.numbers += 1;
             let token = self.grant(id, now);
             return Outcome::Granted { lock: id, token };
         }
@@ -95,6 +102,7 @@ impl Reference {
             });
         }
         self.numbers += 1;
+        lock.rank = rank.in_line();
         self.locks.push(lock);
         if self.closes_cycle(id) {
             self.locks.pop();
@@ -133,23 +141,36 @@ impl Reference {
             deadline,
             ttl_ms,
             expires_at,
+            rank: Rank::Ordinary,
         };
         self.locks.push(lock);
         Some(id)
     }
 
     /// Whether the owner could have all of it at once.
-    pub(crate) fn admits(&self, owner: OwnerId, resources: &[Resource]) -> bool {
+    pub(crate) fn admits(&self, owner: OwnerId, resources: &[Resource], rank: Rank) -> bool {
         let has = |resource: &Resource| self.has(owner, resource);
-        let free = |resource: &Resource| self.rivals_of_new(owner, resource).is_empty();
+        let free = |resource: &Resource| self.rivals_of_new(owner, resource, rank).is_empty();
         let passes = resources.iter().all(|resource| has(resource) || free(resource));
         resources.iter().all(has) || (passes && !self.frozen)
     }
 
-    pub(crate) fn renew(&mut self, id: LockId, until: Timestamp) -> bool {
+    /// Whether a lock of the owner has all of it; if one was found, whether that one has.
+    pub(crate) fn holds(&self, owner: OwnerId, resources: &[Resource], found: Option<LockId>) -> bool {
+        let has_all = |lock: &&RefLock| {
+            lock.owner == owner
+                && lock.token.is_some()
+                && !lock.rank.is_operation()
+                && found.is_none_or(|found| found == lock.id)
+                && resources.iter().all(|wanted| lock.parts.iter().any(|part| part.resource.includes(wanted)))
+        };
+        self.locks.iter().any(|lock| has_all(&lock))
+    }
+
+    pub(crate) fn renew(&mut self, id: LockId, until: Option<Timestamp>) -> bool {
         let lock = self.find(id);
         if lock.token.is_some() {
-            lock.expires_at = Some(until);
+            lock.expires_at = until;
         }
         lock.token.is_some()
     }
@@ -270,8 +291,9 @@ impl Reference {
     ) {
         self.away.remove(&owner);
         if waiters == Waiters::Leave {
-            self.locks.retain(|lock| lock.owner != owner || lock.token.is_some());
-            for lock in self.locks.iter_mut().filter(|lock| lock.owner == owner) {
+            self.locks.retain(|lock| lock.owner != owner || lock.token.is_some() || lock.rank.is_operation());
+            let own = |lock: &&mut RefLock| lock.owner == owner && !lock.rank.is_operation();
+            for lock in self.locks.iter_mut().filter(own) {
                 lock.conversion = None;
             }
         }
@@ -339,11 +361,11 @@ impl Reference {
 
     fn give_up(&mut self, owner: OwnerId, now: Timestamp, effects: &mut Vec<Effect>) {
         self.away.remove(&owner);
-        for lock in self.locks.iter().filter(|lock| lock.owner == owner) {
+        for lock in self.locks.iter().filter(|lock| lock.owner == owner && !lock.rank.is_operation()) {
             let held_ms = lock.token.map(|_| now.since(lock.granted_at));
             effects.push(Effect::Abandoned { owner, lock: lock.id, held_ms });
         }
-        self.locks.retain(|lock| lock.owner != owner);
+        self.locks.retain(|lock| lock.owner != owner || lock.rank.is_operation());
     }
 
     fn settle(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
@@ -448,8 +470,11 @@ impl Reference {
     }
 
     /// What a request that arrives now waits for.
-    fn rivals_of_new(&self, owner: OwnerId, resource: &Resource) -> BTreeSet<(OwnerId, LockId)> {
-        self.rivals(owner, resource, LockId(u64::MAX))
+    fn rivals_of_new(&self, owner: OwnerId, resource: &Resource, rank: Rank) -> BTreeSet<(OwnerId, LockId)> {
+        match rank.overtakes() {
+            true => self.granted_rivals(owner, resource).collect(),
+            false => self.rivals(owner, resource, LockId(u64::MAX)),
+        }
     }
 
     /// Held things, wanted conversions, and earlier waiters of others.

@@ -56,7 +56,8 @@ impl Scene {
     }
 
     pub(crate) fn lock_within(&mut self, owner: OwnerId, text: &str, wait: Wait) -> Outcome {
-        let request = Request { owner, resources: resources(text), wait, ttl_ms: None };
+        let request =
+            Request { owner, resources: resources(text), wait, ttl_ms: None, rank: crate::Rank::Ordinary };
         self.act(|table, now, _| table.lock(request, now)).0
     }
 

@@ -23,9 +23,10 @@ use crate::{
     fault::Fault,
     lock::{Deadline, End, Lock, Owner, Pending, State},
     outcome::{
-        CancelOutcome, Counts, Effect, Ended, Outcome, Recorded, Refusal, Request, UnknownLock, Waiters,
+        CancelOutcome, Counts, Cycle, Effect, Ended, Outcome, Rank, Recorded, Refusal, Request, UnknownLock,
+        Waiters,
     },
-    tree::{Among, Tree},
+    tree::{Among, NodeKey, Tree},
 };
 use foldhash::quality::FixedState;
 use hashbrown::HashMap;
@@ -100,35 +101,51 @@ impl LockTable {
 
     /// Takes a set of resources, queues for it, or says why not. Grants nothing to others.
     pub fn lock(&mut self, request: Request, now: Timestamp) -> Outcome {
-        let Request { owner, mut resources, wait, ttl_ms } = request;
+        let Request { owner, mut resources, wait, ttl_ms, rank } = request;
         let end = ttl_ms.map_or(End::Never, End::After);
         merge(&mut resources);
         let places = self.places(owner, &resources);
-        let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place)).collect();
+        let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place, rank)).collect();
         if !self.is_complete(&wanted) {
             self.claim_held(&places, &mut wanted);
         }
         if self.is_complete(&wanted) {
-            let lock = self.new_lock(owner, now, None, end);
+            let lock = self.new_lock(owner, now, None, (end, rank));
             self.insert_entries(lock, &places, &wanted);
+            // It may come to be in the way of those its owner waits for elsewhere.
+            if rank.overtakes()
+                && let Some(cycle) = self.find_cycle_of(owner)
+            {
+                return self.undo_lock(lock, cycle);
+            }
             let token = self.grant_lock(lock, now);
             return Outcome::Granted { lock: self.lock_of(lock).id, token };
         }
         if wait == Wait::Never {
-            let refusal = self.refuse(&places);
+            let refusal = self.refuse(&places, rank);
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Outcome::Refused(refusal);
         }
-        let lock = self.new_lock(owner, now, wait.deadline(now), end);
-        self.insert_entries(lock, &places, &wanted);
-        if let Some(cycle) = self.find_cycle_by(lock) {
-            self.remove_lock(lock);
-            debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
-            // Nobody has heard of the number yet.
-            self.next_lock -= 1;
-            return Outcome::Refused(Refusal::Deadlock(cycle));
+        let rank = rank.in_line();
+        for (place, wanted) in places.iter().zip(&mut wanted) {
+            if *wanted != Wanted::Held {
+                *wanted = self.judge(*place, rank);
+            }
         }
-        Outcome::Queued { lock: self.lock_of(lock).id }
+        let lock = self.new_lock(owner, now, wait.deadline(now), (end, rank));
+        self.insert_entries(lock, &places, &wanted);
+        match self.find_cycle_by(lock) {
+            Some(cycle) => self.undo_lock(lock, cycle),
+            None => Outcome::Queued { lock: self.lock_of(lock).id },
+        }
+    }
+
+    fn undo_lock(&mut self, lock: LockKey, cycle: Cycle) -> Outcome {
+        self.remove_lock(lock);
+        debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
+        // Nobody has heard of the number yet.
+        self.next_lock -= 1;
+        Outcome::Refused(Refusal::Deadlock(cycle))
     }
 
     /// Puts back a lock that was held before a restart, with the token it had. Only for a frozen table.
@@ -149,7 +166,7 @@ impl LockTable {
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Err(blockers);
         }
-        let lock = self.new_lock(owner, now, None, End::Never);
+        let lock = self.new_lock(owner, now, None, (End::Never, Rank::Ordinary));
         self.put_back(lock, &places, token, now);
         Ok(self.lock_of(lock).id)
     }
@@ -166,7 +183,7 @@ impl LockTable {
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Err(blockers);
         }
-        let lock = self.insert_lock(id, owner, granted_at, None, End::Never);
+        let lock = self.insert_lock(id, owner, granted_at, None, (End::Never, Rank::Ordinary));
         self.put_back(lock, &places, token, granted_at);
         self.set_end(lock, expires_at);
         Ok(())
@@ -182,19 +199,19 @@ impl LockTable {
 
     /// Whether an owner could have these resources at once: with nothing of others in the way, held or
     /// waiting, or because it has them already. Changes nothing.
-    pub fn admits(&mut self, owner: OwnerId, resources: &[Resource]) -> Result<(), Refusal> {
+    pub fn admits(&mut self, owner: OwnerId, resources: &[Resource], rank: Rank) -> Result<(), Refusal> {
         if self.locks.is_empty() && !self.frozen {
             return Ok(());
         }
         let places = self.places(owner, resources);
-        let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place)).collect();
+        let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place, rank)).collect();
         if !self.is_complete(&wanted) {
             self.claim_held(&places, &mut wanted);
         }
         let has_all = wanted.iter().all(|wanted| *wanted == Wanted::Held);
         let admitted = match self.is_complete(&wanted) || has_all {
             true => Ok(()),
-            false => Err(self.refuse(&places)),
+            false => Err(self.refuse(&places, rank)),
         };
         places.iter().for_each(|place| self.tree.prune(place.node));
         admitted
@@ -205,22 +222,52 @@ impl LockTable {
         self.by_token.get(&token).map(|key| (self.lock_of(*key).id, self.lock_of(*key).owner))
     }
 
-    /// The lock of an owner that has at least all these resources.
-    pub fn holding(&self, owner: OwnerId, resources: &[Resource]) -> Option<LockId> {
-        let locks = &self.owners.get(&owner)?.locks;
-        let has_all = |key: &&LockKey| {
-            let lock = self.lock_of(**key);
-            let held: Vec<Resource> = lock.entries.iter().map(|entry| self.resource(*entry)).collect();
-            !lock.is_waiting() && resources.iter().all(|wanted| held.iter().any(|held| held.includes(wanted)))
+    /// The lock of an owner that has at least all these resources, and is none of its operations'.
+    pub fn holding(&mut self, owner: OwnerId, resources: &[Resource]) -> Option<LockId> {
+        let places = self.places(owner, resources);
+        let first = *places.first()?;
+        let covers = |key: &EntryKey| {
+            let entry = self.entry(*key);
+            entry.owner == owner && entry.granted() && self.includes(entry, first)
         };
-        locks.iter().find(has_all).map(|key| self.lock_of(*key).id)
+        let above = self.tree.above(first.node).flat_map(|node| self.tree.here(node).iter());
+        let mut candidates: Vec<LockKey> = above.filter(covers).map(|key| self.entry(key).lock).collect();
+        candidates.dedup();
+        let found = candidates.into_iter().find(|key| self.has_all(*key, &places));
+        places.iter().for_each(|place| self.tree.prune(place.node));
+        found.map(|key| self.lock_of(key).id)
     }
 
-    /// From now on a held lock of `owner` ends by itself at this moment.
-    pub fn renew(&mut self, owner: OwnerId, lock: LockId, until: Timestamp) -> Result<(), UnknownLock> {
+    fn has_all(&self, key: LockKey, places: &[Place]) -> bool {
+        let lock = self.lock_of(key);
+        let mut by_node: HashMap<NodeKey, SmallVec<[EntryKey; 2]>, foldhash::fast::FixedState> =
+            HashMap::default();
+        for entry in &lock.entries {
+            by_node.entry(self.entry(*entry).node).or_default().push(*entry);
+        }
+        let has = |place: &Place| {
+            let on_the_way = self.tree.above(place.node).filter_map(|node| by_node.get(&node));
+            on_the_way.flatten().any(|entry| self.includes(self.entry(*entry), *place))
+        };
+        !lock.is_waiting() && !lock.rank.is_operation() && places.iter().all(has)
+    }
+
+    /// Whether an entry has all of a place.
+    fn includes(&self, entry: &Entry, place: Place) -> bool {
+        entry.mode.includes(place.mode)
+            && self.tree.covers((entry.node, entry.depth), (place.node, place.depth))
+    }
+
+    /// From now on a held lock of `owner` ends by itself at this moment, or not at all.
+    pub fn renew(
+        &mut self,
+        owner: OwnerId,
+        lock: LockId,
+        until: Option<Timestamp>,
+    ) -> Result<(), UnknownLock> {
         let key =
             self.key_of(owner, lock).filter(|key| !self.lock_of(*key).is_waiting()).ok_or(UnknownLock)?;
-        self.set_end(key, Some(until));
+        self.set_end(key, until);
         Ok(())
     }
 
@@ -273,10 +320,9 @@ impl LockTable {
         CancelOutcome::AlreadyGranted
     }
 
-    /// Ends all locks of an owner; says how many there were.
+    /// Ends all locks of an owner but those of its operations; says how many there were.
     pub fn release_all(&mut self, owner: OwnerId, now: Timestamp, effects: &mut Vec<Effect>) -> Vec<Ended> {
-        let locks = self.owners.get(&owner).map(|owner| owner.locks.clone()).unwrap_or_default();
-        let ended = locks.into_iter().map(|key| self.ended(key, now)).collect();
+        let ended = self.own(owner).into_iter().map(|key| self.ended(key, now)).collect();
         self.settle(now, effects);
         ended
     }
@@ -444,8 +490,9 @@ enum Wanted {
 
 // Requests.
 impl LockTable {
-    fn judge(&self, place: Place) -> Wanted {
-        match self.rival(place, self.ahead(), Order::END) {
+    fn judge(&self, place: Place, rank: Rank) -> Wanted {
+        let among = if rank.overtakes() { Among::Granted } else { self.ahead() };
+        match self.rival(place, among, Order::END) {
             None => Wanted::Free,
             Some(rival) => Wanted::Behind(rival),
         }
@@ -485,10 +532,7 @@ impl LockTable {
         let Some(owner) = self.owners.get(&place.owner) else { return false };
         let covers = |key: EntryKey| {
             let entry = self.entry(key);
-            entry.owner == place.owner
-                && entry.granted()
-                && entry.mode.includes(place.mode)
-                && self.tree.covers((entry.node, entry.depth), (place.node, place.depth))
+            entry.owner == place.owner && entry.granted() && self.includes(entry, place)
         };
         // Whichever is less: all that the owner has, or all that stands on the way up from here.
         if owner.resources_len <= self.tree.len_above(place.node) {
@@ -498,18 +542,25 @@ impl LockTable {
         }
     }
 
-    fn refuse(&self, places: &[Place]) -> Refusal {
+    fn refuse(&self, places: &[Place], rank: Rank) -> Refusal {
+        let among = if rank.overtakes() { Among::Granted } else { Among::All };
         match self.frozen {
             true => Refusal::Frozen,
-            false => Refusal::Busy { blockers: self.blockers_of(places, Among::All) },
+            false => Refusal::Busy { blockers: self.blockers_of(places, among) },
         }
     }
 
     /// A new lock, waiting and without entries.
-    fn new_lock(&mut self, owner: OwnerId, now: Timestamp, deadline: Option<Timestamp>, end: End) -> LockKey {
+    fn new_lock(
+        &mut self,
+        owner: OwnerId,
+        now: Timestamp,
+        deadline: Option<Timestamp>,
+        kind: (End, Rank),
+    ) -> LockKey {
         let id = LockId(self.next_lock);
         self.next_lock += 1;
-        self.insert_lock(id, owner, now, deadline, end)
+        self.insert_lock(id, owner, now, deadline, kind)
     }
 
     fn insert_lock(
@@ -518,7 +569,7 @@ impl LockTable {
         owner: OwnerId,
         now: Timestamp,
         deadline: Option<Timestamp>,
-        end: End,
+        (end, rank): (End, Rank),
     ) -> LockKey {
         let pending = Pending { blocked: 0, looked_at: self.upheavals, deadline };
         let lock = Lock {
@@ -530,6 +581,7 @@ impl LockTable {
             requested_at: now,
             conversion: None,
             end,
+            rank,
         };
         let key = LockKey(u32::try_from(self.locks.insert(lock)).expect("fewer than 2^32 locks"));
         let list = &mut self.owners.entry(owner).or_default().locks;
@@ -550,7 +602,8 @@ impl LockTable {
         self.owners.get_mut(&owner).expect("a lock has an owner").resources_len += places.len();
         for (place, wanted) in places.iter().zip(wanted) {
             let reentrant = *wanted == Wanted::Held && !self.tree.faults.has(Fault::ReentrantAtBack);
-            let order = if reentrant { self.take_front() } else { self.take_back() };
+            let in_front = reentrant || self.lock_of(lock).rank.overtakes();
+            let order = if in_front { self.take_front() } else { self.take_back() };
             let claim = if complete || *wanted == Wanted::Held { Claim::Granted } else { Claim::Free };
             let key = self.insert_entry(lock, *place, order, claim, false);
             self.lock_mut(lock).entries.push(key);
@@ -668,9 +721,14 @@ impl LockTable {
         self.wake(entry.watchers.first);
     }
 
+    /// The locks that go with an owner: not those of its operations, which end by themselves.
+    fn own(&self, owner: OwnerId) -> SmallVec<[LockKey; 2]> {
+        let locks = self.owners.get(&owner).map(|owner| &owner.locks[..]).unwrap_or_default();
+        locks.iter().copied().filter(|key| !self.lock_of(*key).rank.is_operation()).collect()
+    }
+
     fn stop_waiting(&mut self, owner: OwnerId) {
-        let locks = self.owners.get(&owner).map(|owner| owner.locks.clone()).unwrap_or_default();
-        for key in locks {
+        for key in self.own(owner) {
             match self.lock_of(key).is_waiting() {
                 true => self.remove_lock(key),
                 false => self.remove_conversion(key),
@@ -714,7 +772,7 @@ impl LockTable {
         if self.tree.faults.has(Fault::KeepAbandoned) {
             return;
         }
-        for key in state.locks.clone() {
+        for key in self.own(owner) {
             let lock = self.lock_of(key).id;
             let ended = self.ended(key, now);
             effects.push(Effect::Abandoned { owner, lock, held_ms: ended.held_ms });

@@ -81,6 +81,7 @@ fn ten_thousand_writers_on_one_node_are_served_in_order() {
             resources: resources("write a/b/c"),
             wait: Wait::Forever,
             ttl_ms: None,
+            rank: crate::Rank::Ordinary,
         };
         let expected = if writer == 1 { granted(1, 1) } else { queued(writer) };
         assert_eq!(table.lock(request, START), expected);
@@ -99,8 +100,13 @@ fn readers_that_come_and_go_beside_a_held_read_leave_nothing_behind() {
     let before = scene.table.counts();
     let mut effects = Vec::new();
     for pair in 2..50_002 {
-        let request =
-            Request { owner: B, resources: resources("read a/b"), wait: Wait::Forever, ttl_ms: None };
+        let request = Request {
+            owner: B,
+            resources: resources("read a/b"),
+            wait: Wait::Forever,
+            ttl_ms: None,
+            rank: crate::Rank::Ordinary,
+        };
         assert_eq!(scene.table.lock(request, START), granted(pair, pair));
         assert!(scene.table.release(B, LockId(pair), START, &mut effects).is_ok());
     }
@@ -670,8 +676,13 @@ mod lease {
     use lockwood_model::Timestamp;
 
     fn lease(scene: &mut Scene, owner: OwnerId, text: &str, ttl_ms: u64) -> Outcome {
-        let request =
-            Request { owner, resources: resources(text), wait: Wait::Forever, ttl_ms: Some(ttl_ms) };
+        let request = Request {
+            owner,
+            resources: resources(text),
+            wait: Wait::Forever,
+            ttl_ms: Some(ttl_ms),
+            rank: crate::Rank::Ordinary,
+        };
         scene.act(|table, now, _| table.lock(request, now)).0
     }
 
@@ -691,11 +702,11 @@ mod lease {
         let mut scene = Scene::new();
         lease(&mut scene, A, "write a", 10);
         let until = START.after(30);
-        assert!(scene.table.renew(A, LockId(1), until).is_ok());
-        assert!(scene.table.renew(B, LockId(1), until).is_err(), "it is not B's");
+        assert!(scene.table.renew(A, LockId(1), Some(until)).is_ok());
+        assert!(scene.table.renew(B, LockId(1), Some(until)).is_err(), "it is not B's");
         assert_eq!(scene.pass(29), []);
         assert_eq!(scene.pass(1).len(), 1);
-        assert!(scene.table.renew(A, LockId(1), until).is_err(), "it is over");
+        assert!(scene.table.renew(A, LockId(1), Some(until)).is_err(), "it is over");
     }
 
     #[test]

@@ -167,6 +167,7 @@ impl LockTable {
             id: lock.id,
             owner: lock.owner,
             token,
+            rank: lock.rank,
             resources: lock.entries.iter().take(resources_max).map(|entry| self.resource(*entry)).collect(),
             converting_to: lock.conversion.is_some().then(|| self.converting_to(key, resources_max)),
             requested_at: lock.requested_at,

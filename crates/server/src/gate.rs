@@ -22,7 +22,7 @@ use crate::{
     view,
 };
 use lockwood_engine::{Action, Intent, Limits, NoRules};
-use lockwood_locks::{Outcome, Refusal, Request};
+use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
     Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
 };
@@ -166,20 +166,33 @@ pub(crate) async fn keep(
     Ok(shared.shard.settle(pending).await?)
 }
 
-/// Puts a record into the log that is about a whole namespace, once nobody else has a lock there.
+/// Puts a record into the log that is about a whole namespace, once nobody else has a lock there. It is brought
+/// to an end also if nobody waits for the answer any more: the schemas may be other ones afterwards.
 pub(crate) async fn record(
     shared: &Arc<Shared>,
     namespace: &str,
-    entry: &Entry,
+    entry: Entry,
     terms: &Terms,
 ) -> Result<(), GateError> {
-    // It may be about the schemas too.
-    let _turn = shared.schemas.changing.lock().await;
-    let decide = |_| shared.shard.decide_record(entry);
-    let pending = pass(shared, namespace, &Wanted::Everything, terms, decide).await?;
-    let settled = shared.shard.settle(pending).await;
-    shared.schemas.reread(shared, namespace);
-    Ok(settled?)
+    let turn = hold_all(shared, namespace, terms).await?;
+    let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
+    let work = tokio::spawn(async move {
+        // The whole of it: it must not be given back before all is done.
+        let mut turn = turn;
+        let _changing = shared.schemas.changing.lock().await;
+        let pending = shared.shard.decide_record(&entry)?;
+        turn.wrote = pending.index;
+        let settled = shared.shard.settle(pending).await;
+        shared.schemas.reread(&shared, &namespace);
+        settled
+    });
+    match work.await {
+        Ok(done) => Ok(done?),
+        Err(error) => {
+            tracing::error!(%error, "empty a namespace");
+            Err(Trouble::storage_failed().into())
+        }
+    }
 }
 
 /// What readers see at a moment at which nobody else's lock is in the way of reading `resources`.
@@ -193,7 +206,8 @@ pub(crate) async fn read(
         return Ok(reading);
     }
     let reading = enter(shared, name, terms, |owner, state| {
-        let free = state.table.admits(owner, resources).is_ok() && shared.shard.shows(state.written);
+        let admitted = state.table.admits(owner, resources, terms.rank());
+        let free = admitted.is_ok() && shared.shard.shows(state.written);
         free.then(|| shared.shard.read())
     })?;
     if let Some(reading) = reading {
@@ -244,7 +258,6 @@ enum Wanted<'a> {
     /// A call that is long in deciding; nobody else shall have to wait for it under a mutex.
     LongCall(&'a Call),
     Keep(&'a Keep),
-    Everything,
 }
 
 impl Wanted<'_> {
@@ -254,7 +267,7 @@ impl Wanted<'_> {
     }
 
     fn is_long(&self) -> bool {
-        matches!(self, Wanted::LongCall(_) | Wanted::Everything)
+        matches!(self, Wanted::LongCall(_))
     }
 
     /// The resources, each by itself.
@@ -262,7 +275,6 @@ impl Wanted<'_> {
         match self {
             Wanted::Call(call) | Wanted::LongCall(call) => resources_of(call),
             Wanted::Keep(keep) => resources_of_keep(keep),
-            Wanted::Everything => vec![everything()],
         }
     }
 
@@ -300,7 +312,7 @@ async fn pass<T>(
         }
         if !idle {
             let resources = wanted.resources();
-            if state.table.admits(owner, &resources).is_err() {
+            if state.table.admits(owner, &resources, terms.rank()).is_err() {
                 return Err(resources);
             }
         }
@@ -347,6 +359,11 @@ fn enter<T>(
 }
 
 impl Terms {
+    /// Whoever holds something goes ahead of those in line, who may wait for just that.
+    fn rank(&self) -> Rank {
+        if self.tokens.is_empty() { Rank::Operation } else { Rank::HolderOperation }
+    }
+
     /// Nothing has to be looked up in a namespace that nobody uses.
     fn is_free(&self, shared: &Shared) -> bool {
         self.tokens.is_empty() && shared.grace_left_ms() == 0
@@ -375,7 +392,7 @@ impl State {
         shared: &Shared,
         owner: OwnerId,
         resources: &[Resource],
-        wait: Wait,
+        (wait, rank): (Wait, Rank),
     ) -> Result<(LockId, Option<oneshot::Receiver<Verdict>>), Trouble> {
         if shared.is_draining() {
             return Err(Trouble::draining());
@@ -386,7 +403,7 @@ impl State {
         let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
         let wait = if full { Wait::Never } else { wait };
         let now = shared.clock.now();
-        let request = Request { owner, resources: resources.to_vec(), wait, ttl_ms: None };
+        let request = Request { owner, resources: resources.to_vec(), wait, ttl_ms: None, rank };
         match self.table.lock(request, now) {
             Outcome::Granted { lock, .. } => Ok((lock, None)),
             Outcome::Queued { lock } => {
@@ -403,7 +420,9 @@ impl State {
 
     /// Of these resources, the paths that others have; the first few.
     fn others_have(&mut self, owner: OwnerId, resources: &[Resource]) -> Vec<Path> {
-        let taken = |resource: &&Resource| self.table.admits(owner, std::slice::from_ref(*resource)).is_err();
+        let taken = |resource: &&Resource| {
+            self.table.admits(owner, std::slice::from_ref(*resource), Rank::Operation).is_err()
+        };
         let mut paths: Vec<Path> = resources
             .iter()
             .filter(taken)
@@ -479,7 +498,7 @@ impl Turn {
             let now = shared.clock.now();
             state.expire(shared, now);
             let stood = state.identify(shared, terms, now).and_then(|owner| {
-                let (lock, verdict) = state.stand(shared, owner, resources, terms.wait)?;
+                let (lock, verdict) = state.stand(shared, owner, resources, (terms.wait, terms.rank()))?;
                 Ok((owner, lock, verdict))
             });
             let after = state.written;
@@ -539,7 +558,13 @@ fn resources_of_keep(keep: &Keep) -> Vec<Resource> {
     match keep {
         Keep::Put(at, _) => whole(at).into(),
         Keep::Remove(documents) => documents.iter().flat_map(whole).collect(),
-        Keep::Merge(at, fields) => fields.iter().map(|(name, _)| field(at, name, Mode::Write)).collect(),
+        // It comes into being if it is not there.
+        Keep::Merge(at, fields) => {
+            let [_, list] = whole(at);
+            let node = Resource::new(document_path(at), Mode::Write, Depth::NODE);
+            let fields = fields.iter().map(|(name, _)| field(at, name, Mode::Write));
+            fields.chain([node, list]).collect()
+        }
     }
 }
 

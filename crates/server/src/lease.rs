@@ -8,12 +8,12 @@ use crate::{
     trouble::Trouble,
     view::{self, Line},
 };
-use lockwood_locks::{LockView, Outcome, Recorded, Refusal, Request, merge};
+use lockwood_locks::{LockView, Outcome, Rank, Recorded, Refusal, Request, merge};
 use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path, Resource, Timestamp, Wait};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -273,6 +273,9 @@ pub(crate) async fn enqueue(
     namespace: &str,
     request: LeaseRequest,
 ) -> Result<Taken, Trouble> {
+    if let Some(queued) = queued_already(shared, namespace, &request) {
+        return Ok(queued);
+    }
     match ask(shared, namespace, request)? {
         Asking::Done { taken, after } => {
             shared.shard.shown(after).await?;
@@ -283,6 +286,15 @@ pub(crate) async fn enqueue(
             Ok(Taken::Queued(waiting.lock, line))
         }
     }
+}
+
+/// The same request by the same owner, if it stands in line already: an answer may have been lost on its way.
+fn queued_already(shared: &Shared, name: &str, request: &LeaseRequest) -> Option<Taken> {
+    let namespace = shared.registry.get(name)?;
+    let state = namespace.lock();
+    let which = Which::Like { owner: request.owner.clone(), resources: request.resources.clone() };
+    let (_, lock) = state.find_waiting(&which).into_iter().next()?;
+    Some(Taken::Queued(lock, view::line(&state, lock, shared.clock.now())))
 }
 
 enum Asking {
@@ -343,7 +355,8 @@ impl State {
         let wait = if full { Wait::Never } else { wait };
         let wanted = resources.clone();
         let asked = Asked { owner: name.into(), via, note };
-        match self.table.lock(Request { owner, resources, wait, ttl_ms }, now) {
+        let rank = if self.is_upgrade(owner, &resources) { Rank::Upgrade } else { Rank::Ordinary };
+        match self.table.lock(Request { owner, resources, wait, ttl_ms, rank }, now) {
             Outcome::Granted { lock, .. } => {
                 shared.metrics.grants.add(1);
                 shared.metrics.wait_time.observe(0);
@@ -364,6 +377,17 @@ impl State {
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
             Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
         }
+    }
+
+    /// Whether the owner has something at each of these paths already.
+    fn is_upgrade(&self, owner: OwnerId, resources: &[Resource]) -> bool {
+        let held: HashSet<Path> = self
+            .table
+            .owned(owner)
+            .filter(|lock| lock.token.is_some() && !lock.rank.is_operation())
+            .flat_map(|lock| lock.resources.into_iter().map(|resource| resource.path))
+            .collect();
+        !held.is_empty() && resources.iter().all(|resource| held.contains(&resource.path))
     }
 
     fn check_room(&self, shared: &Shared, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
@@ -485,7 +509,7 @@ pub(crate) async fn renew(
         let until = shared.clock.now().after(ttl_ms);
         for lock in &found {
             let owner = state.table.owner_of(*lock).expect("a lease is in the table");
-            let renewed = state.table.renew(owner, *lock, until);
+            let renewed = state.table.renew(owner, *lock, Some(until));
             debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
             if let Some(lease) = state.leases.held.get_mut(lock) {
                 lease.expires_at = Some(until);
@@ -535,26 +559,42 @@ fn is_nothing_held(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
     shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now).is_err())
 }
 
-/// Writes something else on a lease that is still as it was at `version`; gives it as it is then.
-pub(crate) async fn annotate(
+/// Writes something else on a lease that is still as it was at `version`, and sets its end anew; gives it as it
+/// is then.
+pub(crate) async fn rewrite(
     shared: &Arc<Shared>,
     name: &str,
-    lock: LockId,
-    version: u64,
+    (lock, version): (LockId, u64),
     note: Json,
+    ttl_ms: Option<u64>,
 ) -> Result<Option<Lease>, Trouble> {
     check_note(shared, Some(&note))?;
+    check_ttl(shared, ttl_ms)?;
     let which = Which::Lock { lock, token: None, owner: None };
-    let (lease, after) = on_leases(shared, name, &which, |state, _, _| {
+    let (lease, after) = on_leases(shared, name, &which, |state, now, _| {
+        let expires_at = ttl_ms.map(|ttl_ms| now.after(ttl_ms));
         let lease = state.leases.held.get_mut(&lock).filter(|lease| lease.version == version)?;
         lease.note = Some(note);
         lease.version += 1;
+        lease.expires_at = expires_at;
         let lease = lease.clone();
+        let owner = state.table.owner_of(lock).expect("a lease is in the table");
+        let renewed = state.table.renew(owner, lock, expires_at);
+        debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
         state.record(shared, &Entry::Leased { namespace: (&*state.name).into(), lease: lease.clone() });
         Some(lease)
     })?;
     shared.shard.shown(after).await?;
     Ok(lease)
+}
+
+/// Somebody who has a lock in the namespace that no document of the Elasticsearch facade stands for.
+pub(crate) fn others_in(shared: &Shared, name: &str) -> Option<Trouble> {
+    let namespace = shared.registry.get(name)?;
+    let state = namespace.lock();
+    let is_other = |lock: LockId| state.leases.via(lock) != Some(LeaseVia::Elasticsearch);
+    let other = state.table.views(None).find(|view| view.token.is_some() && is_other(view.id))?;
+    Some(view::busy(&state, &[other.id], None, shared.clock.now()))
 }
 
 /// Does something with leases that are held; gives what came of it, and the record that has to be durable

@@ -323,6 +323,12 @@ impl Namespace {
     pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<u64, Trouble> {
         let mut state = self.lock();
         let now = shared.clock.now();
+        if state.table.view(LockId(lock)).is_some_and(|view| view.rank.is_operation() && view.token.is_some())
+        {
+            let message =
+                format!("lock {lock} is that of a request that is being carried out; it ends by itself");
+            return Err(Trouble::new(Code::AlreadyGranted, message));
+        }
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.revoke(LockId(lock), now, &mut effects);
         state.lease_gone(LockId(lock));
@@ -444,6 +450,7 @@ impl State {
         let mut held: Vec<HeldLock> = self
             .table
             .owned(owner)
+            .filter(|lock| !lock.rank.is_operation())
             .map(|lock| HeldLock {
                 lock: lock.id.0,
                 request: requests.get(&lock.id).copied(),

@@ -10,7 +10,7 @@ use crate::{
     view::{self, Line},
 };
 use lockwood_locks::{
-    CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Refusal, Request,
+    CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Rank, Refusal, Request,
 };
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Wait};
 use lockwood_wire::{Code, HeldLock};
@@ -111,7 +111,10 @@ impl Seat {
         let metrics = &self.shared.metrics;
         // Only a request that may be refused for what it wants is copied to say so.
         let wanted = (wait == Wait::Never).then(|| resources.clone());
-        match state.table.lock(Request { owner: self.owner, resources, wait, ttl_ms: None }, now) {
+        match state
+            .table
+            .lock(Request { owner: self.owner, resources, wait, ttl_ms: None, rank: Rank::Ordinary }, now)
+        {
             Outcome::Granted { lock, token } => {
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);

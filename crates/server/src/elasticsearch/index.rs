@@ -38,8 +38,12 @@ pub(super) async fn ensure(shared: &Shared, index: &str) -> Result<(), Refusal> 
 /// Releases the locks of an index and throws its documents away.
 pub(super) async fn remove(shared: &Arc<Shared>, index: &str) -> Result<(), Refusal> {
     check_exists(shared, index)?;
+    // Nobody loses a lock by a request that is refused.
+    if let Some(trouble) = lease::others_in(shared, index) {
+        return Err(trouble.into());
+    }
     lock_document::remove_all(shared, index).await?;
     let entry = Entry::Emptied { namespace: index.into() };
     let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
-    Ok(gate::record(shared, index, &entry, &terms).await?)
+    Ok(gate::record(shared, index, entry, &terms).await?)
 }

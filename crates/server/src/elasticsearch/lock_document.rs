@@ -136,12 +136,8 @@ async fn replace(
     }
     let ttl_ms = ttl_ms(source)?;
     let note = Json::trusted(&source.to_text());
-    let written = lease::annotate(shared, &at.index, lease.lock, lease.version, note).await;
+    let written = lease::rewrite(shared, &at.index, (lease.lock, lease.version), note, ttl_ms).await;
     let Some(written) = or_gone(at, written)? else { return Ok(None) };
-    if let Some(ttl_ms) = ttl_ms {
-        let which = Which::Lock { lock: lease.lock, token: Some(lease.token.0), owner: None };
-        or_gone(at, lease::renew(shared, &at.index, &which, ttl_ms).await.map(Some))?;
-    }
     Ok(Some(Done { outcome: Outcome::Updated, version: written.version, seq_no: written.token.0 }))
 }
 

@@ -170,7 +170,7 @@ impl Openslides {
             Order::TruncateDb => {
                 let namespace = &self.config().namespace;
                 let entry = Entry::Emptied { namespace: namespace.as_str().into() };
-                gate::record(&self.shared, namespace, &entry, &self.terms())
+                gate::record(&self.shared, namespace, entry, &self.terms())
                     .await
                     .map_or_else(|error| Err(error.into()), |()| Ok(silent(StatusCode::NO_CONTENT)))
             }
