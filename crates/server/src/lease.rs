@@ -4,6 +4,7 @@
 use crate::{
     namespace::{Namespace, State},
     seat::check_resources,
+    shard::Follow,
     shared::Shared,
     trouble::Trouble,
     view::{self, Line},
@@ -195,7 +196,7 @@ impl State {
     }
 
     fn record(&mut self, shared: &Shared, entry: &Entry) {
-        match shared.shard.append(entry) {
+        match shared.shard.append(entry, self.follow) {
             Ok(index) => self.written = self.written.max(index),
             Err(error) => {
                 tracing::error!(?error, "record a lease");
@@ -311,9 +312,15 @@ fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest) -> Result<Asking
         if state.is_closed() {
             continue;
         }
+        state.follow = Follow::Caller;
         let asked = state.ask(shared, &namespace, request);
+        state.follow = Follow::Thread;
+        state.linger(shared);
         namespace.rearm(state);
-        shared.registry.drop_if_unused(shared, &namespace);
+        if !matches!(asked, Ok(Asking::Done { .. })) {
+            // What ended on the way may be on record, and nobody waits for that.
+            shared.shard.nudge();
+        }
         return asked;
     }
 }
@@ -610,10 +617,12 @@ fn on_leases<T>(
     let now = shared.clock.now();
     state.expire(shared, now);
     let found = state.find_leases(which, now)?;
+    state.follow = Follow::Caller;
     let done = act(&mut state, now, found);
+    state.follow = Follow::Thread;
     let after = state.written;
+    state.linger(shared);
     namespace.rearm(state);
-    shared.registry.drop_if_unused(shared, &namespace);
     Ok((done, after))
 }
 

@@ -4,6 +4,7 @@
 use crate::{
     lease::{Leases, Verdict},
     session::{Notice, Opening, Session},
+    shard::Follow,
     shared::Shared,
     trouble::Trouble,
     view,
@@ -27,6 +28,8 @@ const SCAN_LEN_MAX: usize = 10_000;
 const PAGE_RESOURCES_MAX: usize = 10_000;
 /// How long a session without locks can be taken up again.
 const LOCKLESS_AWAY_MS: u64 = 60_000;
+/// How long a namespace is kept that nobody uses any more.
+const LINGER_MS: u64 = 1000;
 /// How many things that are due are done before others have the namespace.
 const EXPIRED_LEN: usize = 256;
 /// How many claims a tree shows, and how many waits a graph.
@@ -62,6 +65,10 @@ pub(crate) struct State {
     /// The last record of the log that a grant rests on: a write that was let through, a lease that ended. A
     /// grant is not told before this is durable and visible to readers.
     pub(crate) written: u64,
+    /// Who makes what is put on record durable: whoever does so now, or the thread.
+    pub(crate) follow: Follow,
+    /// When it is looked whether anybody uses the namespace at all.
+    look_again_at: Option<Timestamp>,
 }
 
 /// A connection's hold on a session: who it is, what it has, and where notices for it arrive.
@@ -93,6 +100,8 @@ impl Namespace {
             leases: Leases::default(),
             waiters: HashMap::new(),
             written,
+            follow: Follow::Thread,
+            look_again_at: None,
         };
         Namespace { name, state: Mutex::new(state), alarm: Arc::new(Notify::new()) }
     }
@@ -167,10 +176,16 @@ impl Namespace {
         let mut state = self.lock();
         let now = shared.clock.now();
         state.expire(shared, now);
+        let lingers = state.look_again_at.is_some_and(|at| at > now);
+        if !lingers {
+            state.look_again_at = None;
+        }
         let next = state.next_deadline();
         state.armed = next;
         drop(state);
-        shared.registry.drop_if_unused(shared, self);
+        if !lingers {
+            shared.registry.drop_if_unused(shared, self);
+        }
         next
     }
 
@@ -501,6 +516,13 @@ impl State {
         self.deliver(effects, now, shared);
     }
 
+    /// A namespace that nobody uses any more is kept for a moment: who took one lease may take another.
+    pub(crate) fn linger(&mut self, shared: &Shared) {
+        if self.look_again_at.is_none() && self.sessions.is_empty() && self.table.is_empty() {
+            self.look_again_at = Some(shared.clock.now().after(LINGER_MS));
+        }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -554,7 +576,7 @@ impl State {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let away = self.away.first().map(|(until, _)| *until);
-        [self.table.next_deadline(), away].into_iter().flatten().min()
+        [self.table.next_deadline(), away, self.look_again_at].into_iter().flatten().min()
     }
 
     /// Tells the sessions what happened to their locks. Takes the list and keeps it for the next time.

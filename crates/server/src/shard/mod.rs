@@ -34,7 +34,7 @@ use tokio::sync::watch;
 pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only};
 pub(crate) use load::Loading;
 pub(crate) use query::{Any, Count, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort};
-pub(crate) use writer::{Pending, Shard, in_place};
+pub(crate) use writer::{Follow, Pending, Shard, in_place};
 
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the
 /// thread meanwhile.

@@ -68,6 +68,8 @@ pub(super) struct Writer {
     lone_syncs: u32,
     /// The last record that is durable.
     durable: u64,
+    /// The last record of the batch in flight, or of the last one that was.
+    flight_last: u64,
     next_index: u64,
     pending_bytes: u64,
     recent: Recent,
@@ -90,6 +92,15 @@ pub(crate) struct Pending<T> {
     decided: Decided<Result<T, ShardError>>,
     /// The last record the decision rests on.
     pub(crate) index: u64,
+}
+
+/// Who makes sure that a record becomes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follow {
+    /// Its caller, who waits for it next.
+    Caller,
+    /// The thread.
+    Thread,
 }
 
 /// A decision, and how what it rests on becomes durable.
@@ -121,6 +132,7 @@ impl Shard {
             waiting_in_flight: Vec::new(),
             lone_syncs: LONE_SYNCS,
             durable: last,
+            flight_last: last,
             next_index: last + 1,
             pending_bytes: 0,
             recent: Recent::default(),
@@ -202,33 +214,47 @@ impl Shard {
             return Err(ShardError::Store(error));
         }
         let index = writer.next_index - 1;
+        Ok(Pending { decided: self.follow(writer, index, result), index })
+    }
+
+    /// How everything up to a record becomes durable.
+    fn follow<T>(&self, mut writer: MutexGuard<'_, Writer>, index: u64, result: T) -> Decided<T> {
         if writer.is_alone() && can_block() {
-            return Ok(Pending { decided: Decided::Lead(result, writer.take_off(1)), index });
+            return Decided::Lead(result, writer.take_off(1));
         }
         let (sender, receiver) = oneshot::channel();
-        if !writer.open.is_empty() {
+        if writer.in_flight.is_some() && index <= writer.flight_last {
+            writer.waiting_in_flight.push(sender);
+        } else if !writer.open.is_empty() {
             writer.waiting.push(sender);
             drop(writer);
             self.core.work.notify_one();
-        } else if writer.in_flight.is_some() {
-            writer.waiting_in_flight.push(sender);
         } else {
-            return Ok(Pending { decided: Decided::Now(result), index });
+            return Decided::Now(result);
         }
-        Ok(Pending { decided: Decided::Later(result, receiver), index })
+        Decided::Later(result, receiver)
     }
 
-    /// Puts a record into the log that needs no deciding and that nobody waits for; gives its index.
-    pub(crate) fn append(&self, entry: &Entry) -> Result<u64, ShardError> {
+    /// Puts a record into the log that needs no deciding; gives its index. If its caller is about to wait for it
+    /// and is alone, it will make it durable itself.
+    pub(crate) fn append(&self, entry: &Entry, follow: Follow) -> Result<u64, ShardError> {
         let mut writer = self.lock();
         if writer.failed.is_some() {
             return Err(ShardError::Store(StoreError::Poisoned));
         }
         writer.record(entry)?;
         let index = writer.next_index - 1;
+        let left_to_caller = follow == Follow::Caller && writer.is_alone() && can_block();
         drop(writer);
-        self.core.work.notify_one();
+        if !left_to_caller {
+            self.core.work.notify_one();
+        }
         Ok(index)
+    }
+
+    /// Has the thread make durable what is not yet.
+    pub(crate) fn nudge(&self) {
+        self.core.work.notify_one();
     }
 
     /// Asks the writer something that changes nothing.
@@ -248,15 +274,17 @@ impl Shard {
 
     /// Waits until readers see everything up to a record.
     pub(crate) async fn shown(&self, index: u64) -> Result<(), ShardError> {
-        let mut applied = self.applied();
-        loop {
-            if *applied.borrow_and_update() >= index {
-                return Ok(());
-            }
-            if self.is_poisoned() || applied.changed().await.is_err() {
+        if self.shows(index) {
+            return Ok(());
+        }
+        let decided = {
+            let writer = self.lock();
+            if writer.failed.is_some() || index >= writer.next_index {
                 return Err(ShardError::Store(StoreError::Poisoned));
             }
-        }
+            self.follow(writer, index, Ok(()))
+        };
+        self.settle(Pending { decided, index }).await
     }
 
     fn failure(&self) -> StoreError {
@@ -380,8 +408,6 @@ impl Core {
         writer.waiting_in_flight.clear();
         drop(writer);
         self.work.notify_one();
-        // Nothing more will be shown; whoever waits for it must look again.
-        self.applied.send_modify(|_| {});
     }
 }
 
@@ -403,6 +429,7 @@ impl Writer {
     fn take_off(&mut self, leading: usize) -> Flight {
         let batch = Arc::new(std::mem::take(&mut self.open));
         self.in_flight = Some(Arc::clone(&batch));
+        self.flight_last = self.next_index - 1;
         self.waiting_in_flight = std::mem::take(&mut self.waiting);
         let is_lone = self.waiting_in_flight.len() + leading <= 1;
         self.lone_syncs = if is_lone { self.lone_syncs.saturating_add(1) } else { 0 };
