@@ -91,13 +91,15 @@ pub(crate) struct Counted(Arc<Shared>);
 
 impl Counted {
     fn new(shared: &Arc<Shared>) -> Counted {
-        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let before = shared.connections.fetch_add(1, Ordering::Relaxed);
+        shared.shard.has_one_caller.store(before == 0, Ordering::Relaxed);
         Counted(Arc::clone(shared))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.shard.has_one_caller.store(before == 2, Ordering::Relaxed);
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Shard {
     pub(super) held: AtomicU64,
     /// How many dumps are being loaded.
     pub(super) loads: AtomicU64,
+    /// There is only one connection to the server: nobody else can be kept waiting by whoever serves it.
+    pub(crate) has_one_caller: AtomicBool,
 }
 
 /// What callers and the thread that makes things durable share.
@@ -164,6 +166,7 @@ impl Shard {
             trimming: tokio::sync::Mutex::new(()),
             held: AtomicU64::new(u64::MAX),
             loads: AtomicU64::new(0),
+            has_one_caller: AtomicBool::new(false),
         })
     }
 
@@ -181,8 +184,12 @@ impl Shard {
         match pending.decided {
             Decided::Now(result) => result,
             Decided::Lead(result, flight) => {
-                // Other tasks of this thread go on elsewhere meanwhile.
-                match tokio::task::block_in_place(|| self.core.fly(&flight)) {
+                // Other tasks of this thread go on elsewhere meanwhile, if there can be any.
+                let flown = match self.has_one_caller.load(Ordering::Relaxed) {
+                    true => self.core.fly(&flight),
+                    false => tokio::task::block_in_place(|| self.core.fly(&flight)),
+                };
+                match flown {
                     Ok(()) => result,
                     Err(error) => Err(ShardError::Store(error)),
                 }
