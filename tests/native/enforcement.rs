@@ -324,3 +324,70 @@ fn bad_tokens_are_bad_requests() {
     scene.lost(&update(json!({ "age": 9 })), &[ended.token]);
     assert_eq!(scene.value()["age"], 1);
 }
+
+// Holders whose locks others wait for, and operations whose owners go.
+
+/// Waits until so many locks stand in line.
+fn in_line(store: &Store, count: usize) {
+    eventually("they stand in line", || locks_in(store, "waiting").len() == count);
+}
+
+#[test]
+fn a_holder_goes_on_writing_while_others_wait_for_it() {
+    let scene = Scene::start();
+    let ann = scene.leaseholder("ann");
+    let held = ann.take("write user/42");
+    let store = Store::new(&scene.server, "default");
+    let search = thread::spawn(move || store.get("documents/user?isolation=locked&wait_ms=20000"));
+    in_line(&scene.store, 1);
+    for write in writes() {
+        scene.passes(&write, &[held.token]);
+    }
+    scene.passes(&event("restore", 42, Value::Null), &[held.token]);
+    let many: Vec<Value> = (0..800).map(|_| update(json!({ "age": 9 }))).collect();
+    let many = json!({ "events": many, "tokens": [held.token], "wait_ms": 0 });
+    assert_eq!(scene.store.send("POST", "write", &many.to_string()).status, 200);
+    ann.release_all();
+    assert_eq!(search.join().unwrap()["documents"][0]["value"]["age"], 9);
+}
+
+#[test]
+fn an_operation_of_a_session_that_goes_is_answered() {
+    let scene = Scene::start();
+    let bob = scene.leaseholder("bob");
+    bob.take("write user/42");
+    let mut ann = Peer::open(&scene.server, "ann");
+    let held = ann.hold("write x");
+    let store = Store::new(&scene.server, "default");
+    let call = json!({ "events": [update(json!({ "age": 7 }))], "tokens": [held.token], "wait_ms": 20_000 });
+    let write = thread::spawn(move || store.send("POST", "write", &call.to_string()));
+    in_line(&scene.store, 1);
+    ann.ask(json!({ "type": "bye" }));
+    bob.release_all();
+    write.join().unwrap().assert_problem(409, "lock_lost");
+    assert_eq!(scene.value()["age"], 1);
+    eventually("nothing is left", || scene.store.get("locks")["locks"] == json!([]));
+}
+
+/// The lock of a long call is its own: that its session ends does not end it half-way.
+#[test]
+fn a_long_write_is_done_before_anybody_else_has_the_lock() {
+    let scene = Scene::start();
+    for round in 0..5 {
+        let mut ann = Peer::open(&scene.server, "ann");
+        let held = ann.hold("write user");
+        let mut bob = Peer::open(&scene.server, "bob");
+        bob.queue("write user");
+        let events: Vec<Value> = (0..5000).map(|n| update(json!({ "age": round * 10_000 + n }))).collect();
+        let call = json!({ "events": events, "tokens": [held.token] }).to_string();
+        let store = Store::new(&scene.server, "default");
+        let write = thread::spawn(move || store.send("POST", "write", &call));
+        thread::sleep(std::time::Duration::from_millis(20 * round));
+        ann.ask(json!({ "type": "bye" }));
+        bob.granted();
+        let before = scene.value();
+        write.join().unwrap();
+        assert_eq!(scene.value(), before, "round {round}: it changed under bob's lock");
+        bob.ask(json!({ "type": "bye" }));
+    }
+}

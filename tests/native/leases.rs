@@ -474,3 +474,27 @@ fn leases_are_kept_while_sessions_are_waited_for_after_a_crash() {
     assert_eq!(bob2.ask("write b", HOUR, 20_000).status, 201);
     assert_eq!(ann.locks().len(), 1);
 }
+
+#[test]
+fn asking_again_while_in_line_keeps_the_one_place() {
+    let server = Server::start(&[]);
+    let (ann, bob) = two(&server);
+    ann.take("write a");
+    assert_eq!(bob.queue("write a"), bob.queue("write a"));
+    ann.release_all();
+    eventually("bob holds it once", || {
+        (locks_in(&bob.store, "granted").len(), locks_in(&bob.store, "waiting").len()) == (1, 0)
+    });
+}
+
+/// Comparing each of them with each would take minutes.
+#[test]
+fn a_large_lease_is_found_again() {
+    let server = Server::start(&[]);
+    let ann = Leaseholder::new(&server, "ann");
+    let many: Vec<Value> =
+        (0..20_000).map(|n| json!({ "path": ["a", n.to_string()], "mode": "write" })).collect();
+    let body = json!({ "owner": "ann", "resources": many, "ttl_ms": HOUR }).to_string();
+    assert_eq!(ann.store.send("POST", "locks", &body).json()["outcome"], "granted");
+    assert_eq!(ann.store.send("POST", "locks", &body).json()["outcome"], "held");
+}
