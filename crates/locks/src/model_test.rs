@@ -98,7 +98,7 @@ fn step(random: &mut Random) -> Step {
             0 => Step::ReleaseAll { owner: owner(random) },
             _ => Step::Release { pick },
         },
-        19 if pick % 2 == 0 => Step::Hold { owner: owner(random), resources: resources(random) },
+        19 if pick.is_multiple_of(2) => Step::Hold { owner: owner(random), resources: resources(random) },
         19 => Step::Admit { owner: owner(random), resources: resources(random), rank: rank(random) },
         20 => Step::Renew { pick, ttl_ms: random.below(40) },
         _ => Step::Pass { millis: random.below(20) },
