@@ -133,3 +133,35 @@ fn a_lock_is_not_taken_by_writing_over_it() {
     cluster.ask("DELETE", "/fs/lock/1?if_seq_no=1", Value::Null).fails(400, "illegal_argument_exception");
     cluster.ask("DELETE", "/fs/lock/1?version=2", Value::Null).is(200);
 }
+
+#[test]
+fn a_lock_document_that_is_written_again_gets_the_time_it_says() {
+    let cluster = Cluster::start();
+    let put = |source: Value| cluster.ask("PUT", "/fs/lock/1", source);
+    let ends =
+        || cluster.native("GET", "/v1/fs/locks", Value::Null).is(200)["locks"][0]["expires_at"].clone();
+    put(json!({ "process_id": 1, "ttl_ms": 60_000 })).is(201);
+    assert!(ends().is_string());
+    assert!(put(json!({ "process_id": 1, "ttl_ms": 0 })).status == 400);
+    let found = cluster.ask("GET", "/fs/lock/1", Value::Null).is(200);
+    assert_eq!(
+        (&found["_version"], &found["_source"]["ttl_ms"]),
+        (&json!(1), &json!(60_000)),
+        "nothing is half done"
+    );
+    put(json!({ "process_id": 1 })).is(200);
+    assert_eq!(ends(), Value::Null, "without a time it is held until it is deleted");
+}
+
+#[test]
+fn an_index_that_is_not_deleted_keeps_its_locks() {
+    let cluster = Cluster::start();
+    cluster.ask("PUT", "/fs/lock/1/_create", json!({ "process_id": 1 })).is(201);
+    let lease = json!({ "owner": "ann", "ttl_ms": 60_000, "resources": [{ "path": ["other", "1"], "mode": "write" }] });
+    cluster.native("POST", "/v1/fs/locks", lease).is(201);
+    assert_eq!(cluster.ask("DELETE", "/fs", Value::Null).status, 409);
+    cluster.ask("GET", "/fs/lock/1", Value::Null).is(200);
+    cluster.native("POST", "/v1/fs/locks/release", json!({ "owner": "ann" })).is(200);
+    cluster.ask("DELETE", "/fs", Value::Null).is(200);
+    cluster.ask("GET", "/fs/lock/1", Value::Null).is(404);
+}
