@@ -8,7 +8,11 @@ use crate::{
     },
 };
 use serde_json::{Value, json};
-use std::{net::SocketAddr, thread};
+use std::{
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    thread,
+};
 
 const CLIENTS: u64 = 4;
 /// So many changes each client must bring about.
@@ -99,11 +103,45 @@ fn at_once<T: Send + 'static>(
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
+/// Where the servers are, for a client that is a process of its own.
+const READER_VARIABLE: &str = "LOCKWOOD_TEST_READER";
+const WRITER_VARIABLE: &str = "LOCKWOOD_TEST_WRITER";
+/// What such a client says before its positions.
+const POSITIONS: &str = "positions: ";
+
+/// Not a test: the program that each of the four processes below runs.
 #[test]
-fn no_update_is_lost_between_four_clients() {
+#[ignore = "run by the test of several processes"]
+fn a_process_that_counts_up() {
+    let address = |name: &str| std::env::var(name).unwrap().parse().unwrap();
+    let mut client = Client::open(address(READER_VARIABLE), address(WRITER_VARIABLE));
+    println!("\n{POSITIONS}{}", json!(client.count_up_often()));
+}
+
+fn start_process(store: &Store) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "writers::a_process_that_counts_up"])
+        .env(READER_VARIABLE, store.server.openslides_reader().to_string())
+        .env(WRITER_VARIABLE, store.server.openslides_writer().to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn positions_of(process: Child) -> Vec<u64> {
+    let output = process.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let positions = text.lines().find_map(|line| line.strip_prefix(POSITIONS)).unwrap();
+    serde_json::from_str(positions).unwrap()
+}
+
+#[test]
+fn no_update_is_lost_between_four_processes() {
     let mut store = Store::start();
     store.apply(&[create("a/1", &json!({ "count": 0 }))]);
-    let mut positions = at_once(&store, Client::count_up_often).concat();
+    let processes: Vec<Child> = (0..CLIENTS).map(|_| start_process(&store)).collect();
+    let mut positions: Vec<u64> = processes.into_iter().flat_map(positions_of).collect();
     positions.sort_unstable();
     let total = CLIENTS * SUCCESSES as u64;
     assert_eq!(positions, (2..=total + 1).collect::<Vec<u64>>());
