@@ -3,7 +3,7 @@
 //! Knows nothing of requests.
 
 use super::redis::{Link, add_to_stream};
-use crate::{shard::Shard, shared::Shared};
+use crate::{schemas, shard::Shard, shared::Shared};
 use lockwood_model::{Change, Commit, DocumentKey, FieldValue, META_DELETED, META_POSITION};
 use lockwood_storage::{Entry, StoreError};
 use std::{borrow::Cow, collections::BTreeMap, io, sync::Arc, time::Duration};
@@ -229,7 +229,8 @@ struct Message<'a>(BTreeMap<String, Cow<'a, str>>);
 
 impl<'a> Message<'a> {
     fn add_commit(&mut self, commit: &'a Commit) {
-        for event in &commit.events {
+        // Schemas are no models.
+        for event in commit.events.iter().filter(|event| &*event.at.collection != schemas::COLLECTION) {
             let at = &event.at;
             match &event.change {
                 Change::Created { fields } => {
@@ -304,6 +305,17 @@ mod tests {
         assert_eq!(text.matches("ModifiedFields").count(), 2, "{text}");
         let batch = gather(&shard, "n", 3).unwrap();
         assert_eq!((batch.told, batch.last), (vec![], 4));
+    }
+
+    #[tokio::test]
+    async fn schemas_are_not_told_of() {
+        let shard = open();
+        let at = DocumentKey::new(schemas::COLLECTION, Key::number(1));
+        let action = Action::Create { fields: vec![("subject".into(), Json::trusted("1"))] };
+        let request = Request { intents: vec![Intent { at, action }], ..Request::default() };
+        let call = Call { requests: vec![request], ..Call::default() };
+        shard.write("n", &call, Timestamp(5)).await.unwrap();
+        assert!(gather(&shard, "n", 0).unwrap().told.is_empty());
     }
 
     #[tokio::test]
