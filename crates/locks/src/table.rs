@@ -238,6 +238,21 @@ impl LockTable {
         found.map(|key| self.lock_of(key).id)
     }
 
+    /// Whether an owner holds something at each of these nodes, be it weaker; its operations aside.
+    pub fn stands_at(&mut self, owner: OwnerId, resources: &[Resource]) -> bool {
+        if self.owned_len(owner) == 0 {
+            return false;
+        }
+        let places = self.places(owner, resources);
+        let is_own = |key: EntryKey| {
+            let entry = self.entry(key);
+            entry.owner == owner && entry.granted() && !self.lock_of(entry.lock).rank.is_operation()
+        };
+        let stands = places.iter().all(|place| self.tree.here(place.node).iter().any(is_own));
+        places.iter().for_each(|place| self.tree.prune(place.node));
+        stands
+    }
+
     fn has_all(&self, key: LockKey, places: &[Place]) -> bool {
         let lock = self.lock_of(key);
         let mut by_node: HashMap<NodeKey, SmallVec<[EntryKey; 2]>, foldhash::fast::FixedState> =

@@ -748,4 +748,20 @@ mod lease {
         assert_eq!((effects.len(), scene.table.len()), (3, 2));
         assert_eq!(scene.table.next_deadline(), Some(scene.now));
     }
+
+    #[test]
+    fn a_holder_that_asks_for_more_goes_ahead_of_those_who_wait_for_it() {
+        let mut scene = Scene::new().held(A, "update a").waits(B, "write a");
+        assert!(scene.table.stands_at(A, &resources("write a")));
+        assert!(!scene.table.stands_at(A, &resources("write a, write b")));
+        assert!(!scene.table.stands_at(B, &resources("write a")), "it only waits");
+        let request = Request {
+            owner: A,
+            resources: resources("write a"),
+            wait: Wait::Never,
+            ttl_ms: None,
+            rank: crate::Rank::Upgrade,
+        };
+        assert_eq!(scene.act(|table, now, _| table.lock(request, now)).0, granted(3, 2));
+    }
 }

@@ -14,7 +14,7 @@ use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path, Resource, Tim
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -362,7 +362,7 @@ impl State {
         let wait = if full { Wait::Never } else { wait };
         let wanted = resources.clone();
         let asked = Asked { owner: name.into(), via, note };
-        let rank = if self.is_upgrade(owner, &resources) { Rank::Upgrade } else { Rank::Ordinary };
+        let rank = if self.table.stands_at(owner, &resources) { Rank::Upgrade } else { Rank::Ordinary };
         match self.table.lock(Request { owner, resources, wait, ttl_ms, rank }, now) {
             Outcome::Granted { lock, .. } => {
                 shared.metrics.grants.add(1);
@@ -384,17 +384,6 @@ impl State {
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
             Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
         }
-    }
-
-    /// Whether the owner has something at each of these paths already.
-    fn is_upgrade(&self, owner: OwnerId, resources: &[Resource]) -> bool {
-        let held: HashSet<Path> = self
-            .table
-            .owned(owner)
-            .filter(|lock| lock.token.is_some() && !lock.rank.is_operation())
-            .flat_map(|lock| lock.resources.into_iter().map(|resource| resource.path))
-            .collect();
-        !held.is_empty() && resources.iter().all(|resource| held.contains(&resource.path))
     }
 
     fn check_room(&self, shared: &Shared, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
