@@ -7,6 +7,7 @@ mod deadlock;
 mod entry;
 mod entry_set;
 mod fault;
+mod holding;
 mod lock;
 mod outcome;
 mod queue;

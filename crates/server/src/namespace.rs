@@ -1,5 +1,6 @@
-//! One namespace: its lock table and its sessions under one mutex, and the time that passes for them. Knows
-//! nothing of protocols; every interface works through a [`Seat`](crate::seat::Seat) or the listings here.
+//! One namespace: its lock table, its sessions and its leases under one mutex, and the time that passes for them.
+//! Knows nothing of protocols; every interface works through a [`Seat`](crate::seat::Seat), [`crate::lease`],
+//! [`crate::gate`] or the listings here.
 
 use crate::{
     lease::{Leases, Verdict},
