@@ -3,7 +3,11 @@
 //! A record is the CRC-32 of the rest in four bytes, one byte for the format, and the entry in postcard's
 //! encoding.
 
-use crate::{lease::StoredLease, store::StoreError};
+use crate::{
+    lease::StoredLease,
+    moved::{Moved, StoredMoved},
+    store::StoreError,
+};
 use lockwood_model::{
     Change, Commit, Document, DocumentKey, Event, Field, FieldValue, Json, Key, KeyPart, Lease, LockId,
     Position, Timestamp,
@@ -125,6 +129,34 @@ pub enum Entry {
         /// Which.
         locks: Vec<LockId>,
     },
+    /// Documents came from another shard, and what is known of their keys is known here now.
+    Installed {
+        /// Where.
+        namespace: Box<str>,
+        /// In which transition.
+        transition: u64,
+        /// As they were there.
+        documents: Vec<Moved>,
+    },
+    /// Documents are gone without a trace, and so is what was known of their keys.
+    Forgotten {
+        /// Where.
+        namespace: Box<str>,
+        /// Which.
+        documents: Vec<DocumentKey>,
+    },
+    /// It does not matter any more in which transition these keys became known.
+    Unmarked {
+        /// Where.
+        namespace: Box<str>,
+        /// Which.
+        documents: Vec<DocumentKey>,
+    },
+    /// No write gets a position up to this one.
+    Raised {
+        /// In no namespace.
+        floor: Position,
+    },
 }
 
 /// How a call is known again.
@@ -149,8 +181,12 @@ impl Entry {
             | Entry::Loaded { namespace, .. }
             | Entry::Merged { namespace, .. }
             | Entry::Versioned { namespace, .. }
-            | Entry::Loading { namespace, .. } => Some(namespace),
+            | Entry::Loading { namespace, .. }
+            | Entry::Installed { namespace, .. }
+            | Entry::Forgotten { namespace, .. }
+            | Entry::Unmarked { namespace, .. } => Some(namespace),
             Entry::Trimmed { .. }
+            | Entry::Raised { .. }
             | Entry::Leased { .. }
             | Entry::LeaseRenewed { .. }
             | Entry::LeasesEnded { .. } => None,
@@ -248,6 +284,22 @@ enum StoredEntry<'a> {
         namespace: &'a str,
         locks: Vec<u64>,
     },
+    Installed {
+        namespace: &'a str,
+        transition: u64,
+        documents: Vec<StoredMoved<'a>>,
+    },
+    Forgotten {
+        namespace: &'a str,
+        documents: Vec<StoredKey<'a>>,
+    },
+    Unmarked {
+        namespace: &'a str,
+        documents: Vec<StoredKey<'a>>,
+    },
+    Raised {
+        floor: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -261,10 +313,10 @@ struct StoredCommit<'a> {
 }
 
 /// Collection and key parts.
-#[derive(Serialize, Deserialize)]
-struct StoredKey<'a>(#[serde(borrow)] &'a str, Vec<StoredPart<'a>>);
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct StoredKey<'a>(#[serde(borrow)] &'a str, Vec<StoredPart<'a>>);
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 enum StoredPart<'a> {
     Number(i64),
     Text(&'a str),
@@ -339,6 +391,18 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
         Entry::LeasesEnded { namespace, locks } => {
             StoredEntry::LeasesEnded { namespace, locks: locks.iter().map(|lock| lock.0).collect() }
         }
+        Entry::Installed { namespace, transition, documents } => StoredEntry::Installed {
+            namespace,
+            transition: *transition,
+            documents: documents.iter().map(StoredMoved::from).collect(),
+        },
+        Entry::Forgotten { namespace, documents } => {
+            StoredEntry::Forgotten { namespace, documents: documents.iter().map(stored_key).collect() }
+        }
+        Entry::Unmarked { namespace, documents } => {
+            StoredEntry::Unmarked { namespace, documents: documents.iter().map(stored_key).collect() }
+        }
+        Entry::Raised { floor } => StoredEntry::Raised { floor: floor.0 },
     }
 }
 
@@ -356,7 +420,7 @@ fn stored_commit(commit: &Commit) -> StoredCommit<'_> {
     }
 }
 
-fn stored_key(at: &DocumentKey) -> StoredKey<'_> {
+pub(crate) fn stored_key(at: &DocumentKey) -> StoredKey<'_> {
     let parts = at.key.parts().iter().map(|part| match part {
         KeyPart::Number(number) => StoredPart::Number(*number),
         KeyPart::Text(text) => StoredPart::Text(text),
@@ -433,6 +497,20 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
         StoredEntry::LeasesEnded { namespace, locks } => {
             Entry::LeasesEnded { namespace: namespace.into(), locks: locks.into_iter().map(LockId).collect() }
         }
+        StoredEntry::Installed { namespace, transition, documents } => Entry::Installed {
+            namespace: namespace.into(),
+            transition,
+            documents: documents.iter().map(StoredMoved::to_moved).collect::<Option<_>>()?,
+        },
+        StoredEntry::Forgotten { namespace, documents } => Entry::Forgotten {
+            namespace: namespace.into(),
+            documents: documents.into_iter().map(key).collect::<Option<_>>()?,
+        },
+        StoredEntry::Unmarked { namespace, documents } => Entry::Unmarked {
+            namespace: namespace.into(),
+            documents: documents.into_iter().map(key).collect::<Option<_>>()?,
+        },
+        StoredEntry::Raised { floor } => Entry::Raised { floor: Position(floor) },
     })
 }
 
@@ -447,7 +525,7 @@ fn commit(stored: StoredCommit<'_>) -> Option<Commit> {
     })
 }
 
-fn key(stored: StoredKey<'_>) -> Option<DocumentKey> {
+pub(crate) fn key(stored: StoredKey<'_>) -> Option<DocumentKey> {
     let StoredKey(collection, parts) = stored;
     let parts = parts.into_iter().map(|part| match part {
         StoredPart::Number(number) => KeyPart::Number(number),
@@ -510,6 +588,7 @@ impl StoredDocument<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::moved::{MovedAnswer, MovedStep};
     use lockwood_model::{Depth, LeaseVia, Mode, Path, Resource, Token};
 
     fn at(key: &str) -> DocumentKey {
@@ -536,6 +615,21 @@ mod tests {
             note: Some(Json::trusted("{}")),
             version: 3,
         }
+    }
+
+    fn moved() -> Moved {
+        let mut document = Document::unborn();
+        document.apply(&Change::Created { fields: vec![field("a", "1")] }, Position(3));
+        let step = MovedStep {
+            position: Position(3),
+            undo: Some(vec![1, 2]),
+            at: Timestamp(5),
+            user: Some(Json::trusted("1")),
+            note: None,
+        };
+        let answer =
+            MovedAnswer { key: "k".into(), fingerprint: [3; 16], first: Position(3), last: Position(4) };
+        Moved { at: at("m"), document: Some(document), steps: vec![step], answers: vec![answer] }
     }
 
     fn entries() -> Vec<Entry> {
@@ -597,7 +691,11 @@ mod tests {
                 lock: LockId(9),
                 expires_at: Some(Timestamp(8)),
             },
-            Entry::LeasesEnded { namespace, locks: vec![LockId(9), LockId(u64::MAX)] },
+            Entry::LeasesEnded { namespace: namespace.clone(), locks: vec![LockId(9), LockId(u64::MAX)] },
+            Entry::Installed { namespace: namespace.clone(), transition: 7, documents: vec![moved()] },
+            Entry::Forgotten { namespace: namespace.clone(), documents: vec![at("1"), at("a:2")] },
+            Entry::Unmarked { namespace, documents: vec![at("1")] },
+            Entry::Raised { floor: Position(77) },
         ]
     }
 

@@ -7,6 +7,7 @@ mod lease;
 mod ledger;
 mod log;
 mod memory;
+mod moved;
 mod overlay;
 mod seal;
 mod state;
@@ -20,10 +21,11 @@ pub use entry::{Answer, Entry};
 pub use ledger::{ACTIONS_LEN_MAX, Action, Ledger, Recovered};
 pub use log::{Appended, Claim, Epoch, LocalLog, Log};
 pub use memory::{Failing, Failure, Forgetful, Memory};
+pub use moved::{Moved, MovedAnswer, MovedStep};
 pub use overlay::Overlay;
 pub use state::{
     Answered, CommitAt, Difference, DocumentRef, Documents, Fold, Folded, IndexInfo, IndexState, NamespaceId,
-    See, State, Step, rebuild, save_snapshot, verify,
+    Origin, See, State, Step, rebuild, save_snapshot, verify,
 };
 pub use store::{
     Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, with_prefix,

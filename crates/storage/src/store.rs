@@ -51,11 +51,15 @@ spaces! {
     Answers = "answers";
     /// Namespace and lock → a lease that is held.
     Leases = "leases";
+    /// Document → the transition in which its key became known here.
+    Marks = "marks";
+    /// Document and position → who made that change of a document that came from elsewhere.
+    Origins = "origins";
 }
 
 impl Space {
     /// The spaces that are a fold over the log.
-    pub const STATE: [Space; 8] = [
+    pub const STATE: [Space; 10] = [
         Space::Meta,
         Space::Documents,
         Space::History,
@@ -64,6 +68,8 @@ impl Space {
         Space::Indexes,
         Space::Answers,
         Space::Leases,
+        Space::Marks,
+        Space::Origins,
     ];
 }
 

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The changes that one record makes, growing.
 pub struct Fold<'a> {
     below: &'a dyn Snapshot,
-    batch: Batch,
+    pub(super) batch: Batch,
     index: u64,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Fold<'a> {
         Overlay { below: self.below, above: &self.batch }
     }
 
-    fn read<T>(&self, question: impl FnOnce(State<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(&self, question: impl FnOnce(State<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let view = self.view();
         question(State::new(&view))
     }
@@ -71,7 +71,7 @@ impl<'a> Fold<'a> {
         u32::try_from(next).map_err(|_| StoreError::Failed("there are too many namespaces or indexes".into()))
     }
 
-    fn put_number(&mut self, key: Vec<u8>, number: u64) {
+    pub(super) fn put_number(&mut self, key: Vec<u8>, number: u64) {
         self.batch.put(Space::Meta, key, number.to_be_bytes());
     }
 
@@ -127,7 +127,7 @@ impl<'a> Fold<'a> {
         self.put_document(namespace, at, before.as_ref(), after)
     }
 
-    fn put_document(
+    pub(super) fn put_document(
         &mut self,
         namespace: NamespaceId,
         at: &DocumentKey,
@@ -142,7 +142,7 @@ impl<'a> Fold<'a> {
     }
 
     /// Ids that were given by hand are not handed out again.
-    fn raise_counter(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
+    pub(super) fn raise_counter(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
         let Some(id) = at.key.as_number().and_then(|id| u64::try_from(id).ok()) else { return Ok(()) };
         if self.read(|state| state.next_id(namespace, &at.collection))? <= id {
             self.put_number(keys::meta::counter(namespace.0, &at.collection), id + 1);
@@ -208,6 +208,20 @@ impl<'a> Fold<'a> {
                     .iter()
                     .for_each(|lock| self.batch.remove(Space::Leases, keys::lease(namespace, lock.0)));
             }
+            Entry::Installed { namespace, transition, documents } => {
+                let id = self.namespace(namespace)?;
+                self.install(id, *transition, documents)?;
+            }
+            Entry::Forgotten { namespace, documents } => {
+                let id = self.namespace(namespace)?;
+                documents.iter().try_for_each(|at| self.forget(id, at))?;
+            }
+            Entry::Unmarked { namespace, documents } => {
+                let id = self.namespace(namespace)?;
+                let keys = documents.iter().map(|at| keys::document(id.0, at));
+                keys.for_each(|key| self.batch.remove(Space::Marks, key));
+            }
+            Entry::Raised { floor } => self.put_number(keys::meta::FLOOR.to_vec(), floor.0),
         }
         Ok(())
     }
@@ -280,7 +294,7 @@ impl<'a> Fold<'a> {
         self.keep(namespace, at, &fields)
     }
 
-    fn discard(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
+    pub(super) fn discard(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
         let before = self.read(|state| state.document(namespace, at))?;
         let indexes = self.read(|state| state.indexes(namespace, &at.collection))?;
         let key = keys::document(namespace.0, at);
@@ -310,7 +324,8 @@ impl<'a> Fold<'a> {
         for (_, index) in self.read(|state| state.all_indexes(namespace))? {
             self.remove_all(Space::Indexes, &index.number.to_be_bytes())?;
         }
-        for space in [Space::Documents, Space::History, Space::Touched, Space::Positions, Space::Answers] {
+        let spaces = [Space::Documents, Space::History, Space::Touched, Space::Positions, Space::Answers];
+        for space in spaces.into_iter().chain([Space::Marks, Space::Origins]) {
             self.remove_all(space, &keys::namespace(namespace.0))?;
         }
         self.remove_all(Space::Meta, &keys::meta::counters(namespace.0))?;
@@ -326,7 +341,7 @@ impl<'a> Fold<'a> {
         self.batch.put(Space::Leases, key, record::encode(&StoredLease::from(lease)));
     }
 
-    fn remove_all(&mut self, space: Space, prefix: &[u8]) -> Done {
+    pub(super) fn remove_all(&mut self, space: Space, prefix: &[u8]) -> Done {
         let found: Vec<_> =
             self.view().scan(space, with_prefix(prefix), Order::Forward).collect::<Result<_, _>>()?;
         found.into_iter().for_each(|(key, _)| self.batch.remove(space, key));
@@ -340,6 +355,9 @@ impl<'a> Fold<'a> {
             match self.read(|state| state.entry(index))? {
                 Some(Entry::Committed { namespace, commits, answer }) => {
                     self.trim_record(index, &namespace, &commits, answer.as_ref())?;
+                }
+                Some(Entry::Installed { namespace, documents, .. }) => {
+                    self.trim_installed(&namespace, &documents)?;
                 }
                 Some(_) => {}
                 None => return Err(StoreError::damaged(format!("the log: record {index} is missing; it"))),

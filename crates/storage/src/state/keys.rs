@@ -9,6 +9,8 @@
 //! | Positions | namespace (4), position (8) |
 //! | Indexes | index (4), value, the key of the document |
 //! | Answers | namespace (4), idempotency key |
+//! | Marks | the key of the document |
+//! | Origins | the key of the document, position (8) |
 //! | Leases | length of the namespace's name (2), its name, lock (8) |
 //!
 //! A number in a key is the tag 2 and eight bytes, text is the tag 3, its bytes with `0 255` for 0, and `0 1`.
@@ -86,6 +88,9 @@ pub(crate) mod meta {
     pub(crate) const NEXT_NAMESPACE: &[u8] = b"s";
     /// The number the next secondary index gets.
     pub(crate) const NEXT_INDEX: &[u8] = b"x";
+
+    /// No write gets a position up to this one.
+    pub(crate) const FLOOR: &[u8] = b"f";
 
     /// All namespaces by name.
     pub(crate) const NAMESPACES: &[u8] = b"n";

@@ -3,6 +3,7 @@
 mod fold;
 mod index;
 mod keys;
+mod moving;
 mod past;
 mod read;
 mod rebuild;
@@ -10,6 +11,7 @@ mod record;
 
 pub use fold::{Documents, Fold, Folded};
 pub use index::{IndexInfo, IndexState};
+pub use moving::Origin;
 pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
 pub use rebuild::{Difference, rebuild, save_snapshot, verify};
 pub use record::DocumentRef;

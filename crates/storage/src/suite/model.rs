@@ -58,7 +58,10 @@ impl Model {
             | Entry::Loaded { namespace, .. } => {
                 self.namespaces.entry(namespace.clone()).or_default().apply(index, entry);
             }
-            Entry::Loading { .. } => {}
+            Entry::Loading { .. } | Entry::Raised { .. } => {}
+            Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {
+                unreachable!("moves have a suite of their own")
+            }
             Entry::Leased { namespace, lease } => {
                 self.leases.insert((namespace.clone(), lease.lock.0), lease.clone());
             }
@@ -123,7 +126,11 @@ impl Namespace {
             | Entry::Loading { .. }
             | Entry::Leased { .. }
             | Entry::LeaseRenewed { .. }
-            | Entry::LeasesEnded { .. } => {
+            | Entry::LeasesEnded { .. }
+            | Entry::Installed { .. }
+            | Entry::Forgotten { .. }
+            | Entry::Unmarked { .. }
+            | Entry::Raised { .. } => {
                 unreachable!("these are not about one life")
             }
         }

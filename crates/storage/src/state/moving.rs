@@ -1,0 +1,229 @@
+//! Documents that come from another shard or leave for one: what is taken in, what is given away, and which keys
+//! are known here already. Knows nothing of shards, nor of who decides that something moves.
+
+use super::{
+    fold::Fold,
+    keys,
+    read::{NamespaceId, State, read_number},
+    record::{self, DocumentRef},
+};
+use crate::{
+    entry::{Answer, Entry},
+    moved::{Moved, MovedAnswer, MovedStep},
+    store::{Order, Space, StoreError, with_prefix},
+};
+use lockwood_model::{DocumentKey, Json, Position, Timestamp};
+use std::collections::HashMap;
+
+/// Who wrote, when and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub user: Option<Json>,
+    /// Why.
+    pub note: Option<Json>,
+}
+
+type Done = Result<(), StoreError>;
+
+impl Fold<'_> {
+    /// Takes in documents that come from another shard, over whatever is here, and marks their keys as known.
+    pub(super) fn install(&mut self, namespace: NamespaceId, transition: u64, documents: &[Moved]) -> Done {
+        for moved in documents {
+            self.forget(namespace, &moved.at)?;
+            let key = keys::document(namespace.0, &moved.at);
+            self.batch.put(Space::Marks, key.clone(), transition.to_be_bytes());
+            let Some(document) = &moved.document else { continue };
+            for step in &moved.steps {
+                let place = keys::history(&key, step.position);
+                if let Some(undo) = &step.undo {
+                    self.batch.put(Space::History, place.clone(), undo.clone());
+                }
+                let user = step.user.as_ref().map(Json::as_str);
+                let note = step.note.as_ref().map(Json::as_str);
+                self.batch.put(Space::Origins, place, record::encode(&(step.at.0, user, note)));
+            }
+            for answer in &moved.answers {
+                let value = record::encode(&(answer.fingerprint, answer.first.0, answer.last.0));
+                self.batch.put(Space::Answers, keys::answer(namespace.0, &answer.key), value);
+            }
+            self.raise_counter(namespace, &moved.at)?;
+            for field in &document.fields {
+                self.raise_touched(namespace, &moved.at.collection, &field.name, document.position)?;
+            }
+            self.put_document(namespace, &moved.at, None, document)?;
+            if self.read(|state| state.position(namespace))? < document.position {
+                self.put_number(keys::meta::position(namespace.0), document.position.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn raise_touched(&mut self, namespace: NamespaceId, collection: &str, field: &str, to: Position) -> Done {
+        if self.read(|state| state.touched(namespace, collection, field))? < to {
+            self.batch.put(Space::Touched, keys::touched(namespace.0, collection, field), to.0.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// Forgets the past of documents that came from elsewhere.
+    pub(super) fn trim_installed(&mut self, name: &str, documents: &[Moved]) -> Done {
+        let Some(namespace) = self.read(|state| state.namespace(name))? else { return Ok(()) };
+        let mut horizon = self.read(|state| state.horizon(namespace))?;
+        for moved in documents {
+            let key = keys::document(namespace.0, &moved.at);
+            for step in &moved.steps {
+                let place = keys::history(&key, step.position);
+                self.batch.remove(Space::History, place.clone());
+                self.batch.remove(Space::Origins, place);
+                horizon = horizon.max(step.position);
+            }
+        }
+        self.put_number(keys::meta::horizon(namespace.0), horizon.0);
+        Ok(())
+    }
+
+    /// Takes a document away without a trace, and with it all that is known of its key.
+    pub(super) fn forget(&mut self, namespace: NamespaceId, at: &DocumentKey) -> Done {
+        let key = keys::document(namespace.0, at);
+        if self.read(|state| state.document_bytes(namespace, at))?.is_some() {
+            self.discard(namespace, at)?;
+            self.remove_all(Space::History, &key)?;
+            self.remove_all(Space::Origins, &key)?;
+        }
+        self.batch.remove(Space::Marks, key);
+        Ok(())
+    }
+}
+
+impl State<'_> {
+    /// In which transition the key became known here; none if it is not known.
+    pub fn mark(&self, namespace: NamespaceId, at: &DocumentKey) -> Result<Option<u64>, StoreError> {
+        let found = self.snapshot.get(Space::Marks, &keys::document(namespace.0, at))?;
+        found.map(|bytes| read_number(&bytes)).transpose()
+    }
+
+    /// The first marked keys of a namespace, at most so many.
+    pub fn marked(&self, namespace: NamespaceId, len_max: usize) -> Result<Vec<DocumentKey>, StoreError> {
+        let found = self.snapshot.scan(Space::Marks, with_prefix(&keys::namespace(namespace.0)), Order::Forward);
+        let keys = found.take(len_max).map(|pair| {
+            keys::read_document(&pair?.0).ok_or_else(|| StoreError::damaged("a mark of a moved document"))
+        });
+        keys.collect()
+    }
+
+    /// No write gets a position up to this one.
+    pub fn floor(&self) -> Result<Position, StoreError> {
+        self.meta(keys::meta::FLOOR).map(Position)
+    }
+
+    /// Who changed a document at a position, when and why, if that is still known.
+    pub fn origin(
+        &self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        position: Position,
+    ) -> Result<Option<Origin>, StoreError> {
+        let place = keys::history(&keys::document(namespace.0, at), position);
+        if let Some(bytes) = self.snapshot.get(Space::Origins, &place)? {
+            let read: Option<(u64, Option<&str>, Option<&str>)> = record::decode(&bytes);
+            let (at, user, note) = read.ok_or_else(|| StoreError::damaged("the origin of a change"))?;
+            let (user, note) = (user.map(Json::trusted), note.map(Json::trusted));
+            return Ok(Some(Origin { at: Timestamp(at), user, note }));
+        }
+        let found = self.commit(namespace, position)?;
+        let found = found.filter(|found| found.commit.events.iter().any(|event| event.at == *at));
+        Ok(found.map(|found| Origin { at: found.commit.at, user: found.commit.user, note: found.commit.note }))
+    }
+
+    /// Everything that is known of some keys, for another shard to take in.
+    pub fn export(&self, namespace: NamespaceId, keys: &[DocumentKey]) -> Result<Vec<Moved>, StoreError> {
+        let mut entries = Entries::default();
+        keys.iter().map(|at| self.export_one(namespace, at, &mut entries)).collect()
+    }
+
+    fn export_one(
+        &self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        entries: &mut Entries,
+    ) -> Result<Moved, StoreError> {
+        let nothing = Moved { at: at.clone(), document: None, steps: Vec::new(), answers: Vec::new() };
+        let Some(bytes) = self.document_bytes(namespace, at)? else { return Ok(nothing) };
+        let document = DocumentRef::read(&bytes)?.to_document();
+        let key = keys::document(namespace.0, at);
+        let mut moved = Moved { document: Some(document.clone()), ..nothing };
+        if document.is_born() {
+            self.export_step(namespace, at, (document.created, None), entries, &mut moved)?;
+        }
+        for pair in self.snapshot.scan(Space::History, with_prefix(&key), Order::Forward) {
+            let (place, undo) = pair?;
+            let (_, position) =
+                keys::read_history(&place).ok_or_else(|| StoreError::damaged("the history of a document"))?;
+            self.export_step(namespace, at, (position, Some(undo.to_vec())), entries, &mut moved)?;
+        }
+        Ok(moved)
+    }
+
+    fn export_step(
+        &self,
+        namespace: NamespaceId,
+        at: &DocumentKey,
+        (position, undo): (Position, Option<Vec<u8>>),
+        entries: &mut Entries,
+        moved: &mut Moved,
+    ) -> Done {
+        let place = keys::history(&keys::document(namespace.0, at), position);
+        let origin = match self.snapshot.get(Space::Origins, &place)? {
+            Some(_) => self.origin(namespace, at, position)?,
+            None => match self.snapshot.get(Space::Positions, &keys::position(namespace.0, position))? {
+                None => None,
+                Some(index) => entries.origin(self, read_number(&index)?, position, moved)?,
+            },
+        };
+        if let Some(Origin { at, user, note }) = origin {
+            moved.steps.push(MovedStep { position, undo, at, user, note });
+        } else if let Some(undo) = undo {
+            // Who did it is forgotten, what was done is not.
+            let at = Timestamp(0);
+            moved.steps.push(MovedStep { position, undo: Some(undo), at, user: None, note: None });
+        }
+        Ok(())
+    }
+}
+
+/// Records of the log that were read for one export; one record is about many documents, as a rule.
+#[derive(Default)]
+struct Entries(HashMap<u64, Option<Entry>>);
+
+/// So many records are kept at hand.
+const ENTRIES_LEN_MAX: usize = 64;
+
+impl Entries {
+    fn origin(
+        &mut self,
+        state: &State<'_>,
+        index: u64,
+        position: Position,
+        moved: &mut Moved,
+    ) -> Result<Option<Origin>, StoreError> {
+        if self.0.len() > ENTRIES_LEN_MAX {
+            self.0.clear();
+        }
+        let entry = match self.0.entry(index) {
+            std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(state.entry(index)?),
+        };
+        let Some(Entry::Committed { commits, answer, .. }) = entry else { return Ok(None) };
+        let Some(commit) = commits.iter().find(|commit| commit.position == position) else { return Ok(None) };
+        if let (Some(Answer { key, fingerprint }), [first, .., last] | [first @ last]) = (answer, &commits[..])
+            && moved.answers.iter().all(|known| known.key != *key)
+        {
+            let (first, last) = (first.position, last.position);
+            moved.answers.push(MovedAnswer { key: key.clone(), fingerprint: *fingerprint, first, last });
+        }
+        Ok(Some(Origin { at: commit.at, user: commit.user.clone(), note: commit.note.clone() }))
+    }
+}
