@@ -1,0 +1,119 @@
+//! What can be wrong with a map, and why a key has no shard: always with the name of the entry. Knows nothing
+//! of how a map is read.
+
+use crate::WEIGHT_MAX;
+
+/// A map, or a change of one, that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{entry}: {problem}")]
+pub struct MapError {
+    /// Which entry, as a path from the top: `shards[0][2].weight`.
+    pub entry: String,
+    /// What is wrong with it.
+    pub problem: MapProblem,
+}
+
+/// What is wrong with an entry of a map.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MapProblem {
+    /// No shards, or a shard without hosts.
+    #[error("empty; {0} is needed")]
+    Empty(&'static str),
+    /// A shard that nobody may write to.
+    #[error("no rw host; exactly one is needed")]
+    NoRwHost,
+    /// A shard with several hosts that write.
+    #[error("{0} rw hosts; exactly one is needed")]
+    ManyRwHosts(usize),
+    /// Above the limit.
+    #[error("{0} is more than {max}", max = WEIGHT_MAX)]
+    WeightAbove(u64),
+    /// Not `host:port`.
+    #[error("{0:?} is not host:port")]
+    Address(String),
+    /// The same node twice.
+    #[error("{address} is also the address of {other}")]
+    SameAddress {
+        /// The address.
+        address: String,
+        /// The entry that has it first.
+        other: String,
+    },
+    /// More shards, or a higher shard, than the list has; or none.
+    #[error("{found} is outside 1 to {len}, the shards of the list")]
+    OutsideList {
+        /// What the function names.
+        found: u64,
+        /// How many shards the list has.
+        len: usize,
+    },
+    /// Ranges in an order that would hide some of them.
+    #[error("{0} does not come after the bound before it")]
+    BoundOrder(String),
+    /// An open bound that is not the last one.
+    #[error("no upper limit, and bounds after it; only the last bound is open")]
+    BoundOpen,
+    /// Keys above the last bound would have no shard.
+    #[error("the last bound has an upper limit; leave `below` out, so that every key has a shard")]
+    BoundClosed,
+    /// Not the script that was hashed.
+    #[error("the source's hash is {found}, not {written}")]
+    ScriptHash {
+        /// Of the source.
+        found: String,
+        /// What the map says.
+        written: String,
+    },
+    /// Counted from 1.
+    #[error("0; the first is 1")]
+    Zero,
+    /// Phase, `prev` and `transition` do not fit together.
+    #[error("{0}")]
+    Phase(&'static str),
+    /// Not the JSON that is expected here.
+    #[error("{0}")]
+    Json(String),
+}
+
+/// A key that a function gives no shard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// A number of no shard.
+    #[error(
+        "{which} ({function}) answers {answer} for {key}, which is outside 1 to {len}, the shards of the list"
+    )]
+    Outside {
+        /// `curr` or `prev`.
+        which: &'static str,
+        /// The function.
+        function: String,
+        /// Collection and key.
+        key: String,
+        /// What the function answered.
+        answer: i64,
+        /// How many shards there are.
+        len: usize,
+    },
+    /// No answer.
+    #[error("{which} ({function}) has no answer for {key}: {problem}")]
+    NoAnswer {
+        /// `curr` or `prev`.
+        which: &'static str,
+        /// The function.
+        function: String,
+        /// Collection and key.
+        key: String,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl MapError {
+    pub(crate) fn new(entry: impl Into<String>, problem: MapProblem) -> MapError {
+        MapError { entry: entry.into(), problem }
+    }
+
+    pub(crate) fn json(entry: impl Into<String>, problem: impl std::fmt::Display) -> MapError {
+        MapError::new(entry, MapProblem::Json(problem.to_string()))
+    }
+}
