@@ -60,6 +60,12 @@ impl Server {
         Server::spawned(command_at(data.path(), listen, flags), data)
     }
 
+    /// A server with nothing but the native interface, on an address of the caller's choice, on fresh data.
+    pub(crate) fn plain_at(listen: &str, flags: &[&str]) -> Server {
+        let data = Arc::new(TempDir::new().unwrap());
+        Server::spawned(plain_command_at(data.path(), listen, flags), data)
+    }
+
     /// Starts it and reads where it listens.
     fn spawned(mut command: Command, data: Arc<TempDir>) -> Server {
         let mut child = command.spawn().unwrap();
@@ -76,7 +82,8 @@ impl Server {
             }
         }
         let native = address(&greeting, "native     http://");
-        let locktopus = address(&greeting, "locktopus  ws://");
+        let facade = greeting.contains("locktopus  ws://");
+        let locktopus = if facade { address(&greeting, "locktopus  ws://") } else { native };
         Server { child, native, locktopus, greeting, data, log }
     }
 
@@ -148,6 +155,11 @@ impl Ended {
     pub(crate) fn restart_at(self, listen: &str, flags: &[&str]) -> Server {
         Server::spawned(command_at(self.data.path(), listen, flags), self.data)
     }
+
+    /// The same with nothing but the native interface.
+    pub(crate) fn restart_plain_at(self, listen: &str, flags: &[&str]) -> Server {
+        Server::spawned(plain_command_at(self.data.path(), listen, flags), self.data)
+    }
 }
 
 impl Drop for Server {
@@ -162,8 +174,14 @@ fn command(data: &Path, flags: &[&str]) -> Command {
 }
 
 fn command_at(data: &Path, listen: &str, flags: &[&str]) -> Command {
+    let mut command = plain_command_at(data, listen, flags);
+    command.args(["--locktopus", "127.0.0.1:0"]);
+    command
+}
+
+fn plain_command_at(data: &Path, listen: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
-    command.args(["serve", "--listen", listen, "--locktopus", "127.0.0.1:0", "--data"]);
+    command.args(["serve", "--listen", listen, "--data"]);
     command.arg(data).args(flags);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

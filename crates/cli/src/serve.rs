@@ -3,7 +3,8 @@
 use crate::{limits::LimitArgs, wait::parse_span};
 use anyhow::Context;
 use lockwood_server::{
-    Bound, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig, Stopped,
+    Bound, ClusterConfig, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig,
+    SchemaRegistryConfig, Stopped,
 };
 use std::{
     io::{IsTerminal, Write},
@@ -21,6 +22,9 @@ use tracing_subscriber::EnvFilter;
 /// The server stopped although locks were held.
 const STOPPED_WITH_LOCKS: u8 = 3;
 
+/// A shorter key could be guessed.
+const CLUSTER_KEY_BYTES_MIN: usize = 16;
+
 const EXAMPLES: &str = "\
 Examples:
   lockwood serve                         the native interface on 127.0.0.1:7117
@@ -29,6 +33,8 @@ Examples:
                                          and the OpenSlides datastore on 127.0.0.1:9010 and 127.0.0.1:9011
   lockwood serve --elasticsearch         and Elasticsearch's document locks on 127.0.0.1:9200
   lockwood serve --schema-registry       and the REST interface of the Schema Registry on 127.0.0.1:8081
+  lockwood serve --this 1 --cluster-key key
+                                         as the first shard of a cluster; see `lockwood shard --help`
   lockwood serve --data /var/lib/lockwood --log-format json
 
 Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
@@ -90,6 +96,9 @@ pub(crate) struct Args {
     log_format: String,
 
     #[command(flatten)]
+    cluster: ClusterArgs,
+
+    #[command(flatten)]
     locktopus: LocktopusArgs,
 
     #[command(flatten)]
@@ -103,6 +112,40 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     limits: LimitArgs,
+}
+
+/// What makes the server a node of a cluster.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Cluster")]
+struct ClusterArgs {
+    /// Be part of a cluster and serve this shard, counted from 1; 0 only passes requests on
+    #[arg(long, value_name = "N", env = "LOCKWOOD_THIS", requires = "cluster_key")]
+    this: Option<u32>,
+
+    /// A file with at least 16 bytes that all nodes of the cluster have and nobody else
+    #[arg(long, value_name = "FILE", env = "LOCKWOOD_CLUSTER_KEY", requires = "this")]
+    cluster_key: Option<PathBuf>,
+
+    /// How the other nodes reach this one, if not at the address it listens on
+    #[arg(long, value_name = "HOST:PORT", requires = "this")]
+    advertise: Option<String>,
+}
+
+impl ClusterArgs {
+    fn config(&self) -> anyhow::Result<Option<ClusterConfig>> {
+        let (Some(this), Some(file)) = (self.this, &self.cluster_key) else { return Ok(None) };
+        let key = std::fs::read(file)
+            .with_context(|| format!("read the key of the cluster, {}", file.display()))?;
+        let key = key.trim_ascii().to_vec();
+        anyhow::ensure!(
+            key.len() >= CLUSTER_KEY_BYTES_MIN,
+            "the key of the cluster in {} has {} bytes; it needs {CLUSTER_KEY_BYTES_MIN} or more, for example from \
+             `head -c 32 /dev/urandom | base64`",
+            file.display(),
+            key.len()
+        );
+        Ok(Some(ClusterConfig { this, key, advertise: self.advertise.clone() }))
+    }
 }
 
 /// The facade's flags, with the environment names of the original as their defaults.
@@ -334,6 +377,7 @@ fn raise_file_limit() {
 impl Args {
     fn into_config(self) -> anyhow::Result<Config> {
         let locktopus = self.locktopus.config()?;
+        let cluster = self.cluster.config()?;
         Ok(Config {
             listen: self.listen,
             data: self.data,
@@ -349,6 +393,7 @@ impl Args {
             openslides: self.openslides.into_config(),
             elasticsearch: self.elasticsearch.into_config(),
             schema_registry: self.schema_registry.into_config(),
+            cluster,
             limits: self.limits.0,
         })
     }

@@ -1,6 +1,6 @@
 //! What a server is told at its start. Knows nothing of flags or environment variables.
 
-use crate::limits::Limits;
+use crate::{cluster::ClusterConfig, limits::Limits};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The settings of a server.
@@ -35,6 +35,8 @@ pub struct Config {
     pub elasticsearch: Option<ElasticsearchConfig>,
     /// The Schema Registry facade, if it is wanted.
     pub schema_registry: Option<SchemaRegistryConfig>,
+    /// Which part of a cluster it is, if it is part of one.
+    pub cluster: Option<ClusterConfig>,
     /// What is too much.
     pub limits: Limits,
 }
@@ -105,6 +107,7 @@ impl Config {
             openslides: None,
             elasticsearch: None,
             schema_registry: None,
+            cluster: None,
             limits: Limits::default(),
         }
     }

@@ -21,7 +21,7 @@ use crate::{
     trouble::Trouble,
     view,
 };
-use lockwood_engine::{Action, Intent, Limits, NoRules};
+use lockwood_engine::{Action, Intent, Limits, NoRules, Target};
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
     Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
@@ -91,9 +91,13 @@ pub(crate) async fn write(
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_collections(call)?;
     active.check_call(call)?;
+    let admitted = shared.cluster.admit(shared, namespace, documents_of(call)).await?;
     // As they are when it is decided: a schema may be registered while others' locks are waited for.
     let rules = shared.schemas.held(namespace);
-    let decide = |now| shared.shard.decide_write(namespace, call, &rules, now);
+    let decide = |now| {
+        let _passage = shared.cluster.pass(admitted)?;
+        shared.shard.decide_write(namespace, call, &rules, now)
+    };
     let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
         Ok(pending) => shared.shard.settle_write(call, pending).await?,
         Err(error) => return replay(shared, namespace, call, error).await,
@@ -116,6 +120,17 @@ pub(crate) async fn write_registry(
     };
     let pending = pass(shared, namespace, &Wanted::of(call), terms, decide).await?;
     Ok(shared.shard.settle_write(call, pending).await?)
+}
+
+/// The documents a call is about: those it changes, and those that must not have changed.
+pub(crate) fn documents_of(call: &Call) -> impl Iterator<Item = &DocumentKey> + Clone {
+    call.requests.iter().flat_map(|request| {
+        let locked = request.locks.iter().filter_map(|lock| match &lock.target {
+            Target::Document(at) | Target::Field(at, _) => Some(at),
+            Target::CollectionField { .. } => None,
+        });
+        request.intents.iter().map(|intent| &intent.at).chain(locked)
+    })
 }
 
 fn check_collections(call: &Call) -> Result<(), Trouble> {
@@ -160,8 +175,12 @@ pub(crate) async fn keep(
         return Err(reserved().into());
     }
     active.check_keep(&keep)?;
+    let admitted = shared.cluster.admit(shared, namespace, keep.documents()).await?;
     let rules = shared.schemas.held(namespace);
-    let decide = |_| shared.shard.decide_keep(namespace, &keep, limits, &rules);
+    let decide = |_| {
+        let _passage = shared.cluster.pass(admitted)?;
+        shared.shard.decide_keep(namespace, &keep, limits, &rules)
+    };
     let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
     Ok(shared.shard.settle(pending).await?)
 }

@@ -2,6 +2,7 @@
 //! about locks or documents.
 
 mod clock;
+mod cluster;
 mod config;
 mod elasticsearch;
 mod feeds;
@@ -34,6 +35,7 @@ mod trouble;
 mod verify;
 mod view;
 
+pub use cluster::ClusterConfig;
 pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};
 pub use limits::{LimitSpec, Limits};
 pub use serve::{Bound, ServeError, Stopped, run};

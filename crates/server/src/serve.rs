@@ -2,6 +2,7 @@
 
 use crate::{
     clock::Clock,
+    cluster::Cluster,
     config::Config,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -129,8 +130,9 @@ pub async fn run(
         Some(facade) => Some(bind(&config, facade.listen).await?),
         None => None,
     };
-    let (shared, grace_ms) = open(config).await?;
+    let (shared, grace_ms) = open(config, &address(&native).to_string()).await?;
     lease::restore(&shared)?;
+    shared.cluster.restore(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
         tracing::error!(?error, "take away what is left of a load");
     }
@@ -181,6 +183,19 @@ fn check(config: &Config) -> Result<(), ServeError> {
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
         return Err(ServeError::Setting(message));
     }
+    let facades = [
+        ("locktopus", config.locktopus.is_some()),
+        ("openslides", config.openslides.is_some()),
+        ("elasticsearch", config.elasticsearch.is_some()),
+        ("schema-registry", config.schema_registry.is_some()),
+    ];
+    if let (Some(_), Some((name, _))) = (&config.cluster, facades.into_iter().find(|(_, wanted)| *wanted)) {
+        let message = format!(
+            "--{name} serves the documents and locks of one server, so it does not go with --this; run a server \
+             of its own for it"
+        );
+        return Err(ServeError::Setting(message));
+    }
     let names = [
         ("openslides", config.openslides.as_ref().map(|facade| &facade.namespace)),
         ("schema-registry", config.schema_registry.as_ref().map(|facade| &facade.namespace)),
@@ -206,7 +221,7 @@ fn address(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("a bound socket has an address")
 }
 
-async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
+async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeError> {
     let directory = config.data.clone();
     let limits = ShardLimits {
         pending_bytes_max: config.limits.pending_bytes_max,
@@ -224,7 +239,9 @@ async fn open(config: Config) -> Result<(Arc<Shared>, u64), ServeError> {
     };
     let clock = Clock::new();
     let grace_until = if grace_ms > 0 { clock.now().after(grace_ms).0 } else { 0 };
+    let cluster = Cluster::new(config.cluster.as_ref(), listen);
     let shared = Shared {
+        cluster,
         config,
         clock,
         numbers: Arc::new(numbers),

@@ -2,6 +2,7 @@
 
 use crate::{
     clock::Clock,
+    cluster::Cluster,
     config::Config,
     feeds::Feeds,
     grace::Grace,
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) shard: Arc<Shard>,
+    pub(crate) cluster: Cluster,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) grace: Arc<Grace>,
     pub(crate) secrets: Secrets,

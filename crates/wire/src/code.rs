@@ -170,6 +170,38 @@ codes! {
     NamespaceNotEmpty = "namespace_not_empty", 409;
     /// A dump is being loaded into the namespace; it can be written to when that is done.
     NamespaceLoading = "namespace_loading", 409;
+    /// The request goes by a shard map that is not in force any more, or not yet; ask again.
+    WrongEpoch = "wrong_epoch", 409;
+    /// The parts of the write belong to different shards, so it cannot be done as a whole.
+    SpansShards = "spans_shards", 409;
+    /// No shard can be told for a key: the shard function does not answer as it must.
+    NoShard = "no_shard", 400;
+    /// The shard map makes no sense.
+    BadMap = "bad_map", 400;
+    /// This node has no shard map yet.
+    NoMap = "no_map", 503;
+    /// The server is not part of a cluster.
+    NotSharded = "not_sharded", 409;
+    /// The request claims to come from a node of the cluster, and does not prove it.
+    NotAPeer = "not_a_peer", 403;
+    /// A shard that is needed does not answer; try again.
+    ShardUnreachable = "shard_unreachable", 503;
+    /// The keys are on their way to another shard; try again.
+    Moving = "moving", 503;
+    /// A transition to another shard map is under way, or none is.
+    Resharding = "resharding", 409;
+    /// Not every record has been copied, so the old places cannot be given up.
+    NotCopied = "not_copied", 409;
+    /// The write is only possible on the host that may write.
+    ReadOnlyHost = "read_only_host", 409;
+    /// There is no such procedure.
+    NoProcedure = "no_procedure", 404;
+    /// The text is not a function that can be run.
+    BadScript = "bad_script", 400;
+    /// A procedure failed, or took too much.
+    ProcedureFailed = "procedure_failed", 422;
+    /// The operations of an update make no sense for the document.
+    BadUpdate = "bad_update", 400;
     /// Another connection has taken over the session.
     Replaced = "replaced", 409;
     /// The other side was silent for too long.

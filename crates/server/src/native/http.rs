@@ -1,7 +1,7 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, documents, guard, leases, openapi, schemas};
+use super::{connection, documents, guard, internal, leases, openapi, schemas, shards};
 use crate::{
     clock::rfc3339,
     lease,
@@ -59,6 +59,8 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/{namespace}/operator-log", get(operator_log))
         .merge(documents::router())
         .merge(schemas::router())
+        .merge(internal::router())
+        .merge(shards::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guarded))
@@ -74,10 +76,15 @@ async fn guarded(State(shared): App, request: Request, next: Next) -> Response {
 
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
+        let code = self.code;
         let problem: Problem = self.into_problem();
         let status = StatusCode::from_u16(problem.status).expect("codes have real statuses");
         let body = serde_json::to_vec(&problem).expect("a problem is valid JSON");
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (status, kind, body).into_response();
+        // For whoever passes the answer on and need not read it for that.
+        response.extensions_mut().insert(code);
+        response
     }
 }
 

@@ -4,13 +4,16 @@ mod connection;
 mod documents;
 mod guard;
 mod http;
+mod internal;
 mod leases;
 mod openapi;
 mod schemas;
+mod shards;
 
-pub(crate) use documents::Decoder;
+pub(crate) use documents::{Decoder, read_write_call};
+pub(crate) use guard::check as guard_check;
 
-use crate::{listener::Service, shared::Shared};
+use crate::{cluster::dispatch, listener::Service, shared::Shared};
 use axum::{Router, body::Body, extract::Request, response::Response};
 use hyper::body::Incoming;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
@@ -34,11 +37,22 @@ impl Service for Native {
 
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response {
         let mut request = request.map(Body::new);
+        if self.shared.cluster.is_on() {
+            request.extensions_mut().insert(peer);
+            return dispatch::answer(self, &self.shared, request).await;
+        }
         // The way most requests take; the router does the same for it, with more steps.
         if let Some(namespace) = written_namespace(&request) {
             return documents::write_to(&self.shared, namespace, request).await;
         }
         request.extensions_mut().insert(peer);
+        self.local(request).await
+    }
+}
+
+impl Native {
+    /// Carries a request out on this node.
+    pub(crate) async fn local(&self, request: Request) -> Response {
         let answer: Result<Response, Infallible> = self.router.clone().call(request).await;
         match answer {
             Ok(response) => response,

@@ -121,6 +121,7 @@ impl From<ShardError> for Refusal {
             ShardError::Loading => Refusal::Busy(
                 "a dump is being loaded into the namespace; try again when that is done".to_owned(),
             ),
+            ShardError::Elsewhere => Refusal::Busy("the shard map has just changed; try again".to_owned()),
             ShardError::IdempotencyMismatch | ShardError::Misfit(_) | ShardError::TooManyIndexes(_) => {
                 unreachable!("the facade has neither idempotency keys nor dumps nor indexes")
             }

@@ -15,6 +15,7 @@ mod base;
 mod join;
 mod load;
 mod maintenance;
+mod moving;
 mod partners;
 mod query;
 #[cfg(test)]
@@ -66,7 +67,7 @@ pub(crate) enum Keep {
 
 impl Keep {
     /// Which documents it is about.
-    pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> {
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> + Clone {
         let (one, several) = match self {
             Keep::Put(at, _) | Keep::Merge(at, _) => (Some(at), &[][..]),
             Keep::Remove(documents) => (None, &documents[..]),
@@ -107,6 +108,8 @@ pub(crate) enum ShardError {
     TooManyNamespaces(u64),
     /// More ids than there are.
     NoIdsLeft,
+    /// Another node has to decide, or this one under the map it has by now.
+    Elsewhere,
     /// The disk, or what is on it.
     Store(StoreError),
 }

@@ -264,6 +264,16 @@ impl Shard {
         self.core.work.notify_one();
     }
 
+    /// Decides something nobody waits for; whoever decides later waits for it too.
+    pub(super) fn with_writer<T>(
+        &self,
+        decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
+    ) -> Result<T, ShardError> {
+        let mut writer = self.lock();
+        writer.check()?;
+        decide(&mut writer)
+    }
+
     /// Asks the writer something that changes nothing.
     pub(super) fn ask<T>(&self, question: impl FnOnce(&Writer) -> T) -> T {
         question(&self.lock())
@@ -442,6 +452,11 @@ impl Writer {
         self.lone_syncs = if is_lone { self.lone_syncs.saturating_add(1) } else { 0 };
         self.pending_bytes = 0;
         Flight { batch, expected: self.durable }
+    }
+
+    /// The last record that was decided on.
+    pub(super) fn last(&self) -> u64 {
+        self.next_index - 1
     }
 
     fn check(&self) -> Result<(), ShardError> {
@@ -636,7 +651,7 @@ impl Writer {
 
     /// What comes as a whole record is not noted document by document. The number of a namespace may have
     /// been noted all the same: a call that was refused gave it to a namespace that never came to be.
-    fn forget_recent(&mut self, namespace: &str) -> Result<(), ShardError> {
+    pub(super) fn forget_recent(&mut self, namespace: &str) -> Result<(), ShardError> {
         if let Some(id) = self.look(|state| Ok(state.namespace(namespace)?))? {
             self.recent.forget(id.0);
         }
@@ -687,5 +702,5 @@ static EMPTY: Batch = Batch::new();
 
 fn edges(view: &dyn Snapshot, namespace: NamespaceId) -> Result<(Position, Position), StoreError> {
     let state = State::new(view);
-    Ok((state.position(namespace)?, state.horizon(namespace)?))
+    Ok((state.position(namespace)?.max(state.floor()?), state.horizon(namespace)?))
 }

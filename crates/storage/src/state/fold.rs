@@ -50,7 +50,10 @@ impl<'a> Fold<'a> {
         Overlay { below: self.below, above: &self.batch }
     }
 
-    pub(super) fn read<T>(&self, question: impl FnOnce(State<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(
+        &self,
+        question: impl FnOnce(State<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let view = self.view();
         question(State::new(&view))
     }

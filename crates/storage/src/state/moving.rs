@@ -107,7 +107,8 @@ impl State<'_> {
 
     /// The first marked keys of a namespace, at most so many.
     pub fn marked(&self, namespace: NamespaceId, len_max: usize) -> Result<Vec<DocumentKey>, StoreError> {
-        let found = self.snapshot.scan(Space::Marks, with_prefix(&keys::namespace(namespace.0)), Order::Forward);
+        let found =
+            self.snapshot.scan(Space::Marks, with_prefix(&keys::namespace(namespace.0)), Order::Forward);
         let keys = found.take(len_max).map(|pair| {
             keys::read_document(&pair?.0).ok_or_else(|| StoreError::damaged("a mark of a moved document"))
         });
@@ -135,7 +136,11 @@ impl State<'_> {
         }
         let found = self.commit(namespace, position)?;
         let found = found.filter(|found| found.commit.events.iter().any(|event| event.at == *at));
-        Ok(found.map(|found| Origin { at: found.commit.at, user: found.commit.user, note: found.commit.note }))
+        Ok(found.map(|found| Origin {
+            at: found.commit.at,
+            user: found.commit.user,
+            note: found.commit.note,
+        }))
     }
 
     /// Everything that is known of some keys, for another shard to take in.
@@ -218,7 +223,8 @@ impl Entries {
         };
         let Some(Entry::Committed { commits, answer, .. }) = entry else { return Ok(None) };
         let Some(commit) = commits.iter().find(|commit| commit.position == position) else { return Ok(None) };
-        if let (Some(Answer { key, fingerprint }), [first, .., last] | [first @ last]) = (answer, &commits[..])
+        if let (Some(Answer { key, fingerprint }), [first, .., last] | [first @ last]) =
+            (answer, &commits[..])
             && moved.answers.iter().all(|known| known.key != *key)
         {
             let (first, last) = (first.position, last.position);

@@ -181,6 +181,9 @@ impl From<ShardError> for Trouble {
             ShardError::TooManyIndexes(limit) => {
                 Trouble::over("indexes_max", limit, "the namespace has as many indexes as it may have")
             }
+            ShardError::Elsewhere => {
+                Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again")
+            }
             ShardError::Misfit(message) => Trouble::new(Code::BadBody, message),
             ShardError::TooMuchPending(limit) => {
                 Trouble::too_many("pending_bytes_max", limit, "too much is waiting for the disk")

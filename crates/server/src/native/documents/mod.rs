@@ -36,6 +36,7 @@ pub(super) use join::*;
 pub(super) use load::*;
 pub(super) use read::*;
 pub(super) use trim::*;
+pub(crate) use write::read_write_call;
 pub(super) use write::*;
 
 /// The routes, for the native router to take in.

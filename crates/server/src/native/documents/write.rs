@@ -7,6 +7,7 @@ use super::{
     terms::{read_terms, terms},
 };
 use crate::{
+    cluster::dispatch,
     gate::{self, Terms},
     native::{
         guard,
@@ -17,14 +18,16 @@ use crate::{
     trouble::Trouble,
 };
 use axum::{
-    extract::{FromRequest, Query, State, rejection::QueryRejection},
+    extract::{FromRequest, FromRequestParts, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
+use hyper::http::request::Parts;
 use lockwood_engine::{Action, Intent, PositionLock, PutIf, Request, Target};
 use lockwood_model::{DocumentKey, Position};
+use lockwood_storage::Answer;
 use lockwood_wire::{
     Code, Problem,
-    documents::{Fields, ReserveRequest, Reserved, WireValue, WriteCall, Written},
+    documents::{Fields, ReserveRequest, Reserved, WireValue, WriteCall, Written, read_body},
 };
 use serde::Deserialize;
 use std::sync::Arc;
@@ -40,6 +43,7 @@ const LARGE_BODY_BYTES: usize = 64 * 1024;
 pub(in crate::native) async fn write(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    retry: Retry,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
@@ -50,7 +54,7 @@ pub(in crate::native) async fn write(
     };
     let large = body.0.len() > LARGE_BODY_BYTES;
     let (call, terms) = if large { tokio::task::block_in_place(decode)? } else { decode()? };
-    answer(&shared, &namespace, &call, &terms).await
+    answer(&shared, &namespace, &retry.mark(call), &terms).await
 }
 
 /// The same for a request that did not come through the router.
@@ -62,7 +66,7 @@ pub(in crate::native) async fn write_to(
     let written = async {
         guard::check(&shared.config, request.headers())?;
         let body = JsonBody::from_request(request, shared).await?;
-        write(State(Arc::clone(shared)), InPath(namespace), body).await
+        write(State(Arc::clone(shared)), InPath(namespace), Retry(None), body).await
     };
     written.await.unwrap_or_else(IntoResponse::into_response)
 }
@@ -112,6 +116,7 @@ pub(in crate::native) async fn put(
     State(shared): App,
     InPath((namespace, collection, key)): InPath<(String, String, String)>,
     query: Result<Query<PutQuery>, QueryRejection>,
+    retry: Retry,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
@@ -136,7 +141,7 @@ pub(in crate::native) async fn put(
     };
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let call = single(decoder, &at, action, query.position, (query.user, query.note))?;
-    answer(&shared, &namespace, &call, &terms).await
+    answer(&shared, &namespace, &retry.mark(call), &terms).await
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -165,6 +170,7 @@ pub(in crate::native) async fn delete(
     State(shared): App,
     InPath((namespace, collection, key)): InPath<(String, String, String)>,
     query: Result<Query<DeleteQuery>, QueryRejection>,
+    retry: Retry,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
     let query = read_query(query)?;
@@ -176,7 +182,34 @@ pub(in crate::native) async fn delete(
         Some(path) => decoder.set(&read_path(path)?, None)?,
     };
     let call = single(decoder, &at, action, query.position, (query.user, query.note))?;
-    answer(&shared, &namespace, &call, &terms).await
+    answer(&shared, &namespace, &retry.mark(call), &terms).await
+}
+
+/// An idempotency key that another node gave to a write without one, because it may have to send it twice.
+pub(in crate::native) struct Retry(Option<String>);
+
+impl Retry {
+    fn mark(self, mut call: Call) -> Call {
+        if let (Some(key), None) = (self.0, &call.answer) {
+            call.answer = Some(Answer { key: key.into(), fingerprint: [0; 16] });
+        }
+        call
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Retry {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Retry, Self::Rejection> {
+        let key = parts.headers.get(dispatch::RETRY).and_then(|key| key.to_str().ok());
+        Ok(Retry(key.map(str::to_owned)))
+    }
+}
+
+/// The documents that the body of a write call is about; none if it cannot be read.
+pub(crate) fn read_write_call(decoder: Decoder<'_>, body: &[u8]) -> Option<Vec<DocumentKey>> {
+    let call = decoder.call(&read_body::<WriteCall>(body).ok()?).ok()?;
+    Some(gate::documents_of(&call).cloned().collect())
 }
 
 /// A call that does one thing to one document.

@@ -1,0 +1,276 @@
+//! A node's part in a cluster: the shard map it goes by, who serves which key, and the fence that keeps what was
+//! decided under one map apart from what is decided under the next. Knows nothing of HTTP routes.
+//!
+//! ```text
+//!   request ──► route (by the map) ──► here: admit ──► decide, under the fence ──► as without a cluster
+//!                  │                        │ key not known here yet
+//!                  ▼                        ▼
+//!              another node            pull it from its donor, install, go on
+//! ```
+//!
+//! The map changes only while nobody decides. So every write is before or after the change in the log, and
+//! nothing is ever written by a node that had already agreed not to.
+
+pub(crate) mod dispatch;
+mod peers;
+mod pull;
+pub(crate) mod transfer;
+
+use crate::{
+    secret::hex,
+    shard::{Call, ShardError},
+    shared::Shared,
+    trouble::Trouble,
+};
+use hmac::{Hmac, KeyInit, Mac};
+use hyper::HeaderMap;
+use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
+use lockwood_model::{DocumentKey, Json, Key};
+use lockwood_router::{Epoch, HostMode, NoScripts, Phase, Route, Scripts, ShardMap, ShardNo};
+use lockwood_storage::StoreError;
+use lockwood_wire::Code;
+use parking_lot::{RwLock, RwLockReadGuard};
+use sha2::Sha256;
+use std::sync::Arc;
+
+pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
+
+/// The namespace that every node keeps for itself.
+pub(crate) const SYSTEM: &str = "_system";
+/// Where the map is in it.
+const MAP: (&str, &str) = ("shards", "map");
+
+/// What a node has to know to be part of a cluster.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// Which shard it serves, counted from 1; 0 if it only passes requests on.
+    pub this: u32,
+    /// What all nodes of the cluster know and nobody else does.
+    pub key: Vec<u8>,
+    /// How others reach it, host and port; the address it listens on if absent.
+    pub advertise: Option<String>,
+}
+
+/// A node's part in a cluster, if it has one.
+pub(crate) struct Cluster {
+    node: Option<Node>,
+    /// Read by whoever decides, written by whoever changes the map.
+    fence: RwLock<Option<Arc<Current>>>,
+}
+
+struct Node {
+    this: ShardNo,
+    address: String,
+    secret: String,
+    peers: Peers,
+}
+
+/// The map as this node goes by it.
+pub(crate) struct Current {
+    pub(crate) map: ShardMap,
+    /// Whether this node may write: it is the rw host of its shard.
+    pub(crate) is_owner: bool,
+    scripts: Box<dyn Scripts + Send + Sync>,
+}
+
+impl Current {
+    pub(crate) fn route(&self, at: &DocumentKey) -> Result<Route, Trouble> {
+        let route = self.map.route(&at.collection, &at.key, &*self.scripts);
+        route.map_err(|error| Trouble::new(Code::NoShard, error.to_string()))
+    }
+}
+
+/// That some keys may be decided about here, as of one map.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Admitted(Option<Epoch>);
+
+/// While this is held the map stays as it is.
+pub(crate) struct Passage<'a> {
+    _fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
+}
+
+impl Cluster {
+    pub(crate) fn new(config: Option<&ClusterConfig>, listen: &str) -> Cluster {
+        let node = config.map(|config| {
+            let secret = secret_of(&config.key);
+            Node {
+                this: ShardNo(config.this),
+                address: config.advertise.clone().unwrap_or_else(|| listen.to_owned()),
+                peers: Peers::new(secret.clone()),
+                secret,
+            }
+        });
+        Cluster { node, fence: RwLock::new(None) }
+    }
+
+    /// Takes up the map that was in force when the server stopped.
+    pub(crate) fn restore(&self, shared: &Shared) -> Result<(), StoreError> {
+        let Some(node) = &self.node else { return Ok(()) };
+        let reading = shared.shard.read();
+        let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(()) };
+        let Some(document) = reading.state().document(id, &map_key())? else { return Ok(()) };
+        let damaged = || StoreError::damaged("the shard map");
+        let json = document.get("map").ok_or_else(damaged)?;
+        let map = serde_json::from_str(json.as_str())
+            .ok()
+            .and_then(|map| ShardMap::from_json(&map).ok())
+            .ok_or_else(damaged)?;
+        *self.fence.write() = Some(Arc::new(node.current(map)));
+        Ok(())
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// The map in force, if there is one.
+    pub(crate) fn current(&self) -> Option<Arc<Current>> {
+        self.fence.read().clone()
+    }
+
+    /// This node's shard; 0 if it has none.
+    pub(crate) fn this(&self) -> ShardNo {
+        self.node.as_ref().map_or(ShardNo(0), |node| node.this)
+    }
+
+    /// How others reach this node.
+    pub(crate) fn address(&self) -> &str {
+        self.node.as_ref().map_or("", |node| &node.address)
+    }
+
+    pub(crate) fn peers(&self) -> Result<&Peers, Trouble> {
+        let node = self.node.as_ref().ok_or_else(not_a_node)?;
+        Ok(&node.peers)
+    }
+
+    /// The epoch of the node that sent a request; none if it does not come from a node.
+    pub(crate) fn peer_epoch(&self, headers: &HeaderMap) -> Result<Option<Epoch>, Trouble> {
+        let Some(given) = headers.get(PEER) else { return Ok(None) };
+        let known = self.node.as_ref().is_some_and(|node| same(given.as_bytes(), node.secret.as_bytes()));
+        if !known {
+            let message = "the request says it comes from a node of this cluster, but does not prove it; give all \
+                           nodes the same --cluster-key";
+            return Err(Trouble::new(Code::NotAPeer, message));
+        }
+        let epoch = headers.get(EPOCH).and_then(|epoch| epoch.to_str().ok()?.parse().ok());
+        epoch.map(Some).ok_or_else(|| Trouble::new(Code::BadQuery, "a node says which epoch it is in"))
+    }
+
+    /// Goes by a newer map from now on. Answers when that is durable, and everything that was decided before it.
+    pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
+        let node = self.node.as_ref().ok_or_else(not_a_node)?;
+        map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
+        let pending = {
+            let mut fence = self.fence.write();
+            if let Some(current) = fence.as_ref().filter(|current| current.map.epoch >= map.epoch) {
+                return Ok(Arc::clone(current));
+            }
+            let call = put_map(&map)?;
+            let pending = shared.shard.decide_write(SYSTEM, &call, &NoRules, shared.clock.now())?;
+            *fence = Some(Arc::new(node.current(map)));
+            (pending, call)
+        };
+        let (pending, call) = pending;
+        shared.shard.settle_write(&call, pending).await?;
+        let current = self.current().expect("a map was just adopted");
+        tracing::info!(epoch = current.map.epoch, phase = ?current.map.phase, "the shard map changed");
+        Ok(current)
+    }
+
+    /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
+    pub(crate) async fn admit<'a>(
+        &self,
+        shared: &Arc<Shared>,
+        namespace: &str,
+        keys: impl Iterator<Item = &'a DocumentKey> + Clone,
+    ) -> Result<Admitted, Trouble> {
+        if namespace == SYSTEM {
+            return Ok(Admitted(None));
+        }
+        let Some(current) = self.current() else {
+            return if self.is_on() { Err(no_map()) } else { Ok(Admitted(None)) };
+        };
+        pull::ensure_known(shared, &current, namespace, keys).await?;
+        Ok(Admitted(Some(current.map.epoch)))
+    }
+
+    /// Goes through the fence, if the map is still the one the keys were admitted under.
+    pub(crate) fn pass(&self, admitted: Admitted) -> Result<Passage<'_>, ShardError> {
+        let Some(epoch) = admitted.0 else { return Ok(Passage { _fence: None }) };
+        let fence = self.fence.read();
+        match fence.as_ref().is_some_and(|current| current.map.epoch == epoch) {
+            true => Ok(Passage { _fence: Some(fence) }),
+            false => Err(ShardError::Elsewhere),
+        }
+    }
+}
+
+impl Node {
+    fn current(&self, map: ShardMap) -> Current {
+        let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
+        let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
+        Current {
+            is_owner: own.is_some_and(|host| host.mode == HostMode::Rw),
+            scripts: Box::new(NoScripts),
+            map,
+        }
+    }
+}
+
+fn put_map(map: &ShardMap) -> Result<Call, Trouble> {
+    let json = Json::read(&map.to_json().to_string(), 64)
+        .map_err(|_| Trouble::new(Code::BadMap, "the map is too deep"))?;
+    let action = Action::Put { fields: vec![("map".into(), json)], when: PutIf::Always };
+    let request = Request { intents: vec![Intent { at: map_key(), action }], ..Request::default() };
+    Ok(Call { requests: vec![request], ..Call::default() })
+}
+
+fn map_key() -> DocumentKey {
+    let key: Key = MAP.1.parse().expect("it is a key");
+    DocumentKey::new(MAP.0, key)
+}
+
+/// What nodes show each other; not the key itself, so that it is never sent.
+fn secret_of(key: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
+    mac.update(b"lockwood peer 1");
+    hex(&mac.finalize().into_bytes())
+}
+
+/// Compares without telling by its time how much is the same.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+pub(crate) fn not_a_node() -> Trouble {
+    let message = "this server is not part of a cluster; start it with --this and --cluster-key";
+    Trouble::new(Code::NotSharded, message)
+}
+
+fn no_map() -> Trouble {
+    let message = "this node has no shard map yet; give the cluster one with `lockwood shard config`";
+    Trouble::new(Code::NoMap, message)
+}
+
+/// Whether a phase is one in which keys are on their way.
+pub(crate) fn is_moving(phase: Phase) -> bool {
+    matches!(phase, Phase::Preparing | Phase::Resharding)
+}
+
+/// Gives a map to every node that it names, this one included.
+pub(crate) async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    for address in map.addresses() {
+        if address == shared.cluster.address() {
+            shared.cluster.adopt(shared, map.clone()).await?;
+            continue;
+        }
+        let message = Message::post("/internal/map", map.to_json().to_string());
+        let answer = shared.cluster.peers()?.ask(address, map.epoch, &message).await;
+        let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+        if !answer.status().is_success() {
+            let why = String::from_utf8_lossy(answer.body()).into_owned();
+            return Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")));
+        }
+    }
+    Ok(())
+}

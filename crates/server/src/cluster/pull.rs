@@ -1,0 +1,91 @@
+//! What the new owner of a key has to know of it before it can decide: it is pulled from the donor, once, and only
+//! while nothing is known. Knows nothing of who asks.
+
+use super::{Current, Message, PeerError, transfer};
+use crate::{shared::Shared, trouble::Trouble};
+use bytes::Bytes;
+use hyper::Method;
+use lockwood_model::DocumentKey;
+use lockwood_router::{Route, ShardNo};
+use lockwood_storage::{Entry, Moved};
+use lockwood_wire::Code;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How long a donor may take to say what it has.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pulls what is not known here of some keys. Refused if one of them is not this node's to decide about.
+pub(super) async fn ensure_known<'a>(
+    shared: &Arc<Shared>,
+    current: &Current,
+    namespace: &str,
+    keys: impl Iterator<Item = &'a DocumentKey> + Clone,
+) -> Result<(), Trouble> {
+    let mut wanted: BTreeMap<ShardNo, Vec<DocumentKey>> = BTreeMap::new();
+    for at in keys {
+        match route_here(shared, current, at)? {
+            None => {}
+            Some(donor) => {
+                if !shared.shard.is_known(namespace, at, current.map.transition)? {
+                    wanted.entry(donor).or_default().push(at.clone());
+                }
+            }
+        }
+    }
+    for (donor, keys) in wanted {
+        let documents = pull(shared, current, donor, namespace, keys).await?;
+        transfer::install_in_passing(shared, current, namespace, documents)?;
+    }
+    Ok(())
+}
+
+/// The donor of a key that this node owns, if it has one. Refused if this node does not own it.
+pub(super) fn route_here(
+    shared: &Shared,
+    current: &Current,
+    at: &DocumentKey,
+) -> Result<Option<ShardNo>, Trouble> {
+    let this = shared.cluster.this();
+    match current.route(at)? {
+        Route::Owner(owner) if owner == this && current.is_owner => Ok(None),
+        Route::Pulled { owner, donor } if owner == this && current.is_owner => Ok(Some(donor)),
+        _ => Err(elsewhere(at)),
+    }
+}
+
+/// That another node has to be asked, or the same one again in a moment.
+pub(super) fn elsewhere(at: &DocumentKey) -> Trouble {
+    let message = format!("{at} belongs to another shard, or is about to; ask again");
+    Trouble::new(Code::WrongEpoch, message)
+}
+
+async fn pull(
+    shared: &Arc<Shared>,
+    current: &Current,
+    donor: ShardNo,
+    namespace: &str,
+    keys: Vec<DocumentKey>,
+) -> Result<Vec<Moved>, Trouble> {
+    let wanted = Entry::Unmarked { namespace: namespace.into(), documents: keys };
+    let message = Message {
+        method: Method::POST,
+        target: "/internal/pull".to_owned(),
+        headers: Vec::new(),
+        body: Bytes::from(wanted.encode()),
+        patience: PATIENCE,
+    };
+    let host = current.map.rw_host(donor).ok_or_else(|| unreachable_shard(donor, "the map has no host"))?;
+    let answer = shared.cluster.ask(shared, &host.address, &message).await;
+    let answer = answer.map_err(|error: PeerError| unreachable_shard(donor, &error.to_string()))?;
+    if answer.status() != hyper::StatusCode::OK {
+        return Err(unreachable_shard(donor, &String::from_utf8_lossy(answer.body())));
+    }
+    match Entry::decode(0, answer.body()) {
+        Ok(Entry::Installed { documents, .. }) => Ok(documents),
+        _ => Err(unreachable_shard(donor, "it answered something else")),
+    }
+}
+
+pub(super) fn unreachable_shard(shard: ShardNo, why: &str) -> Trouble {
+    Trouble::new(Code::ShardUnreachable, format!("shard {} cannot be asked at the moment: {why}", shard.0))
+}

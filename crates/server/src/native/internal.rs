@@ -1,0 +1,98 @@
+//! What nodes of a cluster ask each other. Each handler decodes, calls, encodes; only nodes get here.
+
+use super::http::App;
+use crate::{
+    cluster::{Current, dispatch::wrong_epoch, transfer},
+    shared::Shared,
+    trouble::Trouble,
+};
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use lockwood_router::ShardMap;
+use lockwood_storage::{Entry, StoreError};
+use lockwood_wire::Code;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The routes, for the native router to take in.
+pub(super) fn router() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/internal/map", get(map).post(adopt))
+        .route("/internal/pull", post(pull))
+        .route("/internal/install", post(install))
+}
+
+/// Why an internal request is not answered as asked.
+enum Refused {
+    /// The two nodes go by different maps.
+    Epoch(Response),
+    Trouble(Trouble),
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        match self {
+            Refused::Epoch(response) => response,
+            Refused::Trouble(trouble) => trouble.into_response(),
+        }
+    }
+}
+
+impl<T: Into<Trouble>> From<T> for Refused {
+    fn from(trouble: T) -> Refused {
+        Refused::Trouble(trouble.into())
+    }
+}
+
+/// The map, if the other node goes by the same.
+fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
+    let epoch = shared.cluster.peer_epoch(headers)?;
+    let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
+    current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))
+}
+
+fn read_entry(body: &[u8]) -> Result<Entry, Trouble> {
+    Entry::decode(0, body)
+        .map_err(|_: StoreError| Trouble::new(Code::BadBody, "the body is not what nodes send each other"))
+}
+
+async fn map(State(shared): App) -> Response {
+    let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
+    Json(map).into_response()
+}
+
+async fn adopt(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    let map: Value = serde_json::from_slice(&body)
+        .map_err(|error| Trouble::new(Code::BadMap, format!("the map is not JSON: {error}")))?;
+    let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
+    let current = shared.cluster.adopt(&shared, map).await?;
+    Ok(Json(json!({ "epoch": current.map.epoch })).into_response())
+}
+
+async fn pull(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    let Entry::Unmarked { namespace, documents } = read_entry(&body)? else {
+        return Err(Trouble::new(Code::BadBody, "a pull names documents").into());
+    };
+    let documents = transfer::export(&shared, &namespace, &documents)?;
+    let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
+    Ok(entry.encode().into_response())
+}
+
+async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    let Entry::Installed { namespace, transition, documents } = read_entry(&body)? else {
+        return Err(Trouble::new(Code::BadBody, "an install brings documents").into());
+    };
+    if transition != current.map.transition {
+        return Err(Refused::Epoch(wrong_epoch(&shared)));
+    }
+    let installed = transfer::install(&shared, &current, &namespace, documents).await?;
+    Ok(Json(json!({ "installed": installed })).into_response())
+}

@@ -1,0 +1,91 @@
+//! Documents that come from other shards and leave for them, as the one writer of a shard decides about them.
+//! Knows nothing of maps, nor of other nodes.
+
+use super::{Follow, Shard, ShardError, writer::Writer};
+use lockwood_model::{DocumentKey, Position};
+use lockwood_storage::{Entry, Moved};
+
+impl Shard {
+    /// Whether it is known here, durable or not, what became of a key in a transition.
+    pub(crate) fn is_known(
+        &self,
+        namespace: &str,
+        at: &DocumentKey,
+        transition: u64,
+    ) -> Result<bool, ShardError> {
+        self.ask(|writer| writer.is_known(namespace, at, transition))
+    }
+
+    /// Takes in what is not known yet; says how many of the documents were there at all. They are durable before
+    /// anything that is decided later.
+    pub(crate) fn install(
+        &self,
+        namespace: &str,
+        transition: u64,
+        documents: Vec<Moved>,
+    ) -> Result<(u64, u64), ShardError> {
+        let done = self.decide_in_passing(|writer| writer.install(namespace, transition, documents))?;
+        Ok(done)
+    }
+
+    /// Takes documents away without a trace.
+    pub(crate) fn forget(&self, namespace: &str, documents: Vec<DocumentKey>) -> Result<u64, ShardError> {
+        self.append(&Entry::Forgotten { namespace: namespace.into(), documents }, Follow::Thread)
+    }
+
+    /// No write gets a position up to `floor` from now on.
+    pub(crate) async fn raise(&self, floor: Position) -> Result<(), ShardError> {
+        self.submit(|writer| writer.raise(floor)).await
+    }
+
+    fn decide_in_passing<T>(
+        &self,
+        decide: impl FnOnce(&mut Writer) -> Result<T, ShardError>,
+    ) -> Result<(T, u64), ShardError> {
+        let done = self.with_writer(|writer| decide(writer).map(|done| (done, writer.last())))?;
+        self.nudge();
+        Ok(done)
+    }
+}
+
+impl Writer {
+    fn is_known(&self, namespace: &str, at: &DocumentKey, transition: u64) -> Result<bool, ShardError> {
+        self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(false) };
+            Ok(state.mark(id, at)? == Some(transition))
+        })
+    }
+
+    fn install(
+        &mut self,
+        namespace: &str,
+        transition: u64,
+        mut documents: Vec<Moved>,
+    ) -> Result<u64, ShardError> {
+        let mut failed = None;
+        documents.retain(|moved| match self.is_known(namespace, &moved.at, transition) {
+            Ok(known) => !known,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if documents.is_empty() {
+            return Ok(0);
+        }
+        let installed = documents.iter().filter(|moved| moved.document.is_some()).count() as u64;
+        self.record(&Entry::Installed { namespace: namespace.into(), transition, documents })?;
+        self.forget_recent(namespace)?;
+        Ok(installed)
+    }
+
+    fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
+        match self.look(|state| Ok(state.floor()?))? < floor {
+            true => self.record(&Entry::Raised { floor }),
+            false => Ok(()),
+        }
+    }
+}

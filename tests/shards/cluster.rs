@@ -1,0 +1,93 @@
+//! Several real nodes that know each other, to be killed and started again. Knows nothing of what they should say.
+
+use crate::{
+    harness::{Ended, Server},
+    http,
+    store::Store,
+};
+use serde_json::{Value, json};
+use std::{io::Write, net::TcpListener};
+use tempfile::NamedTempFile;
+
+/// Nodes on ports of their own. Node `n` serves shard `n`, counted from 1.
+pub(crate) struct Cluster {
+    key: NamedTempFile,
+    pub(crate) addresses: Vec<String>,
+    nodes: Vec<Option<Server>>,
+    ended: Vec<Option<Ended>>,
+}
+
+impl Cluster {
+    /// So many nodes that have no map yet.
+    pub(crate) fn nodes(len: usize) -> Cluster {
+        let mut key = NamedTempFile::new().unwrap();
+        key.write_all(b"a key that only the tests know").unwrap();
+        let mut cluster = Cluster { key, addresses: Vec::new(), nodes: Vec::new(), ended: Vec::new() };
+        (0..len).for_each(|_| drop(cluster.add()));
+        cluster
+    }
+
+    /// The same with a map of all of them and this function.
+    pub(crate) fn start(len: usize, curr: Value) -> Cluster {
+        let cluster = Cluster::nodes(len);
+        cluster.put_map(&cluster.steady(1, len, curr));
+        cluster
+    }
+
+    /// Starts one more node; gives its number.
+    pub(crate) fn add(&mut self) -> usize {
+        let number = self.nodes.len() + 1;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        self.addresses.push(address);
+        let flags = self.flags(number);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        self.nodes.push(Some(Server::plain_at(&self.addresses[number - 1], &flags)));
+        self.ended.push(None);
+        number
+    }
+
+    fn flags(&self, number: usize) -> Vec<String> {
+        let key = self.key.path().to_str().unwrap().to_owned();
+        vec!["--this".into(), number.to_string(), "--cluster-key".into(), key]
+    }
+
+    /// A map of the first `len` nodes.
+    pub(crate) fn steady(&self, epoch: u64, len: usize, curr: Value) -> Value {
+        let shards: Vec<Value> = self.addresses[..len]
+            .iter()
+            .map(|address| json!([{ "mode": "rw", "weight": 1, "address": address }]))
+            .collect();
+        json!({ "epoch": epoch, "phase": "steady", "shards": shards, "curr": curr, "prev": null,
+            "transition": 0 })
+    }
+
+    pub(crate) fn put_map(&self, map: &Value) {
+        let native = self.node(1).native;
+        let reply = http::send(native, "PUT", "/v1/_system/shard/map", &[], map.to_string().as_bytes());
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+
+    pub(crate) fn node(&self, number: usize) -> &Server {
+        self.nodes[number - 1].as_ref().unwrap()
+    }
+
+    /// A namespace, asked through one node.
+    pub(crate) fn store(&self, number: usize, namespace: &str) -> Store {
+        Store::new(self.node(number), namespace)
+    }
+
+    /// Ends a node without warning.
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.ended[number - 1] = Some(self.nodes[number - 1].take().unwrap().kill());
+    }
+
+    /// Starts a node again that was killed, on what it left.
+    pub(crate) fn restart(&mut self, number: usize) {
+        let flags = self.flags(number);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let ended = self.ended[number - 1].take().unwrap();
+        self.nodes[number - 1] = Some(ended.restart_plain_at(&self.addresses[number - 1], &flags));
+    }
+}

@@ -1,0 +1,20 @@
+//! Several nodes as one store, end to end: the real binary, real sockets, real kills.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "`json!` borrows what it is given, and tests give it what they just made"
+)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[expect(dead_code, reason = "shared with other test binaries")]
+#[path = "../native/http.rs"]
+mod http;
+#[expect(dead_code, reason = "shared with other test binaries")]
+#[path = "../native/store.rs"]
+mod store;
+
+mod cluster;
+
+mod routing;
