@@ -6,6 +6,11 @@ mod function;
 mod host;
 mod map;
 
+#[cfg(test)]
+mod function_test;
+#[cfg(test)]
+mod map_test;
+
 pub use change::Change;
 pub use fault::{MapError, MapProblem, RouteError};
 pub use function::{Bound, By, Function, NoScripts, Scripts};

@@ -111,13 +111,15 @@ impl ShardMap {
         }
         match self.phase {
             Phase::Steady if self.transition != 0 => wrong("transition", "not 0 though steady"),
-            Phase::Preparing if self.transition != self.epoch + 1 => {
+            Phase::Preparing if self.transition.checked_sub(1) != Some(self.epoch) => {
                 wrong("transition", "not the epoch after this one")
             }
             Phase::Resharding | Phase::Finishing if self.transition == 0 => {
                 wrong("transition", "0 though not steady")
             }
-            _ if self.transition > self.epoch + 1 => wrong("transition", "after the map's own epoch"),
+            Phase::Resharding | Phase::Finishing if self.transition > self.epoch => {
+                wrong("transition", "after the map's own epoch")
+            }
             _ if self.reverses != 0 && self.reverses >= self.transition => {
                 wrong("reverses", "not an earlier transition")
             }
