@@ -10,6 +10,9 @@ use std::{collections::BTreeMap, fmt};
 /// Counts published maps: a map with a higher epoch replaces one with a lower.
 pub type Epoch = u64;
 
+/// The highest epoch: the largest whole number that every reader of JSON keeps exact.
+pub const EPOCH_MAX: Epoch = (1 << 53) - 1;
+
 /// The number of a shard, counted from 1.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -90,8 +93,8 @@ impl ShardMap {
 
     /// Whether the map can be served from; the error names the entry that is wrong.
     pub fn validate(&self) -> Result<(), MapError> {
-        if self.epoch == 0 {
-            return Err(MapError::new("epoch", MapProblem::Zero));
+        if self.epoch == 0 || self.epoch > EPOCH_MAX {
+            return Err(MapError::new("epoch", MapProblem::Epoch(self.epoch)));
         }
         validate_shards("shards", &self.shards)?;
         self.curr.validate("curr", self.shards.len())?;

@@ -85,7 +85,8 @@ fn functions_that_cannot_be() {
 #[test]
 fn phases_that_cannot_be() {
     let prev = json!({"function": "constant", "shard": 1});
-    refused(&with(&json!({"epoch": 0})), "epoch: 0");
+    refused(&with(&json!({"epoch": 0})), "epoch: 0 is outside 1 to");
+    refused(&with(&json!({"epoch": u64::MAX})), "epoch: 18446744073709551615 is outside 1 to");
     refused(&with(&json!({"phase": "moving"})), "map: unknown variant `moving`");
     refused(&with(&json!({"phase": "resharding", "transition": 7})), "prev: missing while keys move");
     refused(&with(&json!({"prev": prev})), "prev: given though no key moves");
