@@ -1,6 +1,10 @@
-//! A change of the map: only what it names becomes different. Knows nothing of how nodes learn of it.
+//! A change of the map: only what it names becomes different, all of it or nothing. Knows nothing of how nodes
+//! learn of it.
 
-use crate::{Function, Host, MapError, host::shards_from_json};
+use crate::{
+    ChangeError, Epoch, Function, Host, MapError, Phase, ShardMap, host::shards_from_json,
+    map::validate_shards,
+};
 use serde_json::Value;
 
 /// What `schema.config` names; what is absent stays as it is.
@@ -12,6 +16,25 @@ pub struct Change {
     pub curr: Option<Function>,
     /// Where they come from; `Some(None)` is written `false` and ends the transition.
     pub prev: Option<Option<Function>>,
+}
+
+/// What a change comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Planned {
+    /// Everything is as the change wants it already.
+    Unchanged,
+    /// No key moves: the first map, or other hosts and weights. While a transition is under way the map is of
+    /// the same phase, and the transition is told by `Transition::rehost`.
+    Publish(ShardMap),
+    /// Keys move: this is the first map of a transition.
+    Transition {
+        /// With the shards of before and after.
+        preparing: ShardMap,
+        /// How many of them remain when it is over.
+        keep: usize,
+    },
+    /// The transition ends, if it may: `Transition::drop_prev`.
+    Drop,
 }
 
 impl Change {
@@ -35,5 +58,114 @@ impl Change {
             }
         }
         Ok(change)
+    }
+
+    /// What this change makes of `map`, the one that is served now; nothing is changed if it fails.
+    pub fn apply(&self, map: Option<&ShardMap>) -> Result<Planned, ChangeError> {
+        if let Some(list) = &self.list {
+            validate_shards("list", list)?;
+        }
+        let planned = match map {
+            None => self.first()?,
+            Some(map) if map.phase == Phase::Steady => self.of_steady(map)?,
+            Some(map) => self.of_moving(map)?,
+        };
+        if let Planned::Publish(map) | Planned::Transition { preparing: map, .. } = &planned {
+            map.validate()?;
+        }
+        Ok(planned)
+    }
+
+    fn first(&self) -> Result<Planned, ChangeError> {
+        let list = self.list.clone().ok_or(ChangeError::Missing("list"))?;
+        let curr = self.curr.as_ref().ok_or(ChangeError::Missing("curr"))?;
+        if let Some(Some(_)) = self.prev {
+            return Err(ChangeError::PrevFirst);
+        }
+        let curr = curr.filled(list.len());
+        Ok(Planned::Publish(ShardMap::steady(1, list, curr)))
+    }
+
+    fn of_steady(&self, map: &ShardMap) -> Result<Planned, ChangeError> {
+        let list = self.list.as_ref().unwrap_or(&map.shards);
+        let curr = self.curr.as_ref().map_or_else(|| map.curr.clone(), |curr| curr.filled(list.len()));
+        let prev = match &self.prev {
+            Some(Some(prev)) => prev.filled(map.shards.len()),
+            Some(None) if curr != map.curr => return Err(ChangeError::NothingWouldMove),
+            _ => map.curr.clone(),
+        };
+        match &self.curr {
+            Some(_) => curr.validate("curr", list.len())?,
+            None => refuse_dropped("curr", &curr, list, map)?,
+        }
+        Ok(if prev == curr { hosts_only(map, list) } else { transition(map, list, curr, prev) })
+    }
+
+    fn of_moving(&self, map: &ShardMap) -> Result<Planned, ChangeError> {
+        let list = self.list.as_ref().unwrap_or(&map.shards);
+        let other = |named: Option<&Function>, now: Option<&Function>| {
+            named.is_some_and(|named| now.is_none_or(|now| named.filled(map.shards.len()) != *now))
+        };
+        let prev = self.prev.as_ref().and_then(Option::as_ref);
+        if other(self.curr.as_ref(), Some(&map.curr)) || other(prev, map.prev.as_ref()) {
+            return Err(ChangeError::UnderWay { phase: map.phase, target: map.curr.to_string() });
+        }
+        if self.prev == Some(None) && map.prev.is_some() {
+            let alone = self.list.as_ref().is_none_or(|list| *list == map.shards);
+            return if alone { Ok(Planned::Drop) } else { Err(ChangeError::DropAlone) };
+        }
+        refuse_dropped("curr", &map.curr, list, map)?;
+        if let Some(prev) = &map.prev {
+            refuse_dropped("prev", prev, list, map)?;
+        }
+        Ok(hosts_only(map, list))
+    }
+}
+
+/// The first map of a transition: it has the shards of before and of after.
+fn transition(map: &ShardMap, list: &[Vec<Host>], curr: Function, prev: Function) -> Planned {
+    let mut shards = list.to_vec();
+    shards.extend(map.shards.iter().skip(list.len()).cloned());
+    let (phase, transition) = (Phase::Preparing, map.epoch + 2);
+    let preparing =
+        ShardMap { epoch: map.epoch + 1, phase, shards, curr, prev: Some(prev), transition, reverses: 0 };
+    Planned::Transition { preparing, keep: list.len() }
+}
+
+fn hosts_only(map: &ShardMap, list: &[Vec<Host>]) -> Planned {
+    if map.shards == list {
+        return Planned::Unchanged;
+    }
+    Planned::Publish(map.rehosted(list.to_vec()))
+}
+
+fn refuse_dropped(
+    which: &'static str,
+    function: &Function,
+    list: &[Vec<Host>],
+    map: &ShardMap,
+) -> Result<(), ChangeError> {
+    // What a script answers is only known by running it for every key, so it keeps all the shards it has.
+    let needs = function.shard_max().map_or(map.shards.len(), |shard| shard as usize);
+    if needs <= list.len() {
+        return Ok(());
+    }
+    Err(ChangeError::DropsShards { which, function: function.to_string(), needs, len: list.len() })
+}
+
+impl ShardMap {
+    /// The same map with other hosts, as the next one to publish.
+    pub(crate) fn rehosted(&self, shards: Vec<Vec<Host>>) -> ShardMap {
+        let epoch = self.epoch + 1;
+        let transition: Epoch = if self.phase == Phase::Preparing { epoch + 1 } else { self.transition };
+        ShardMap { epoch, transition, shards, ..self.clone() }
+    }
+
+    /// The map without the shards behind the first `keep`, as far as no function uses them.
+    pub fn trimmed(mut self, keep: usize) -> ShardMap {
+        let used = [Some(&self.curr), self.prev.as_ref()];
+        let used = used.into_iter().flatten().filter_map(Function::shard_max).max().unwrap_or(1);
+        self.shards.truncate(keep.max(used as usize));
+        self
     }
 }

@@ -1,7 +1,7 @@
 //! What can be wrong with a map, and why a key has no shard: always with the name of the entry. Knows nothing
 //! of how a map is read.
 
-use crate::WEIGHT_MAX;
+use crate::{EPOCH_MAX, Phase, WEIGHT_MAX};
 
 /// A map, or a change of one, that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,9 +64,9 @@ pub enum MapProblem {
         /// What the map says.
         written: String,
     },
-    /// Counted from 1.
-    #[error("0; the first is 1")]
-    Zero,
+    /// Counted from 1, and small enough for every reader of JSON.
+    #[error("{0} is outside 1 to {max}", max = EPOCH_MAX)]
+    Epoch(u64),
     /// Phase, `prev` and `transition` do not fit together.
     #[error("{0}")]
     Phase(&'static str),
@@ -105,6 +105,46 @@ pub enum RouteError {
         key: String,
         /// Why.
         problem: String,
+    },
+}
+
+/// A change that is refused; nothing has been changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// The map that it would make cannot be.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The first change has to name it.
+    #[error("{0}: missing, and there is no map yet that could have it; the first change names list and curr")]
+    Missing(&'static str),
+    /// There is no map yet.
+    #[error("prev: given, but there is no map yet to move away from; configure list and curr first")]
+    PrevFirst,
+    /// Another `curr` with `prev` off.
+    #[error("prev: false together with another curr would leave every key that moves behind; leave prev out")]
+    NothingWouldMove,
+    /// `prev` off with another list.
+    #[error("prev: false ends the transition; change the list in a step of its own")]
+    DropAlone,
+    /// Another function while keys move.
+    #[error("{phase} towards {target} is under way; wait until it is steady, or abort it first")]
+    UnderWay {
+        /// How far it is.
+        phase: Phase,
+        /// The function it goes to.
+        target: String,
+    },
+    /// Fewer shards than are in use.
+    #[error("list: {len} shards, but {which} ({function}) uses {needs}; change curr together with the list")]
+    DropsShards {
+        /// `curr` or `prev`.
+        which: &'static str,
+        /// The function.
+        function: String,
+        /// How many shards it uses.
+        needs: usize,
+        /// How many the list has.
+        len: usize,
     },
 }
 

@@ -235,7 +235,7 @@ fn push_text(bytes: &mut Vec<u8>, tag: u8, text: &str) {
 }
 
 /// Lamping and Veach, "A fast, minimal memory, consistent hash algorithm": the bucket, counted from 0.
-fn jump(mut hash: u64, buckets: u32) -> i64 {
+pub(crate) fn jump(mut hash: u64, buckets: u32) -> i64 {
     let (mut bucket, mut next) = (-1_i64, 0_i64);
     while next < i64::from(buckets) {
         bucket = next;

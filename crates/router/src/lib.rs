@@ -6,8 +6,15 @@ mod function;
 mod host;
 mod map;
 
-pub use change::Change;
-pub use fault::{MapError, MapProblem, RouteError};
+#[cfg(test)]
+mod change_test;
+#[cfg(test)]
+mod function_test;
+#[cfg(test)]
+mod map_test;
+
+pub use change::{Change, Planned};
+pub use fault::{ChangeError, MapError, MapProblem, RouteError};
 pub use function::{Bound, By, Function, NoScripts, Scripts};
 pub use host::{Host, HostMode, WEIGHT_MAX};
-pub use map::{Epoch, Phase, Route, ShardMap, ShardNo};
+pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo};

@@ -10,6 +10,9 @@ use std::{collections::BTreeMap, fmt};
 /// Counts published maps: a map with a higher epoch replaces one with a lower.
 pub type Epoch = u64;
 
+/// The highest epoch: the largest whole number that every reader of JSON keeps exact.
+pub const EPOCH_MAX: Epoch = (1 << 53) - 1;
+
 /// The number of a shard, counted from 1.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -90,8 +93,8 @@ impl ShardMap {
 
     /// Whether the map can be served from; the error names the entry that is wrong.
     pub fn validate(&self) -> Result<(), MapError> {
-        if self.epoch == 0 {
-            return Err(MapError::new("epoch", MapProblem::Zero));
+        if self.epoch == 0 || self.epoch > EPOCH_MAX {
+            return Err(MapError::new("epoch", MapProblem::Epoch(self.epoch)));
         }
         validate_shards("shards", &self.shards)?;
         self.curr.validate("curr", self.shards.len())?;
@@ -111,13 +114,15 @@ impl ShardMap {
         }
         match self.phase {
             Phase::Steady if self.transition != 0 => wrong("transition", "not 0 though steady"),
-            Phase::Preparing if self.transition != self.epoch + 1 => {
+            Phase::Preparing if self.transition.checked_sub(1) != Some(self.epoch) => {
                 wrong("transition", "not the epoch after this one")
             }
             Phase::Resharding | Phase::Finishing if self.transition == 0 => {
                 wrong("transition", "0 though not steady")
             }
-            _ if self.transition > self.epoch + 1 => wrong("transition", "after the map's own epoch"),
+            Phase::Resharding | Phase::Finishing if self.transition > self.epoch => {
+                wrong("transition", "after the map's own epoch")
+            }
             _ if self.reverses != 0 && self.reverses >= self.transition => {
                 wrong("reverses", "not an earlier transition")
             }
