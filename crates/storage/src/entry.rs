@@ -629,7 +629,7 @@ mod tests {
         };
         let answer =
             MovedAnswer { key: "k".into(), fingerprint: [3; 16], first: Position(3), last: Position(4) };
-        Moved { at: at("m"), document: Some(document), steps: vec![step], answers: vec![answer] }
+        Moved { at: at("m"), document: Some(document), kept: false, steps: vec![step], answers: vec![answer] }
     }
 
     fn entries() -> Vec<Entry> {

@@ -12,6 +12,8 @@ pub struct Moved {
     pub at: DocumentKey,
     /// As it is, deleted or not; none if there is nothing.
     pub document: Option<Document>,
+    /// Whether nothing is known of it there, so that what the other side has is what counts.
+    pub kept: bool,
     /// How it became so, oldest first.
     pub steps: Vec<MovedStep>,
     /// The calls with an idempotency key that made it so.
@@ -51,6 +53,7 @@ pub(crate) struct StoredMoved<'a> {
     #[serde(borrow)]
     at: StoredKey<'a>,
     document: Option<StoredDocument<'a>>,
+    kept: bool,
     steps: Vec<StoredStep<'a>>,
     answers: Vec<(&'a str, [u8; 16], u64, u64)>,
 }
@@ -63,6 +66,19 @@ struct StoredStep<'a> {
     at: u64,
     user: Option<&'a str>,
     note: Option<&'a str>,
+}
+
+impl Moved {
+    /// That there is nothing at a key.
+    pub fn nothing(at: &DocumentKey) -> Moved {
+        let (steps, answers) = (Vec::new(), Vec::new());
+        Moved { at: at.clone(), document: None, kept: false, steps, answers }
+    }
+
+    /// That nothing is known of a key.
+    pub fn kept(at: &DocumentKey) -> Moved {
+        Moved { kept: true, ..Moved::nothing(at) }
+    }
 }
 
 impl<'a> From<&'a Moved> for StoredMoved<'a> {
@@ -79,6 +95,7 @@ impl<'a> From<&'a Moved> for StoredMoved<'a> {
         StoredMoved {
             at: stored_key(&moved.at),
             document: moved.document.as_ref().map(StoredDocument::from),
+            kept: moved.kept,
             steps: moved.steps.iter().map(step).collect(),
             answers: moved.answers.iter().map(answer).collect(),
         }
@@ -104,6 +121,7 @@ impl StoredMoved<'_> {
         Some(Moved {
             at: key(self.at.clone())?,
             document: self.document.as_ref().map(StoredDocument::to_document),
+            kept: self.kept,
             steps: self.steps.iter().map(step).collect(),
             answers: self.answers.iter().map(answer).collect(),
         })

@@ -15,6 +15,7 @@ pub(crate) mod dispatch;
 mod peers;
 mod pull;
 pub(crate) mod transfer;
+pub(crate) mod work;
 
 use crate::{
     secret::hex,
@@ -56,6 +57,7 @@ pub(crate) struct Cluster {
     node: Option<Node>,
     /// Read by whoever decides, written by whoever changes the map.
     fence: RwLock<Option<Arc<Current>>>,
+    pub(crate) work: work::Work,
 }
 
 struct Node {
@@ -100,7 +102,7 @@ impl Cluster {
                 secret,
             }
         });
-        Cluster { node, fence: RwLock::new(None) }
+        Cluster { node, fence: RwLock::new(None), work: work::Work::default() }
     }
 
     /// Takes up the map that was in force when the server stopped.

@@ -2,7 +2,13 @@
 
 use super::http::App;
 use crate::{
-    cluster::{Current, dispatch::wrong_epoch, transfer},
+    cluster::{
+        Current,
+        dispatch::wrong_epoch,
+        transfer,
+        work::{self, Task},
+    },
+    shard::in_place,
     shared::Shared,
     trouble::Trouble,
 };
@@ -17,8 +23,9 @@ use axum::{
 use lockwood_router::ShardMap;
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// The routes, for the native router to take in.
 pub(super) fn router() -> Router<Arc<Shared>> {
@@ -26,6 +33,17 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/map", get(map).post(adopt))
         .route("/internal/pull", post(pull))
         .route("/internal/install", post(install))
+        .route("/internal/confirm", post(confirm))
+        .route("/internal/work", get(report).post(start))
+}
+
+#[derive(Deserialize)]
+struct Order {
+    task: Option<Task>,
+    #[serde(default)]
+    round: u32,
+    paused: bool,
+    throttle: Option<u64>,
 }
 
 /// Why an internal request is not answered as asked.
@@ -80,7 +98,7 @@ async fn pull(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Res
     let Entry::Unmarked { namespace, documents } = read_entry(&body)? else {
         return Err(Trouble::new(Code::BadBody, "a pull names documents").into());
     };
-    let documents = transfer::export(&shared, &namespace, &documents)?;
+    let documents = transfer::export(&shared, &current, &namespace, &documents)?;
     let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
     Ok(entry.encode().into_response())
 }
@@ -95,4 +113,39 @@ async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     }
     let installed = transfer::install(&shared, &current, &namespace, documents).await?;
     Ok(Json(json!({ "installed": installed })).into_response())
+}
+
+async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let question: transfer::Question = read_json(&body)?;
+    let answer = in_place(|| transfer::confirm(&shared, &question))?;
+    Ok(Json(answer).into_response())
+}
+
+fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
+    serde_json::from_slice(body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
+}
+
+async fn report(State(shared): App, headers: HeaderMap) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    Ok(Json(shared.cluster.work.report(&shared, &current)?).into_response())
+}
+
+/// Sets the pace, and starts a task unless one is running. How it goes on is for [`report`] to say.
+async fn start(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    let Order { task, round, paused, throttle } = read_json(&body)?;
+    let work = &shared.cluster.work;
+    work.paused.store(paused, Ordering::Relaxed);
+    work.throttle.store(throttle.unwrap_or(0), Ordering::Relaxed);
+    let report = work.report(&shared, &current)?;
+    if let (Some(task), false) = (task, report.running) {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            if let Err(trouble) = work::run(&shared, task, round).await {
+                tracing::warn!(?task, why = trouble.message, "a step of resharding stopped");
+            }
+        });
+    }
+    Ok(Json(report).into_response())
 }

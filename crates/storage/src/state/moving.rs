@@ -32,8 +32,10 @@ impl Fold<'_> {
     /// Takes in documents that come from another shard, over whatever is here, and marks their keys as known.
     pub(super) fn install(&mut self, namespace: NamespaceId, transition: u64, documents: &[Moved]) -> Done {
         for moved in documents {
-            self.forget(namespace, &moved.at)?;
             let key = keys::document(namespace.0, &moved.at);
+            if !moved.kept {
+                self.forget(namespace, &moved.at)?;
+            }
             self.batch.put(Space::Marks, key.clone(), transition.to_be_bytes());
             let Some(document) = &moved.document else { continue };
             for step in &moved.steps {
@@ -155,11 +157,10 @@ impl State<'_> {
         at: &DocumentKey,
         entries: &mut Entries,
     ) -> Result<Moved, StoreError> {
-        let nothing = Moved { at: at.clone(), document: None, steps: Vec::new(), answers: Vec::new() };
-        let Some(bytes) = self.document_bytes(namespace, at)? else { return Ok(nothing) };
+        let Some(bytes) = self.document_bytes(namespace, at)? else { return Ok(Moved::nothing(at)) };
         let document = DocumentRef::read(&bytes)?.to_document();
         let key = keys::document(namespace.0, at);
-        let mut moved = Moved { document: Some(document.clone()), ..nothing };
+        let mut moved = Moved { document: Some(document.clone()), ..Moved::nothing(at) };
         if document.is_born() {
             self.export_step(namespace, at, (document.created, None), entries, &mut moved)?;
         }

@@ -14,7 +14,7 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
-use lockwood_model::{Document, Position};
+use lockwood_model::{Document, DocumentKey, Position};
 use lockwood_storage::{NamespaceId, Step, StoreError};
 use lockwood_wire::{
     Problem,
@@ -59,7 +59,7 @@ pub(in crate::native) async fn history(
         // One more than wanted shows whether there is another page.
         let mut entries = Vec::new();
         state.each_step(id, &at, after, len_max + 1, &mut |step| {
-            entries.push(entry(&moment, id, step)?);
+            entries.push(entry(&moment, (id, &at), step)?);
             Ok(())
         })?;
         entries.reverse();
@@ -71,13 +71,17 @@ pub(in crate::native) async fn history(
     .await
 }
 
-fn entry(moment: &Moment, id: NamespaceId, step: &Step) -> Result<HistoryEntry, StoreError> {
-    let commit = moment.reading.state().commit(id, step.position)?.map(|found| found.commit);
+fn entry(
+    moment: &Moment,
+    (id, at): (NamespaceId, &DocumentKey),
+    step: &Step,
+) -> Result<HistoryEntry, StoreError> {
+    let origin = moment.reading.state().origin(id, at, step.position)?;
     Ok(HistoryEntry {
         position: step.position.0,
-        at: rfc3339(commit.as_ref().map(|commit| commit.at).unwrap_or_default()),
-        user: commit.as_ref().and_then(|commit| commit.user.as_ref()).map(WireValue::from),
-        note: commit.as_ref().and_then(|commit| commit.note.as_ref()).map(WireValue::from),
+        at: rfc3339(origin.as_ref().map(|origin| origin.at).unwrap_or_default()),
+        user: origin.as_ref().and_then(|origin| origin.user.as_ref()).map(WireValue::from),
+        note: origin.as_ref().and_then(|origin| origin.note.as_ref()).map(WireValue::from),
         event: kind(step),
         changes: changes(step.before.as_ref(), &step.after),
     })

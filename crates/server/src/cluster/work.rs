@@ -1,0 +1,521 @@
+//! What a donor does in a transition: copy what moves, compare it with what arrived, and clean up. Each task goes
+//! on where it stopped, also after a crash. Knows nothing of who asks for it, nor of the other donors.
+
+use super::{Current, Message, SYSTEM, transfer};
+use crate::{
+    shard::{Call, Follow, in_place},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
+use lockwood_model::{DocumentKey, Json, Key};
+use lockwood_router::{Epoch, Phase, Route, ShardNo};
+use lockwood_storage::{DocumentRef, Entry, NamespaceId, Order, State};
+use lockwood_wire::Code;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// So many documents are looked at for one message, and so many bytes of them sent.
+const CHUNK_LEN: usize = 1000;
+const CHUNK_BYTES: usize = 1024 * 1024;
+/// How often a task that rests looks whether it may go on.
+const REST: Duration = Duration::from_millis(50);
+/// Collections that every shard has for itself.
+pub(crate) const EVERYWHERE: [&str; 2] = ["_schemas", "_procedures"];
+
+/// Something a donor can be asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Task {
+    /// Send what moves to its new owners.
+    Copy,
+    /// Compare what was sent with what is there.
+    Verify,
+    /// Take away what its owners confirm.
+    Clean,
+}
+
+/// How far a donor is in a transition. Kept as a document, so that nothing is done twice for nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Progress {
+    /// Which transition.
+    pub(crate) transition: Epoch,
+    /// How often it began anew.
+    pub(crate) round: u32,
+    /// Documents that were sent and were not known there.
+    pub(crate) copied: u64,
+    /// Documents that were looked at and move.
+    pub(crate) seen: u64,
+    /// How many that will be.
+    pub(crate) total: Option<u64>,
+    pub(crate) copy_done: bool,
+    pub(crate) verified: bool,
+    pub(crate) removed: u64,
+    pub(crate) clean_done: bool,
+    /// What differs between here and there, or is not there.
+    pub(crate) differs: Option<String>,
+    /// Copied and removed by collection.
+    pub(crate) rows: Vec<Row>,
+    /// The last document of the task that was not brought to its end.
+    cursor: Option<Cursor>,
+}
+
+/// What was done in one collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) namespace: String,
+    pub(crate) collection: String,
+    pub(crate) copied: u64,
+    pub(crate) removed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Cursor {
+    task: Task,
+    namespace: String,
+    collection: String,
+    /// None before the first document.
+    key: Option<String>,
+}
+
+/// The tasks of this node.
+#[derive(Default)]
+pub(crate) struct Work {
+    progress: Mutex<Progress>,
+    /// One task at a time.
+    running: tokio::sync::Mutex<()>,
+    /// Whether tasks rest.
+    pub(crate) paused: AtomicBool,
+    /// How many documents are sent in a second, at most; 0 is as many as there is time for.
+    pub(crate) throttle: AtomicU64,
+    /// What went wrong last.
+    error: Mutex<Option<String>>,
+}
+
+/// What others are told about the tasks of a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) progress: Progress,
+    pub(crate) running: bool,
+    pub(crate) error: Option<String>,
+}
+
+impl Work {
+    /// How far this node is in the transition of a map.
+    pub(crate) fn report(&self, shared: &Shared, current: &Current) -> Result<Report, Trouble> {
+        let running = self.running.try_lock().is_err();
+        let progress = self.load(shared, current)?;
+        Ok(Report { progress, running, error: self.error.lock().clone() })
+    }
+
+    /// What is known of a transition; everything is still to be done if it is a new one.
+    fn load(&self, shared: &Shared, current: &Current) -> Result<Progress, Trouble> {
+        let mut progress = self.progress.lock();
+        let transition = current.map.transition;
+        if progress.transition != transition {
+            let stored = stored(shared)?.filter(|stored| stored.transition == transition);
+            *progress = stored.unwrap_or(Progress { transition, ..Progress::default() });
+        }
+        Ok(progress.clone())
+    }
+
+    fn save(&self, shared: &Shared, progress: &Progress) -> Result<(), Trouble> {
+        *self.progress.lock() = progress.clone();
+        let json = serde_json::to_string(progress).expect("progress is valid JSON");
+        let fields = vec![("progress".into(), Json::trusted(&json))];
+        let action = Action::Put { fields, when: PutIf::Always };
+        let request = Request { intents: vec![Intent { at: key(), action }], ..Request::default() };
+        let call = Call { requests: vec![request], ..Call::default() };
+        let now = shared.clock.now();
+        // Whatever is recorded later is durable later; if this is lost, something is sent again that is there.
+        drop(shared.shard.decide_write(SYSTEM, &call, &NoRules, now)?);
+        shared.shard.nudge();
+        Ok(())
+    }
+}
+
+fn key() -> DocumentKey {
+    DocumentKey::new("shards", "work".parse().expect("it is a key"))
+}
+
+fn stored(shared: &Shared) -> Result<Option<Progress>, Trouble> {
+    let reading = shared.shard.read();
+    let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(None) };
+    let Some(document) = reading.state().document(id, &key())? else { return Ok(None) };
+    Ok(document.get("progress").and_then(|json| serde_json::from_str(json.as_str()).ok()))
+}
+
+/// Brings a task to its end, from where it stopped. A later round begins anew.
+pub(crate) async fn run(shared: &Arc<Shared>, task: Task, round: u32) -> Result<Progress, Trouble> {
+    let work = &shared.cluster.work;
+    let _running = work.running.lock().await;
+    let done = run_alone(shared, task, round).await;
+    *work.error.lock() = done.as_ref().err().map(|trouble| trouble.message.clone());
+    done
+}
+
+async fn run_alone(shared: &Arc<Shared>, task: Task, round: u32) -> Result<Progress, Trouble> {
+    let current = shared.cluster.current().ok_or_else(super::no_map)?;
+    check(&current, task)?;
+    let work = &shared.cluster.work;
+    let mut progress = work.load(shared, &current)?;
+    if progress.round < round {
+        let (transition, rows) = (progress.transition, std::mem::take(&mut progress.rows));
+        progress = Progress { transition, round, copied: progress.copied, rows, ..Progress::default() };
+    }
+    let is_done = match task {
+        Task::Copy => progress.copy_done,
+        Task::Verify => progress.verified,
+        Task::Clean => progress.clean_done,
+    };
+    if is_done {
+        return Ok(progress);
+    }
+    if progress.cursor.as_ref().is_none_or(|cursor| cursor.task != task) {
+        progress.cursor = None;
+        progress.differs = None;
+        if task == Task::Copy {
+            progress.seen = 0;
+        }
+    }
+    if task == Task::Copy {
+        let counted = in_place(|| count(shared, &current, progress.cursor.as_ref()))?;
+        progress.total = Some(progress.seen + counted);
+    }
+    each_chunk(shared, &current, task, &mut progress).await?;
+    progress.cursor = None;
+    match task {
+        Task::Copy => progress.copy_done = true,
+        Task::Verify => progress.verified = progress.differs.is_none(),
+        Task::Clean => progress.clean_done = progress.differs.is_none(),
+    }
+    work.save(shared, &progress)?;
+    Ok(progress)
+}
+
+fn check(current: &Current, task: Task) -> Result<(), Trouble> {
+    let refused = |message: &str| Err(Trouble::new(Code::Resharding, message));
+    match (task, current.map.phase) {
+        _ if !current.is_owner => {
+            Err(Trouble::new(Code::ReadOnlyHost, "only the host of a shard that may write does this"))
+        }
+        (Task::Copy | Task::Verify, Phase::Resharding) | (Task::Clean, Phase::Finishing | Phase::Steady) => {
+            Ok(())
+        }
+        (Task::Copy | Task::Verify, _) => {
+            refused("nothing is to be copied: resharding is done, or has not begun")
+        }
+        (Task::Clean, _) => refused("resharding is not done: there is a prev, so nothing is cleaned up"),
+    }
+}
+
+/// Some documents that one task is about, and where to go on.
+struct Chunk {
+    namespace: String,
+    collection: String,
+    /// By the shard that owns them.
+    keys: BTreeMap<ShardNo, Vec<Found>>,
+    /// The last document that was looked at; none if the collection is at its end.
+    last: Option<Key>,
+}
+
+struct Found {
+    at: DocumentKey,
+    position: u64,
+    digest: u128,
+}
+
+async fn each_chunk(
+    shared: &Arc<Shared>,
+    current: &Arc<Current>,
+    task: Task,
+    progress: &mut Progress,
+) -> Result<(), Trouble> {
+    let started = Instant::now();
+    let mut sent = 0;
+    for (namespace, collection) in places(shared, progress.cursor.as_ref())? {
+        let resumed = progress.cursor.take().filter(|cursor| {
+            cursor.namespace == namespace && cursor.collection == collection && cursor.task == task
+        });
+        let mut after: Option<Key> = resumed.and_then(|cursor| cursor.key?.parse().ok());
+        loop {
+            rest(shared, current).await?;
+            let chunk = in_place(|| scan(shared, current, task, (&namespace, &collection), after.as_ref()))?;
+            let len: usize = chunk.keys.values().map(Vec::len).sum();
+            carry_out(shared, current, task, &chunk, progress).await?;
+            sent += len as u64;
+            throttle(shared, started, sent).await;
+            let key = chunk.last.as_ref().map(Key::to_string);
+            progress.cursor =
+                Some(Cursor { task, namespace: namespace.clone(), collection: collection.clone(), key });
+            if len > 0 {
+                shared.cluster.work.save(shared, progress)?;
+            }
+            match chunk.last {
+                Some(key) => after = Some(key),
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits while tasks rest; ends with an error if the map has changed.
+async fn rest(shared: &Shared, current: &Current) -> Result<(), Trouble> {
+    loop {
+        if shared.cluster.current().is_none_or(|now| now.map.epoch != current.map.epoch) {
+            return Err(Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again"));
+        }
+        if !shared.cluster.work.paused.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+async fn throttle(shared: &Shared, started: Instant, sent: u64) {
+    let rate = shared.cluster.work.throttle.load(Ordering::Relaxed);
+    if rate > 0 {
+        let due = Duration::from_secs_f64(sent as f64 / rate as f64);
+        tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
+    }
+}
+
+/// The collections that documents can move out of, from where a task stopped.
+fn places(shared: &Shared, from: Option<&Cursor>) -> Result<Vec<(String, String)>, Trouble> {
+    let reading = shared.shard.read();
+    let state = reading.state();
+    let mut places = Vec::new();
+    for (namespace, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
+        for collection in state.collections(id)? {
+            let is_before =
+                from.is_some_and(|from| (&namespace, &collection) < (&from.namespace, &from.collection));
+            if !is_before && !EVERYWHERE.contains(&&*collection) {
+                places.push((namespace.clone(), collection));
+            }
+        }
+    }
+    Ok(places)
+}
+
+/// Who is to have a document that a task is about; none if the task is not about it.
+fn destination(
+    shared: &Shared,
+    current: &Current,
+    task: Task,
+    at: &DocumentKey,
+) -> Result<Option<ShardNo>, Trouble> {
+    let this = shared.cluster.this();
+    Ok(match (task, current.route(at)?) {
+        (Task::Copy | Task::Verify, Route::Pulled { owner, donor }) if donor == this => Some(owner),
+        (Task::Clean, Route::Owner(owner)) if owner != this => Some(owner),
+        _ => None,
+    })
+}
+
+/// Whether what this node has of a key counts: in a transition that goes back, only what had arrived here.
+pub(super) fn counts(
+    state: State<'_>,
+    namespace: NamespaceId,
+    current: &Current,
+    at: &DocumentKey,
+) -> Result<bool, Trouble> {
+    match current.map.reverses {
+        0 => Ok(true),
+        reversed => Ok(state.mark(namespace, at)? == Some(reversed)),
+    }
+}
+
+fn scan(
+    shared: &Shared,
+    current: &Current,
+    task: Task,
+    (namespace, collection): (&str, &str),
+    after: Option<&Key>,
+) -> Result<Chunk, Trouble> {
+    let reading = shared.shard.read();
+    let state = reading.state();
+    let mut chunk = Chunk {
+        namespace: namespace.to_owned(),
+        collection: collection.to_owned(),
+        keys: BTreeMap::new(),
+        last: None,
+    };
+    let Some(id) = state.namespace(namespace)? else { return Ok(chunk) };
+    let (mut len, mut bytes) = (0, 0);
+    for found in state.documents(id, collection, after, Order::Forward) {
+        let (at, record) = found?;
+        len += 1;
+        if let Some(owner) = destination(shared, current, task, &at)?
+            && (task == Task::Clean || counts(state, id, current, &at)?)
+        {
+            bytes += record.len();
+            let position = DocumentRef::read(&record)?.position().0;
+            let digest = if task == Task::Verify { xxhash_rust::xxh3::xxh3_128(&record) } else { 0 };
+            chunk.keys.entry(owner).or_default().push(Found { at: at.clone(), position, digest });
+        }
+        if len >= CHUNK_LEN || bytes >= CHUNK_BYTES {
+            chunk.last = Some(at.key);
+            break;
+        }
+    }
+    Ok(chunk)
+}
+
+/// How many documents are still to be copied.
+fn count(shared: &Shared, current: &Current, from: Option<&Cursor>) -> Result<u64, Trouble> {
+    let mut len = 0;
+    for (namespace, collection) in places(shared, from)? {
+        let resumed = from.filter(|from| from.namespace == namespace && from.collection == collection);
+        let mut after: Option<Key> = resumed.and_then(|cursor| cursor.key.as_ref()?.parse().ok());
+        loop {
+            let chunk = scan(shared, current, Task::Copy, (&namespace, &collection), after.as_ref())?;
+            len += chunk.keys.values().map(|found| found.len() as u64).sum::<u64>();
+            match chunk.last {
+                Some(key) => after = Some(key),
+                None => break,
+            }
+        }
+    }
+    Ok(len)
+}
+
+async fn carry_out(
+    shared: &Arc<Shared>,
+    current: &Arc<Current>,
+    task: Task,
+    chunk: &Chunk,
+    progress: &mut Progress,
+) -> Result<(), Trouble> {
+    for (owner, found) in &chunk.keys {
+        match task {
+            Task::Copy => {
+                let copied = send(shared, current, *owner, chunk, found).await?;
+                progress.copied += copied;
+                progress.seen += found.len() as u64;
+                progress.row(chunk).copied += copied;
+            }
+            Task::Verify => {
+                let unconfirmed = confirm(shared, current, *owner, chunk, found).await?;
+                if let Some((at, why)) = unconfirmed.first() {
+                    progress.differs.get_or_insert_with(|| format!("{at} on shard {}: {why}", owner.0));
+                }
+            }
+            Task::Clean => {
+                let removed = clean(shared, current, *owner, chunk, found, progress).await?;
+                progress.removed += removed;
+                progress.row(chunk).removed += removed;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Progress {
+    fn row(&mut self, chunk: &Chunk) -> &mut Row {
+        let is_it = |row: &Row| row.namespace == chunk.namespace && row.collection == chunk.collection;
+        let place = self.rows.iter().position(is_it).unwrap_or_else(|| {
+            let (namespace, collection) = (chunk.namespace.clone(), chunk.collection.clone());
+            self.rows.push(Row { namespace, collection, copied: 0, removed: 0 });
+            self.rows.len() - 1
+        });
+        &mut self.rows[place]
+    }
+}
+
+/// Sends documents to their new owner; says how many were not known there.
+async fn send(
+    shared: &Arc<Shared>,
+    current: &Current,
+    owner: ShardNo,
+    chunk: &Chunk,
+    found: &[Found],
+) -> Result<u64, Trouble> {
+    let keys: Vec<DocumentKey> = found.iter().map(|found| found.at.clone()).collect();
+    let entry = in_place(|| {
+        let documents = transfer::export(shared, current, &chunk.namespace, &keys)?;
+        let namespace = chunk.namespace.as_str().into();
+        let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
+        Ok::<_, Trouble>(entry.encode())
+    })?;
+    let answer = ask(shared, current, owner, Message::post("/internal/install", entry)).await?;
+    Ok(answer["installed"].as_u64().unwrap_or(0))
+}
+
+/// Which documents an owner does not have as they are here, and why.
+async fn confirm(
+    shared: &Arc<Shared>,
+    current: &Current,
+    owner: ShardNo,
+    chunk: &Chunk,
+    found: &[Found],
+) -> Result<Vec<(DocumentKey, String)>, Trouble> {
+    let keys: Vec<_> = found
+        .iter()
+        .map(|found| (found.at.key.to_string(), found.position, format!("{:032x}", found.digest)))
+        .collect();
+    let question = transfer::Question {
+        namespace: chunk.namespace.clone(),
+        collection: chunk.collection.clone(),
+        transition: current.map.transition,
+        keys,
+    };
+    let body = serde_json::to_string(&question).expect("a question is valid JSON");
+    let answer = ask(shared, current, owner, Message::post("/internal/confirm", body)).await?;
+    let answer: transfer::Unconfirmed = serde_json::from_value(answer).unwrap_or_default();
+    let named = |(place, why): (usize, String)| Some((found.get(place)?.at.clone(), why));
+    Ok(answer.unconfirmed.into_iter().filter_map(named).collect())
+}
+
+async fn clean(
+    shared: &Arc<Shared>,
+    current: &Current,
+    owner: ShardNo,
+    chunk: &Chunk,
+    found: &[Found],
+    progress: &mut Progress,
+) -> Result<u64, Trouble> {
+    let unconfirmed = confirm(shared, current, owner, chunk, found).await?;
+    if let Some((at, why)) = unconfirmed.first() {
+        let message = format!("{at} stays: shard {} does not confirm it, {why}", owner.0);
+        progress.differs.get_or_insert(message);
+    }
+    let stays = |at: &DocumentKey| unconfirmed.iter().any(|(kept, _)| kept == at);
+    let documents: Vec<DocumentKey> = found
+        .iter()
+        .map(|found| found.at.clone())
+        .filter(|at| unconfirmed.is_empty() || !stays(at))
+        .collect();
+    let len = documents.len() as u64;
+    if len > 0 {
+        let entry = Entry::Forgotten { namespace: chunk.namespace.as_str().into(), documents };
+        let _passage = shared.cluster.pass(super::Admitted(Some(current.map.epoch)))?;
+        shared.shard.append(&entry, Follow::Thread)?;
+    }
+    Ok(len)
+}
+
+async fn ask(
+    shared: &Arc<Shared>,
+    current: &Current,
+    owner: ShardNo,
+    message: Message,
+) -> Result<serde_json::Value, Trouble> {
+    let unreachable = |why: &str| super::pull::unreachable_shard(owner, why);
+    let host = current.map.rw_host(owner).ok_or_else(|| unreachable("the map has no host for it"))?;
+    let answer = shared.cluster.ask(shared, &host.address, &message).await;
+    let answer = answer.map_err(|error| unreachable(&error.to_string()))?;
+    if !answer.status().is_success() {
+        return Err(unreachable(&String::from_utf8_lossy(answer.body())));
+    }
+    serde_json::from_slice(answer.body()).map_err(|_| unreachable("it answered something else"))
+}
