@@ -158,6 +158,7 @@ impl State {
             expires_at: view.expires_at,
             note,
             version: 1,
+            part: None,
         };
         self.note_ended(shared);
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });

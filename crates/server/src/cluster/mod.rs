@@ -38,6 +38,8 @@ pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
 pub(crate) const SYSTEM: &str = "_system";
+/// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
+pub(crate) const SHARDS_MAX: u64 = 1024;
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
