@@ -2,8 +2,8 @@
 //! nothing of the other tables.
 
 use crate::{
-    entry::EntryKey,
-    lock::State,
+    entry::{EntryKey, LockKey, Order},
+    lock::{Deadline, State},
     outcome::{Effect, Outcome, Request, UnknownLock},
     table::LockTable,
 };
@@ -41,6 +41,31 @@ impl LockTable {
         self.lock_mut(key).state = State::Granted { token, at };
         self.raise(token.0);
         Ok(())
+    }
+
+    /// From now on a waiting lock waits until this moment, or for ever.
+    pub fn set_wait(&mut self, lock: LockId, until: Option<Timestamp>) -> Result<(), UnknownLock> {
+        let key = *self.by_id.get(&lock).filter(|key| self.lock_of(**key).is_waiting()).ok_or(UnknownLock)?;
+        let before = std::mem::replace(&mut self.lock_mut(key).pending_mut(false).deadline, until);
+        if let Some(before) = before {
+            self.deadlines.remove(&(before, Deadline::Wait(lock)));
+        }
+        if let Some(until) = until {
+            self.deadlines.insert((until, Deadline::Wait(lock)));
+        }
+        Ok(())
+    }
+
+    /// The locks that wait, in the order they stand in line.
+    pub fn line(&self) -> Vec<LockId> {
+        let waiting = self.by_id.iter().filter(|(_, key)| self.lock_of(**key).is_waiting());
+        let order = |key: LockKey| {
+            let entries = self.lock_of(key).entries.iter().map(|entry| self.entry(*entry));
+            entries.filter(|entry| !entry.granted()).map(|entry| entry.order).min()
+        };
+        let mut line: Vec<(Option<Order>, LockId)> = waiting.map(|(id, key)| (order(*key), *id)).collect();
+        line.sort_unstable();
+        line.into_iter().map(|(_, id)| id).collect()
     }
 
     /// A held lock gives up the resources that are not to be kept, and hands them over.
@@ -118,6 +143,26 @@ mod tests {
         assert!(matches!(doomed, Outcome::Refused(Refusal::Deadlock(_))), "{doomed:?}");
         let next = table.lock(request(C, "write c"), START);
         assert_eq!(next, Outcome::Granted { lock: LockId(31), token: Token(21) });
+        table.check_invariants();
+    }
+
+    #[test]
+    fn a_wait_can_be_made_longer_and_the_line_is_seen_in_its_order() {
+        let mut table = LockTable::new(100, 1);
+        table.lock(request(A, "write a"), START);
+        table.lock_as(LockId(9), Request { wait: Wait::Millis(10), ..request(B, "write a") }, START);
+        table.lock_as(LockId(3), request(C, "write a"), START);
+        assert_eq!(table.line(), [LockId(9), LockId(3)]);
+        table.set_wait(LockId(9), Some(START.after(50))).unwrap();
+        assert_eq!(table.set_wait(LockId(100), None), Err(UnknownLock), "it does not wait");
+        let mut effects = Vec::new();
+        table.expire(START.after(49), &mut effects);
+        assert_eq!(effects, []);
+        table.expire(START.after(50), &mut effects);
+        assert!(matches!(effects[..], [Effect::TimedOut { lock: LockId(9), .. }]), "{effects:?}");
+        table.set_wait(LockId(3), Some(START.after(60))).unwrap();
+        table.set_wait(LockId(3), None).unwrap();
+        assert_eq!((table.next_deadline(), table.line()), (None, vec![LockId(3)]));
         table.check_invariants();
     }
 

@@ -2,12 +2,14 @@
 //! the same table as everybody else's locks. Knows nothing of protocols.
 
 mod documents;
+mod part;
 mod take;
 mod which;
 
 use crate::{namespace::State, shared::Shared, trouble::Trouble};
 use lockwood_locks::Recorded;
-use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path};
+use lockwood_model::{Json, Lease, LeasePart, LeaseVia, LockId, OwnerId, Path, Resource};
+use lockwood_router::Epoch;
 use lockwood_storage::{Entry, StoreError};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,8 +17,10 @@ use std::{
 };
 
 pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
-pub(crate) use take::{LeaseRequest, Taken, enqueue, poll, queue_full, take};
-pub(crate) use which::{Which, lost, release, renew};
+pub(crate) use part::{PartOf, Settle, Share, covering, drop_part, raise_in, settle_part};
+pub(crate) use take::check_request;
+pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};
+pub(crate) use which::{Released, Which, lost, nothing_held, release, renew};
 
 /// How a wait for a lock outside of a session ended.
 #[derive(Debug, Clone)]
@@ -37,6 +41,8 @@ pub(crate) struct Leases {
     asked: HashMap<LockId, Asked>,
     /// Lock documents by the path they stand for.
     by_path: HashMap<Path, LockId>,
+    /// On a node of a cluster: requests in line and leases that are parts, by [`like`] of what they belong to.
+    alike: HashMap<u64, Vec<LockId>>,
     /// Over, but not on record yet.
     ended: Vec<LockId>,
 }
@@ -45,6 +51,13 @@ struct Asked {
     owner: Box<str>,
     via: LeaseVia,
     note: Option<Json>,
+    ttl_ms: Option<u64>,
+    /// What all parts are to cover together; none on a server that is no node of a cluster.
+    whole: Option<Vec<Resource>>,
+    /// Under which map it is all there is to the lock; none if there are other parts.
+    alone: Option<Epoch>,
+    /// Whether it is wanted although nobody waits for the answer.
+    stays: bool,
 }
 
 impl Leases {
@@ -54,6 +67,14 @@ impl Leases {
 
     pub(crate) fn get(&self, lock: LockId) -> Option<&Lease> {
         self.held.get(&lock)
+    }
+
+    /// What a lease, or a request for one, covers together with its other parts, if it has any.
+    pub(crate) fn whole(&self, lock: LockId) -> Option<&[Resource]> {
+        match (self.held.get(&lock), self.asked.get(&lock)) {
+            (Some(lease), _) => lease.part.as_ref().map(|part| &part.whole[..]),
+            (None, asked) => asked.and_then(|asked| asked.whole.as_deref()),
+        }
     }
 
     /// The owner's name and how its lock came to be, if the lock is a lease or is to become one.
@@ -71,6 +92,9 @@ impl Leases {
     }
 
     fn insert(&mut self, lease: Lease) {
+        if let Some(part) = &lease.part {
+            self.note_alike(lease.lock, &lease.owner, &part.whole);
+        }
         if let (LeaseVia::Elasticsearch, [only]) = (lease.via, &lease.resources[..]) {
             self.by_path.insert(only.path.clone(), lease.lock);
         }
@@ -101,8 +125,15 @@ impl State {
 
     /// A lock was granted; if it is a lease, that goes on record.
     pub(crate) fn lease_granted(&mut self, shared: &Shared, lock: LockId) {
-        let Some(Asked { owner, via, note }) = self.leases.asked.remove(&lock) else { return };
+        let Some(asked) = self.leases.take_asked(lock) else { return };
+        let is_wanted = asked.stays || self.is_awaited(lock);
+        let is_settled = asked.whole.is_none() || (is_wanted && asked.alone == Some(shared.cluster.epoch()));
+        if asked.alone.is_some() && !is_settled {
+            self.limit_orphan(shared, lock, asked.ttl_ms);
+        }
         let view = self.table.view(lock).expect("it was just granted");
+        let Asked { owner, via, note, whole, .. } = asked;
+        let part = whole.filter(|_| !is_settled).map(|whole| Box::new(LeasePart { whole, settled: false }));
         let lease = Lease {
             lock,
             token: view.token.expect("it was just granted"),
@@ -113,7 +144,7 @@ impl State {
             expires_at: view.expires_at,
             note,
             version: 1,
-            part: None,
+            part,
         };
         self.note_ended(shared);
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
@@ -123,7 +154,7 @@ impl State {
     /// A lock is gone, however that came; if it was a lease, that has to go on record before anything that
     /// comes of it. True if it was one.
     pub(crate) fn lease_gone(&mut self, lock: LockId) -> bool {
-        if let Some(asked) = self.leases.asked.remove(&lock) {
+        if let Some(asked) = self.leases.take_asked(lock) {
             self.forget_named(&asked.owner);
         }
         let Some(lease) = self.leases.held.remove(&lock) else { return false };
@@ -131,6 +162,9 @@ impl State {
             && self.leases.by_path.get(&only.path) == Some(&lock)
         {
             self.leases.by_path.remove(&only.path);
+        }
+        if let Some(part) = &lease.part {
+            self.leases.forget_alike(lock, &lease.owner, &part.whole);
         }
         self.leases.ended.push(lock);
         self.forget_named(&lease.owner);

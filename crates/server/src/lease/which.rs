@@ -1,7 +1,7 @@
 //! Leases that are there already: renewed, released, found by whoever may. Knows nothing of how they came to be.
 
 use super::{Lease, Verdict, take::check_ttl};
-use crate::{namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
+use crate::{cluster::Admitted, namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
 use lockwood_locks::{LockView, merge};
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp};
 use lockwood_storage::Entry;
@@ -42,7 +42,8 @@ pub(crate) async fn renew(
     ttl_ms: u64,
 ) -> Result<Vec<Lease>, Trouble> {
     check_ttl(shared, Some(ttl_ms))?;
-    let (leases, after) = on_leases(shared, name, which, |state, _, found| {
+    let meant = Meant { which, admitted: shared.cluster.admit_now(name)?, settled: true };
+    let (leases, after) = on_leases(shared, name, meant, |state, _, found| {
         let until = shared.clock.now().after(ttl_ms);
         for lock in &found {
             let owner = state.table.owner_of(*lock).expect("a lease is in the table");
@@ -60,12 +61,24 @@ pub(crate) async fn renew(
     Ok(leases)
 }
 
+/// What was released.
+#[derive(Debug, Default)]
+pub(crate) struct Released {
+    /// Leases, as they were.
+    pub(crate) leases: Vec<Lease>,
+    /// Requests that stood in line: their numbers, and what they were for.
+    pub(crate) waits: Vec<(LockId, Vec<Resource>)>,
+}
+
 /// Ends leases; says which. Those of them that stand in line leave it.
-pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
-    if which.may_wait() && leave_line(shared, name, which) && is_nothing_held(shared, name, which) {
-        return Ok(Vec::new());
+pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Released, Trouble> {
+    let admitted = shared.cluster.admit_now(name)?;
+    let waits = if which.may_wait() { leave_line(shared, name, which, admitted)? } else { Vec::new() };
+    if !waits.is_empty() && is_nothing_held(shared, name, which) {
+        return Ok(Released { leases: Vec::new(), waits });
     }
-    let (ended, after) = on_leases(shared, name, which, |state, now, found| {
+    let meant = Meant { which, admitted, settled: false };
+    let (leases, after) = on_leases(shared, name, meant, |state, now, found| {
         let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
         for lock in found {
             state.end(shared, lock, now);
@@ -73,14 +86,29 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
         ended
     })?;
     shared.shard.shown(after).await?;
-    Ok(ended)
+    Ok(Released { leases, waits })
 }
 
-/// Ends the waits of an owner that says who it is; true if there were any.
-fn leave_line(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
-    let Some(namespace) = shared.registry.get(name) else { return false };
+/// Ends the waits of an owner that says who it is; gives what they were for.
+fn leave_line(
+    shared: &Arc<Shared>,
+    name: &str,
+    which: &Which,
+    admitted: Admitted,
+) -> Result<Vec<(LockId, Vec<Resource>)>, Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(Vec::new()) };
     let mut state = namespace.lock();
+    let passage = shared.cluster.pass(admitted)?;
     let waiting = state.find_waiting(which);
+    let wants = |lock| state.table.view(lock).map(|view| view.resources).unwrap_or_default();
+    let waits: Vec<_> = waiting.iter().map(|(_, lock)| (*lock, wants(*lock))).collect();
+    waits.iter().try_for_each(|(_, resources)| shared.cluster.check_locks(&passage, resources))?;
+    drop(passage);
+    let whole = |(lock, wants): (LockId, _)| {
+        let whole = state.leases.asked.get(&lock).and_then(|asked| asked.whole.clone());
+        (lock, whole.unwrap_or(wants))
+    };
+    let waits = waits.into_iter().map(whole).collect();
     for (owner, lock) in &waiting {
         let trouble = Trouble::new(Code::LockLost, "its owner ended the wait for this lock");
         state.tell_waiters(*lock, &Verdict::Refused(Box::new(trouble)));
@@ -88,12 +116,21 @@ fn leave_line(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
     }
     namespace.rearm(state);
     shared.registry.drop_if_unused(shared, &namespace);
-    !waiting.is_empty()
+    Ok(waits)
 }
 
 fn is_nothing_held(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
     let now = shared.clock.now();
-    shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now).is_err())
+    shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now, false).is_err())
+}
+
+/// Which leases are meant, and under which map.
+#[derive(Clone, Copy)]
+pub(super) struct Meant<'a> {
+    pub(super) which: &'a Which,
+    pub(super) admitted: Admitted,
+    /// Whether only those are meant that their owner may rely on.
+    pub(super) settled: bool,
 }
 
 /// Does something with leases that are held; gives what came of it, and the record that has to be durable
@@ -101,14 +138,18 @@ fn is_nothing_held(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
 pub(super) fn on_leases<T>(
     shared: &Arc<Shared>,
     name: &str,
-    which: &Which,
+    meant: Meant<'_>,
     act: impl FnOnce(&mut State, Timestamp, Vec<LockId>) -> T,
 ) -> Result<(T, u64), Trouble> {
+    let Meant { which, admitted, settled } = meant;
     let namespace = shared.registry.get(name).ok_or_else(|| nothing_held(which))?;
     let mut state = namespace.lock();
+    let passage = shared.cluster.pass(admitted)?;
     let now = shared.clock.now();
     state.expire(shared, now);
-    let found = state.find_leases(which, now)?;
+    let found = state.find_leases(which, now, settled)?;
+    let mut leases = found.iter().filter_map(|lock| state.leases.get(*lock));
+    leases.try_for_each(|lease| shared.cluster.check_locks(&passage, &lease.resources))?;
     state.follow = Follow::Caller;
     let done = act(&mut state, now, found);
     state.follow = Follow::Thread;
@@ -118,7 +159,7 @@ pub(super) fn on_leases<T>(
     Ok((done, after))
 }
 
-fn nothing_held(which: &Which) -> Trouble {
+pub(crate) fn nothing_held(which: &Which) -> Trouble {
     match which {
         Which::Lock { lock, .. } => lost(*lock),
         Which::Like { owner, .. } => {
@@ -135,16 +176,16 @@ fn nothing_held(which: &Which) -> Trouble {
 
 impl State {
     /// The leases meant, if there is at least one and its time is not over.
-    fn find_leases(&self, which: &Which, now: Timestamp) -> Result<Vec<LockId>, Trouble> {
+    fn find_leases(&self, which: &Which, now: Timestamp, settled: bool) -> Result<Vec<LockId>, Trouble> {
+        let is_meant = |lease: &&Lease| lease.is_alive(now) && (!settled || lease.is_settled());
         let of = |owner: &str| {
             let owner = self.leases.owners.get(owner).copied();
             let locks = owner.into_iter().flat_map(|owner| self.table.owned(owner)).map(|view| view.id);
-            locks.filter_map(|lock| self.leases.get(lock)).filter(|lease| lease.is_alive(now))
+            locks.filter_map(|lock| self.leases.get(lock)).filter(is_meant)
         };
         let found: Vec<LockId> = match which {
             Which::Lock { lock, token, owner } => {
-                let lease =
-                    self.leases.get(*lock).filter(|lease| lease.is_alive(now)).ok_or_else(|| lost(*lock))?;
+                let lease = self.leases.get(*lock).filter(is_meant).ok_or_else(|| lost(*lock))?;
                 if token.is_some_and(|token| token != lease.token.0)
                     || owner.as_ref().is_some_and(|owner| **owner != *lease.owner)
                 {
@@ -155,7 +196,7 @@ impl State {
             Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
             Which::Like { owner, resources } => {
                 let wanted = merged(resources);
-                of(owner).filter(|lease| lease.resources == wanted).map(|lease| lease.lock).collect()
+                of(owner).filter(|lease| lease.whole() == wanted).map(|lease| lease.lock).collect()
             }
         };
         if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
@@ -172,9 +213,9 @@ impl State {
         };
         let Some(owner) = self.leases.owners.get(&**name).copied() else { return Vec::new() };
         let is_meant = |view: &LockView| {
-            self.leases.asked.contains_key(&view.id)
-                && lock.is_none_or(|lock| view.id == lock)
-                && wanted.as_ref().is_none_or(|wanted| view.resources == *wanted)
+            let Some(asked) = self.leases.asked.get(&view.id) else { return false };
+            let whole = asked.whole.as_ref().unwrap_or(&view.resources);
+            lock.is_none_or(|lock| view.id == lock) && wanted.as_ref().is_none_or(|wanted| whole == wanted)
         };
         self.table.owned(owner).filter(is_meant).map(|view| (owner, view.id)).collect()
     }
@@ -191,7 +232,7 @@ impl State {
 }
 
 /// As the table has them, so that they can be compared.
-pub(super) fn merged(resources: &[Resource]) -> Vec<Resource> {
+pub(crate) fn merged(resources: &[Resource]) -> Vec<Resource> {
     let mut merged = resources.to_vec();
     merge(&mut merged);
     merged
