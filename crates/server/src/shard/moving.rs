@@ -5,6 +5,9 @@ use super::{Follow, Shard, ShardError, writer::Writer};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::{Entry, Moved};
 
+/// So many marks are taken away at a time.
+const UNMARK_LEN: usize = 1000;
+
 impl Shard {
     /// Whether it is known here, durable or not, what became of a key in a transition.
     pub(crate) fn is_known(
@@ -26,6 +29,16 @@ impl Shard {
     ) -> Result<(u64, u64), ShardError> {
         let done = self.decide_in_passing(|writer| writer.install(namespace, transition, documents))?;
         Ok(done)
+    }
+
+    /// Takes in documents that are newer than what is here; gives the record to wait for.
+    pub(crate) fn install_newer(&self, namespace: &str, documents: Vec<Moved>) -> Result<u64, ShardError> {
+        self.decide_in_passing(|writer| writer.install_newer(namespace, documents)).map(|(_, index)| index)
+    }
+
+    /// Forgets in which transitions keys became known; says whether there may be more.
+    pub(crate) async fn unmark(&self, namespace: &str) -> Result<bool, ShardError> {
+        self.submit(|writer| writer.unmark(namespace)).await
     }
 
     /// Takes documents away without a trace.
@@ -80,6 +93,35 @@ impl Writer {
         self.record(&Entry::Installed { namespace: namespace.into(), transition, documents })?;
         self.forget_recent(namespace)?;
         Ok(installed)
+    }
+
+    fn install_newer(&mut self, namespace: &str, mut documents: Vec<Moved>) -> Result<(), ShardError> {
+        let here = self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(Vec::new()) };
+            let position = |moved: &Moved| Ok(state.document(id, &moved.at)?.map(|found| found.position));
+            documents.iter().map(position).collect()
+        })?;
+        let mut here = here.into_iter();
+        documents.retain(|moved| {
+            let given = moved.document.as_ref().map(|document| document.position);
+            given > here.next().flatten()
+        });
+        match documents.is_empty() {
+            true => Ok(()),
+            false => self.record(&Entry::Installed { namespace: namespace.into(), transition: 0, documents }),
+        }
+    }
+
+    fn unmark(&mut self, namespace: &str) -> Result<bool, ShardError> {
+        let documents = self.look(|state| match state.namespace(namespace)? {
+            Some(id) => Ok(state.marked(id, UNMARK_LEN)?),
+            None => Ok(Vec::new()),
+        })?;
+        let more = documents.len() == UNMARK_LEN;
+        if !documents.is_empty() {
+            self.record(&Entry::Unmarked { namespace: namespace.into(), documents })?;
+        }
+        Ok(more)
     }
 
     fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
