@@ -4,7 +4,7 @@
 use super::{Current, SYSTEM, work::EVERYWHERE};
 use crate::{secret::hex, shared::Shared, trouble::Trouble};
 use lockwood_model::{DocumentKey, Position};
-use lockwood_storage::{Entry, Order};
+use lockwood_storage::{Entry, Order, StoreError};
 use lockwood_wire::Code;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -56,9 +56,9 @@ pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trou
             handover.indexes.push((name.clone(), collection, index.field.to_string()));
         }
         for collection in EVERYWHERE {
-            let keys: Result<Vec<DocumentKey>, _> =
-                state.documents(id, collection, None, Order::Forward).map(|found| Ok(found?.0)).collect();
-            let keys: Vec<DocumentKey> = keys.map_err(Trouble::from)?;
+            let found = state.documents(id, collection, None, Order::Forward);
+            let keys: Vec<DocumentKey> =
+                found.map(|found| Ok(found?.0)).collect::<Result<_, StoreError>>()?;
             if !keys.is_empty() {
                 let documents = state.export(id, &keys)?;
                 let entry = Entry::Installed { namespace: name.as_str().into(), transition: 0, documents };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
 use lockwood_router::{
-    Action, Change, Drive, Event, Planned, ShardMap, ShardNo, Transition, TransitionError,
+    Action, Change, Drive, Event, Planned, ShardMap, ShardNo, Step, Transition, TransitionError,
 };
 use lockwood_wire::Code;
 use parking_lot::Mutex;
@@ -42,17 +42,26 @@ pub(crate) enum Command {
         force: bool,
     },
     /// Go over to another map, from end to end.
-    Reshard { change: Value, throttle: Option<u64> },
+    Reshard {
+        change: Value,
+        throttle: Option<u64>,
+    },
     /// Say how far it is.
     Status,
     Pause,
     Resume,
-    Throttle { rate: Option<u64> },
+    Throttle {
+        rate: Option<u64>,
+    },
     Abort,
     /// A donor shall copy.
-    Copy { shard: u32 },
+    Copy {
+        shard: u32,
+    },
     /// A donor shall clean up, when its time comes.
-    Cleanup { shard: u32 },
+    Cleanup {
+        shard: u32,
+    },
 }
 
 /// What the keeper keeps at hand besides what is on record.
@@ -153,11 +162,13 @@ async fn step(shared: &Arc<Shared>) -> Result<bool, Trouble> {
             return Ok(!transition.is_over());
         }
         save(shared, &transition).await?;
-        if transition.step == before.step {
+        if transition.step != before.step {
+            tracing::info!(step = ?transition.step, epoch = transition.map.epoch, "resharding goes on");
+            shared.cluster.keeper.handovers.lock().clear();
+        } else if transition.step != Step::Import {
+            // What was handed over is not on record, so that step is not left half done.
             return Ok(!transition.is_over());
         }
-        tracing::info!(step = ?transition.step, epoch = transition.map.epoch, "resharding goes on");
-        shared.cluster.keeper.handovers.lock().retain(|_, _| transition.step == lockwood_router::Step::Import);
     }
 }
 
@@ -193,7 +204,12 @@ async fn publish(shared: &Arc<Shared>, map: &ShardMap, node: String) -> Event {
 }
 
 /// Sends something to a node, this one included.
-async fn tell(shared: &Arc<Shared>, node: &str, target: &str, body: impl Into<Bytes>) -> Result<Value, Trouble> {
+async fn tell(
+    shared: &Arc<Shared>,
+    node: &str,
+    target: &str,
+    body: impl Into<Bytes>,
+) -> Result<Value, Trouble> {
     let message = Message { patience: PATIENCE, ..Message::post(target, body) };
     let answer = shared.cluster.ask(shared, node, &message).await;
     let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
@@ -289,7 +305,8 @@ pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<V
     match shared.cluster.current() {
         Some(current) if !is_keeper(shared, &current) => {
             let host = current.map.rw_host(ShardNo(1));
-            let host = host.ok_or_else(|| super::pull::unreachable_shard(ShardNo(1), "the map has no host"))?;
+            let host =
+                host.ok_or_else(|| super::pull::unreachable_shard(ShardNo(1), "the map has no host"))?;
             let body = serde_json::to_string(command).expect("a command is valid JSON");
             let message = Message { patience: PATIENCE * 6, ..Message::post("/internal/keeper", body) };
             let answer = shared.cluster.ask(shared, &host.address, &message).await;
@@ -390,7 +407,8 @@ fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
     let busy = load(shared)?.filter(|transition| !transition.is_over());
     match (&planned, busy) {
         (Planned::Transition { .. }, Some(_)) => {
-            let message = "a resharding is still being cleaned up; `lockwood reshard status` tells how far it is";
+            let message =
+                "a resharding is still being cleaned up; `lockwood reshard status` tells how far it is";
             Err(Trouble::new(Code::Resharding, message))
         }
         _ => Ok(planned),
@@ -424,13 +442,11 @@ async fn begin(
 async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     let others = map.addresses().filter(|address| *address != shared.cluster.address());
     for address in others {
-        let question = Message {
-            method: hyper::Method::GET,
-            patience: PATIENCE,
-            ..Message::post("/internal/map", "")
-        };
+        let question =
+            Message { method: hyper::Method::GET, patience: PATIENCE, ..Message::post("/internal/map", "") };
         let answer = shared.cluster.peers()?.ask(address, map.epoch, &question).await;
-        let refused = |why: String| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {why}"));
+        let refused =
+            |why: String| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {why}"));
         let answer = answer.map_err(|error| refused(error.to_string()))?;
         if !answer.status().is_success() {
             let why = String::from_utf8_lossy(answer.body()).into_owned();
@@ -481,11 +497,8 @@ fn status(shared: &Shared) -> Result<Value, Trouble> {
                 "round": donor.round, "rate": rate.round(), "left_ms": left_ms })
         })
         .collect();
-    let waits: Vec<Value> = transition
-        .waits()
-        .into_iter()
-        .map(|(name, error)| json!({ "for": name, "error": error }))
-        .collect();
+    let waits: Vec<Value> =
+        transition.waits().into_iter().map(|(name, error)| json!({ "for": name, "error": error })).collect();
     let still = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
     let alerts = alerts(&transition, still);
     Ok(json!({ "map": map, "step": transition.step, "paused": transition.paused,

@@ -21,7 +21,7 @@ pub(crate) mod work;
 
 use crate::{
     secret::hex,
-    shard::{Call, ShardError},
+    shard::{Call, Pending, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
 };
@@ -105,7 +105,12 @@ impl Cluster {
                 secret,
             }
         });
-        Cluster { node, fence: RwLock::new(None), work: work::Work::default(), keeper: keeper::Keeper::default() }
+        Cluster {
+            node,
+            fence: RwLock::new(None),
+            work: work::Work::default(),
+            keeper: keeper::Keeper::default(),
+        }
     }
 
     /// Takes up the map that was in force when the server stopped.
@@ -165,22 +170,34 @@ impl Cluster {
     pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-        let pending = {
-            let mut fence = self.fence.write();
-            if let Some(current) = fence.as_ref().filter(|current| current.map.epoch >= map.epoch) {
-                return Ok(Arc::clone(current));
-            }
-            let call = put_map(&map)?;
-            let pending = shared.shard.decide_write(SYSTEM, &call, &NoRules, shared.clock.now())?;
-            *fence = Some(Arc::new(node.current(map)));
-            (pending, call)
+        let call = put_map(&map)?;
+        let Some((pending, current)) = self.switch(shared, node, map, &call)? else {
+            // Whoever adopted it may still wait for the disk.
+            shared.shard.shown(shared.shard.last_index()).await?;
+            return self.current().ok_or_else(no_map);
         };
-        let (pending, call) = pending;
         shared.shard.settle_write(&call, pending).await?;
-        let current = self.current().expect("a map was just adopted");
         tracing::info!(epoch = current.map.epoch, phase = ?current.map.phase, "the shard map changed");
         self.follow_up(shared, &current);
         Ok(current)
+    }
+
+    /// Puts a map in force while nobody decides; none if one that is as new is in force.
+    fn switch(
+        &self,
+        shared: &Shared,
+        node: &Node,
+        map: ShardMap,
+        call: &Call,
+    ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
+        let mut fence = self.fence.write();
+        if fence.as_ref().is_some_and(|current| current.map.epoch >= map.epoch) {
+            return Ok(None);
+        }
+        let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
+        let current = Arc::new(node.current(map));
+        *fence = Some(Arc::clone(&current));
+        Ok(Some((pending, current)))
     }
 
     /// What comes of a map that is in force now.

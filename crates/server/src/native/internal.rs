@@ -5,8 +5,7 @@ use crate::{
     cluster::{
         Current,
         dispatch::wrong_epoch,
-        handover, keeper,
-        transfer,
+        handover, keeper, transfer,
         work::{self, Task},
     },
     shard::in_place,

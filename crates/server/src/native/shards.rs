@@ -14,7 +14,7 @@ use axum::{
     body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::get,
 };
 use lockwood_router::ShardMap;
 use lockwood_wire::Code;

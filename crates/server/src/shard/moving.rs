@@ -1,8 +1,9 @@
 //! Documents that come from other shards and leave for them, as the one writer of a shard decides about them.
 //! Knows nothing of maps, nor of other nodes.
 
-use super::{Follow, Shard, ShardError, writer::Writer};
-use lockwood_model::{DocumentKey, Position};
+use super::{Call, Follow, Shard, ShardError, writer::Writer};
+use lockwood_engine::NoRules;
+use lockwood_model::{DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
 
 /// So many marks are taken away at a time.
@@ -39,6 +40,16 @@ impl Shard {
     /// Forgets in which transitions keys became known; says whether there may be more.
     pub(crate) async fn unmark(&self, namespace: &str) -> Result<bool, ShardError> {
         self.submit(|writer| writer.unmark(namespace)).await
+    }
+
+    /// Does a write call that nobody waits for.
+    pub(crate) fn write_in_passing(
+        &self,
+        namespace: &str,
+        call: &Call,
+        now: Timestamp,
+    ) -> Result<(), ShardError> {
+        self.decide_in_passing(|writer| writer.write(namespace, call, &NoRules, now)).map(drop)
     }
 
     /// Takes documents away without a trace.
