@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    cluster::{Cluster, ClusterConfig, SHARDS_MAX},
+    cluster::{self, Cluster, ClusterConfig, SHARDS_MAX, keeper, replica},
     config::Config,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -170,6 +170,14 @@ pub async fn run(
     }
     if let Some(listener) = schema_registry {
         tasks.spawn(listen(listener, Arc::clone(&shared), SchemaRegistry::new(&shared)));
+    }
+    if shared.cluster.is_on() {
+        tasks.spawn(keeper::keep(Arc::clone(&shared)));
+        tasks.spawn(replica::follow(Arc::clone(&shared)));
+        tasks.spawn(cluster::join(Arc::clone(&shared)));
+        if let Some(current) = shared.cluster.current() {
+            shared.cluster.follow_up(&shared, &current);
+        }
     }
     ready(&bound);
     let _ = stop.recv().await;

@@ -12,15 +12,18 @@
 //! nothing is ever written by a node that had already agreed not to.
 
 pub(crate) mod dispatch;
+pub(crate) mod handover;
+pub(crate) mod keeper;
 pub(crate) mod locks;
 mod peers;
 mod pull;
+pub(crate) mod replica;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
 use crate::{
     secret::hex,
-    shard::{Call, ShardError},
+    shard::{Call, Pending, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
 };
@@ -33,9 +36,12 @@ use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
 use sha2::Sha256;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
@@ -44,6 +50,8 @@ pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 pub(crate) const SYSTEM: &str = "_system";
 /// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
 pub(crate) const SHARDS_MAX: u64 = 1024;
+/// How often a node without a map asks for one.
+const JOIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
@@ -56,6 +64,8 @@ pub struct ClusterConfig {
     pub key: Vec<u8>,
     /// How others reach it, host and port; the address it listens on if absent.
     pub advertise: Option<String>,
+    /// Nodes that can be asked for the map, until there is one.
+    pub join: Vec<String>,
 }
 
 /// A node's part in a cluster, if it has one.
@@ -66,6 +76,7 @@ pub(crate) struct Cluster {
     /// The epoch of the map, for those who cannot go through the fence; 0 without one. Written with the map.
     epoch: AtomicU64,
     pub(crate) work: work::Work,
+    pub(crate) keeper: keeper::Keeper,
 }
 
 struct Node {
@@ -80,6 +91,8 @@ pub(crate) struct Current {
     pub(crate) map: ShardMap,
     /// Whether this node may write: it is the rw host of its shard.
     pub(crate) is_owner: bool,
+    /// Whether this node follows the rw host of its shard.
+    pub(crate) is_replica: bool,
     scripts: Box<dyn Scripts + Send + Sync>,
 }
 
@@ -117,7 +130,13 @@ impl Cluster {
                 secret,
             }
         });
-        Cluster { node, fence: RwLock::new(None), epoch: AtomicU64::new(0), work: work::Work::default() }
+        Cluster {
+            node,
+            fence: RwLock::new(None),
+            epoch: AtomicU64::new(0),
+            work: work::Work::default(),
+            keeper: keeper::Keeper::default(),
+        }
     }
 
     /// Takes up the map that was in force when the server stopped.
@@ -183,22 +202,42 @@ impl Cluster {
     pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-        let pending = {
-            let mut fence = self.fence.write();
-            if let Some(current) = fence.as_ref().filter(|current| current.map.epoch >= map.epoch) {
-                return Ok(Arc::clone(current));
-            }
-            let call = put_map(&map)?;
-            let pending = shared.shard.decide_write(SYSTEM, &call, &NoRules, shared.clock.now())?;
-            self.epoch.store(map.epoch, Ordering::Release);
-            *fence = Some(Arc::new(node.current(map)));
-            (pending, call)
+        let call = put_map(&map)?;
+        let Some((pending, current)) = self.switch(shared, node, map, &call)? else {
+            // Whoever adopted it may still wait for the disk.
+            shared.shard.shown(shared.shard.last_index()).await?;
+            return self.current().ok_or_else(no_map);
         };
-        let (pending, call) = pending;
         shared.shard.settle_write(&call, pending).await?;
-        let current = self.current().expect("a map was just adopted");
         tracing::info!(epoch = current.map.epoch, phase = ?current.map.phase, "the shard map changed");
+        self.follow_up(shared, &current);
         Ok(current)
+    }
+
+    /// Puts a map in force while nobody decides; none if one that is as new is in force.
+    fn switch(
+        &self,
+        shared: &Shared,
+        node: &Node,
+        map: ShardMap,
+        call: &Call,
+    ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
+        let mut fence = self.fence.write();
+        if fence.as_ref().is_some_and(|current| current.map.epoch >= map.epoch) {
+            return Ok(None);
+        }
+        let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
+        let current = Arc::new(node.current(map));
+        self.epoch.store(current.map.epoch, Ordering::Release);
+        *fence = Some(Arc::clone(&current));
+        Ok(Some((pending, current)))
+    }
+
+    /// What comes of a map that is in force now.
+    pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
+        if current.map.phase == Phase::Steady {
+            tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
+        }
     }
 
     /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
@@ -263,11 +302,8 @@ impl Node {
     fn current(&self, map: ShardMap) -> Current {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
-        Current {
-            is_owner: own.is_some_and(|host| host.mode == HostMode::Rw),
-            scripts: Box::new(NoScripts),
-            map,
-        }
+        let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
+        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Box::new(NoScripts), map }
     }
 }
 
@@ -306,25 +342,69 @@ pub(crate) fn no_map() -> Trouble {
     Trouble::new(Code::NoMap, message)
 }
 
-/// Whether a phase is one in which keys are on their way.
-pub(crate) fn is_moving(phase: Phase) -> bool {
-    matches!(phase, Phase::Preparing | Phase::Resharding)
-}
-
 /// Gives a map to every node that it names, this one included.
 pub(crate) async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     for address in map.addresses() {
-        if address == shared.cluster.address() {
-            shared.cluster.adopt(shared, map.clone()).await?;
-            continue;
-        }
-        let message = Message::post("/internal/map", map.to_json().to_string());
-        let answer = shared.cluster.peers()?.ask(address, map.epoch, &message).await;
-        let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
-        if !answer.status().is_success() {
-            let why = String::from_utf8_lossy(answer.body()).into_owned();
-            return Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")));
-        }
+        give_map(shared, address, map).await?;
     }
     Ok(())
+}
+
+/// Gives a map to a node, which may be this one.
+async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result<(), Trouble> {
+    if address == shared.cluster.address() {
+        return shared.cluster.adopt(shared, map.clone()).await.map(drop);
+    }
+    let message = Message::post("/internal/map", map.to_json().to_string());
+    let answer = shared.cluster.peers()?.ask(address, map.epoch, &message).await;
+    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    match answer.status().is_success() {
+        true => Ok(()),
+        false => {
+            let why = String::from_utf8_lossy(answer.body()).into_owned();
+            Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")))
+        }
+    }
+}
+
+/// Asks other nodes for the map, until there is one.
+pub(crate) async fn join(shared: Arc<Shared>) {
+    let nodes = shared.config.cluster.as_ref().map(|config| config.join.clone()).unwrap_or_default();
+    while shared.cluster.current().is_none() && !nodes.is_empty() {
+        for node in &nodes {
+            if let Err(why) = learn(&shared, node).await {
+                tracing::warn!(node, why, "ask for the shard map");
+            }
+        }
+        tokio::time::sleep(JOIN_INTERVAL).await;
+    }
+}
+
+async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+    let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
+    let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
+    let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;
+    let map: serde_json::Value = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
+    if !answer.status().is_success() || map.is_null() {
+        return Err(format!("it gave none: {map}"));
+    }
+    let map = ShardMap::from_json(&map).map_err(|error| error.to_string())?;
+    shared.cluster.adopt(shared, map).await.map(drop).map_err(|trouble| trouble.message)
+}
+
+/// When a transition is over it does not matter any more what became known in it.
+async fn unmark(shared: Arc<Shared>, epoch: Epoch) {
+    let namespaces = shared.shard.read().state().namespaces().unwrap_or_default();
+    for (namespace, _) in namespaces {
+        loop {
+            if shared.cluster.current().is_none_or(|current| current.map.epoch != epoch) {
+                return;
+            }
+            match shared.shard.unmark(&namespace).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return tracing::warn!(?error, "forget what became known in a transition"),
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
-use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
+use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key};
 use lockwood_router::{Epoch, Phase, Route, ShardNo};
 use lockwood_storage::{DocumentRef, Entry, NamespaceId, Order, State};
@@ -137,9 +137,7 @@ impl Work {
         let call = Call { requests: vec![request], ..Call::default() };
         let now = shared.clock.now();
         // Whatever is recorded later is durable later; if this is lost, something is sent again that is there.
-        drop(shared.shard.decide_write(SYSTEM, &call, &NoRules, now)?);
-        shared.shard.nudge();
-        Ok(())
+        Ok(shared.shard.write_in_passing(SYSTEM, &call, now)?)
     }
 }
 
@@ -442,9 +440,7 @@ async fn send(
 ) -> Result<u64, Trouble> {
     let keys: Vec<DocumentKey> = found.iter().map(|found| found.at.clone()).collect();
     let entry = in_place(|| {
-        let documents = transfer::export(shared, current, &chunk.namespace, &keys)?;
-        let namespace = chunk.namespace.as_str().into();
-        let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
+        let entry = transfer::export(shared, current, &chunk.namespace, &keys)?;
         Ok::<_, Trouble>(entry.encode())
     })?;
     let answer = ask(shared, current, owner, Message::post("/internal/install", entry)).await?;
