@@ -11,11 +11,17 @@ mod harness;
 #[expect(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/http.rs"]
 mod http;
+#[path = "../native/leaseholder.rs"]
+mod leaseholder;
+#[expect(dead_code, reason = "shared with other test binaries")]
+#[path = "../native/peer.rs"]
+mod peer;
 #[expect(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/store.rs"]
 mod store;
 
 mod cluster;
 
+mod locks;
 mod reshard;
 mod routing;
