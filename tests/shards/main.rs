@@ -23,5 +23,6 @@ mod store;
 mod cluster;
 
 mod locks;
+mod moving_locks;
 mod reshard;
 mod routing;

@@ -2,7 +2,12 @@
 //! what every shard must have, and whose locks go where. Knows nothing of who brings it from one to the other.
 
 use super::{Current, SYSTEM, work::EVERYWHERE};
-use crate::{secret::hex, shared::Shared, trouble::Trouble};
+use crate::{
+    lease::moving::{self, MovingLeases},
+    secret::hex,
+    shared::Shared,
+    trouble::Trouble,
+};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::{Entry, Order, StoreError};
 use lockwood_wire::Code;
@@ -18,6 +23,8 @@ pub(crate) struct Handover {
     everywhere: Vec<String>,
     /// Indexes that every shard has: namespace, collection, field.
     indexes: Vec<(String, String, String)>,
+    /// Locks that go to other shards.
+    locks: MovingLeases,
 }
 
 /// What every node takes.
@@ -26,6 +33,7 @@ pub(crate) struct Takeover {
     position: u64,
     everywhere: Vec<String>,
     indexes: Vec<(String, String, String)>,
+    locks: MovingLeases,
 }
 
 impl Takeover {
@@ -36,6 +44,7 @@ impl Takeover {
             takeover.position = takeover.position.max(handover.position);
             takeover.everywhere.extend_from_slice(&handover.everywhere);
             takeover.indexes.extend_from_slice(&handover.indexes);
+            takeover.locks.add(handover.locks.clone());
         }
         takeover.everywhere.sort();
         takeover.everywhere.dedup();
@@ -46,10 +55,11 @@ impl Takeover {
 }
 
 /// What this node gives.
-pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trouble> {
+pub(crate) fn give(shared: &Shared, current: &Current) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
-    let mut handover = Handover { position: state.floor()?.0, ..Handover::default() };
+    let locks = moving::export(shared, current)?;
+    let mut handover = Handover { position: state.floor()?.0, locks, ..Handover::default() };
     for (name, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
         handover.position = handover.position.max(state.position(id)?.0);
         for (collection, index) in state.all_indexes(id)? {
@@ -72,7 +82,8 @@ pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trou
 }
 
 /// Takes over what was given; durable when it answers.
-pub(crate) async fn take(shared: &Arc<Shared>, takeover: Takeover) -> Result<(), Trouble> {
+pub(crate) async fn take(shared: &Arc<Shared>, current: &Current, takeover: Takeover) -> Result<(), Trouble> {
+    moving::import(shared, current, &takeover.locks).await?;
     for record in &takeover.everywhere {
         let bad = || Trouble::new(Code::BadBody, "what every shard has is not a record");
         let bytes = crate::secret::unhex(record).ok_or_else(bad)?;
