@@ -17,6 +17,7 @@ pub(crate) mod keeper;
 mod peers;
 mod pull;
 pub(crate) mod replica;
+pub(crate) mod scripts;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
@@ -30,12 +31,20 @@ use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key};
-use lockwood_router::{Epoch, HostMode, NoScripts, Phase, Route, Scripts, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
 use sha2::Sha256;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use scripts::Compiled;
 
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
@@ -66,6 +75,8 @@ pub(crate) struct Cluster {
     fence: RwLock<Option<Arc<Current>>>,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
+    /// The last epoch in which this node, a replica, had all that the host had that writes.
+    caught_up: AtomicU64,
 }
 
 struct Node {
@@ -82,12 +93,12 @@ pub(crate) struct Current {
     pub(crate) is_owner: bool,
     /// Whether this node follows the rw host of its shard.
     pub(crate) is_replica: bool,
-    scripts: Box<dyn Scripts + Send + Sync>,
+    scripts: Compiled,
 }
 
 impl Current {
     pub(crate) fn route(&self, at: &DocumentKey) -> Result<Route, Trouble> {
-        let route = self.map.route(&at.collection, &at.key, &*self.scripts);
+        let route = self.map.route(&at.collection, &at.key, &self.scripts);
         route.map_err(|error| Trouble::new(Code::NoShard, error.to_string()))
     }
 }
@@ -117,6 +128,7 @@ impl Cluster {
             fence: RwLock::new(None),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
+            caught_up: AtomicU64::new(0),
         }
     }
 
@@ -143,6 +155,12 @@ impl Cluster {
     /// The map in force, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.fence.read().clone()
+    }
+
+    /// Whether this node, a replica, has everything that came to its shard before a map was in force. What came
+    /// by a transition is there then, or it could be missed where it was seen before.
+    pub(crate) fn has_caught_up(&self, current: &Current) -> bool {
+        self.caught_up.load(Ordering::Acquire) == current.map.epoch
     }
 
     /// This node's shard; 0 if it has none.
@@ -247,7 +265,7 @@ impl Node {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
         let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
-        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Box::new(NoScripts), map }
+        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Compiled::of(&map), map }
     }
 }
 
@@ -281,7 +299,7 @@ pub(crate) fn not_a_node() -> Trouble {
     Trouble::new(Code::NotSharded, message)
 }
 
-fn no_map() -> Trouble {
+pub(crate) fn no_map() -> Trouble {
     let message = "this node has no shard map yet; give the cluster one with `lockwood shard config`";
     Trouble::new(Code::NoMap, message)
 }
