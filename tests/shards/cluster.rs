@@ -13,6 +13,8 @@ use tempfile::NamedTempFile;
 pub(crate) struct Cluster {
     key: NamedTempFile,
     pub(crate) addresses: Vec<String>,
+    /// Which shard each node says it serves.
+    numbers: Vec<usize>,
     nodes: Vec<Option<Server>>,
     ended: Vec<Option<Ended>>,
 }
@@ -20,11 +22,17 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// So many nodes that have no map yet.
     pub(crate) fn nodes(len: usize) -> Cluster {
+        Cluster::nodes_of(&(1..=len).collect::<Vec<_>>())
+    }
+
+    /// The same with nodes of these shards.
+    pub(crate) fn nodes_of(numbers: &[usize]) -> Cluster {
         let mut key = NamedTempFile::new().unwrap();
         key.write_all(b"a key that only the tests know").unwrap();
-        let mut cluster = Cluster { key, addresses: Vec::new(), nodes: Vec::new(), ended: Vec::new() };
-        for _ in 0..len {
-            cluster.add();
+        let (addresses, nodes, ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cluster = Cluster { key, addresses, numbers: Vec::new(), nodes, ended };
+        for number in numbers {
+            cluster.add_of(*number);
         }
         cluster
     }
@@ -38,7 +46,13 @@ impl Cluster {
 
     /// Starts one more node; gives its number.
     pub(crate) fn add(&mut self) -> usize {
+        self.add_of(self.nodes.len() + 1)
+    }
+
+    /// The same for a shard that need not be its own.
+    pub(crate) fn add_of(&mut self, shard: usize) -> usize {
         let number = self.nodes.len() + 1;
+        self.numbers.push(shard);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -52,7 +66,7 @@ impl Cluster {
 
     fn flags(&self, number: usize) -> Vec<String> {
         let key = self.key.path().to_str().unwrap().to_owned();
-        vec!["--this".into(), number.to_string(), "--cluster-key".into(), key]
+        vec!["--this".into(), self.numbers[number - 1].to_string(), "--cluster-key".into(), key]
     }
 
     /// A map of the first `len` nodes.

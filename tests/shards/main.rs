@@ -17,5 +17,7 @@ mod store;
 
 mod cluster;
 
+mod operations;
 mod reshard;
 mod routing;
+mod seed;
