@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    cluster::{Cluster, keeper},
+    cluster::{self, Cluster, keeper, replica},
     config::Config,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -172,6 +172,11 @@ pub async fn run(
     }
     if shared.cluster.is_on() {
         tasks.spawn(keeper::keep(Arc::clone(&shared)));
+        tasks.spawn(replica::follow(Arc::clone(&shared)));
+        tasks.spawn(cluster::join(Arc::clone(&shared)));
+        if let Some(current) = shared.cluster.current() {
+            shared.cluster.follow_up(&shared, &current);
+        }
     }
     ready(&bound);
     let _ = stop.recv().await;

@@ -64,6 +64,7 @@ fn fill(directory: &Path) {
         }
     }
     take(&*store, &log, epoch, 30, &leased());
+    take(&*store, &log, epoch, 31, &crate::suite::moving::arrived());
 }
 
 fn leased() -> Entry {

@@ -61,7 +61,9 @@ pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trou
                 found.map(|found| Ok(found?.0)).collect::<Result<_, StoreError>>()?;
             if !keys.is_empty() {
                 let documents = state.export(id, &keys)?;
-                let entry = Entry::Installed { namespace: name.as_str().into(), transition: 0, documents };
+                let namespace = name.as_str().into();
+                let entry =
+                    Entry::Installed { namespace, transition: 0, horizon: Position::START, documents };
                 handover.everywhere.push(hex(&entry.encode()));
             }
         }

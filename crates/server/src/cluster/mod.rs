@@ -16,6 +16,7 @@ pub(crate) mod handover;
 pub(crate) mod keeper;
 mod peers;
 mod pull;
+pub(crate) mod replica;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
@@ -34,12 +35,14 @@ use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
 use sha2::Sha256;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
 pub(crate) const SYSTEM: &str = "_system";
+/// How often a node without a map asks for one.
+const JOIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
@@ -52,6 +55,8 @@ pub struct ClusterConfig {
     pub key: Vec<u8>,
     /// How others reach it, host and port; the address it listens on if absent.
     pub advertise: Option<String>,
+    /// Nodes that can be asked for the map, until there is one.
+    pub join: Vec<String>,
 }
 
 /// A node's part in a cluster, if it has one.
@@ -75,6 +80,8 @@ pub(crate) struct Current {
     pub(crate) map: ShardMap,
     /// Whether this node may write: it is the rw host of its shard.
     pub(crate) is_owner: bool,
+    /// Whether this node follows the rw host of its shard.
+    pub(crate) is_replica: bool,
     scripts: Box<dyn Scripts + Send + Sync>,
 }
 
@@ -239,11 +246,8 @@ impl Node {
     fn current(&self, map: ShardMap) -> Current {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
-        Current {
-            is_owner: own.is_some_and(|host| host.mode == HostMode::Rw),
-            scripts: Box::new(NoScripts),
-            map,
-        }
+        let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
+        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Box::new(NoScripts), map }
     }
 }
 
@@ -305,6 +309,31 @@ async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result
             Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")))
         }
     }
+}
+
+/// Asks other nodes for the map, until there is one.
+pub(crate) async fn join(shared: Arc<Shared>) {
+    let nodes = shared.config.cluster.as_ref().map(|config| config.join.clone()).unwrap_or_default();
+    while shared.cluster.current().is_none() && !nodes.is_empty() {
+        for node in &nodes {
+            if let Err(why) = learn(&shared, node).await {
+                tracing::warn!(node, why, "ask for the shard map");
+            }
+        }
+        tokio::time::sleep(JOIN_INTERVAL).await;
+    }
+}
+
+async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+    let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
+    let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
+    let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;
+    let map: serde_json::Value = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
+    if !answer.status().is_success() || map.is_null() {
+        return Err(format!("it gave none: {map}"));
+    }
+    let map = ShardMap::from_json(&map).map_err(|error| error.to_string())?;
+    shared.cluster.adopt(shared, map).await.map(drop).map_err(|trouble| trouble.message)
 }
 
 /// When a transition is over it does not matter any more what became known in it.

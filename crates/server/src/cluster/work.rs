@@ -440,9 +440,7 @@ async fn send(
 ) -> Result<u64, Trouble> {
     let keys: Vec<DocumentKey> = found.iter().map(|found| found.at.clone()).collect();
     let entry = in_place(|| {
-        let documents = transfer::export(shared, current, &chunk.namespace, &keys)?;
-        let namespace = chunk.namespace.as_str().into();
-        let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
+        let entry = transfer::export(shared, current, &chunk.namespace, &keys)?;
         Ok::<_, Trouble>(entry.encode())
     })?;
     let answer = ask(shared, current, owner, Message::post("/internal/install", entry)).await?;

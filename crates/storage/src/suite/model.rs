@@ -59,9 +59,8 @@ impl Model {
                 self.namespaces.entry(namespace.clone()).or_default().apply(index, entry);
             }
             Entry::Loading { .. } | Entry::Raised { .. } => {}
-            Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {
-                unreachable!("moves have a suite of their own")
-            }
+            // Moves have a suite of their own.
+            Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {}
             Entry::Leased { namespace, lease } => {
                 self.leases.insert((namespace.clone(), lease.lock.0), lease.clone());
             }
