@@ -16,6 +16,10 @@ mod http;
 mod store;
 
 mod cluster;
+mod linear;
+mod random;
 
+mod crash_points;
 mod reshard;
 mod routing;
+mod storm;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long a request is tried again, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A node that belongs to a cluster gets its shard map soon, or not without somebody's help.
+/// The only node there is gets its shard map soon, or not without somebody's help.
 const NO_MAP_PATIENCE: Duration = Duration::from_secs(2);
 /// The first pause between two attempts, each further one is twice as long,
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
@@ -35,8 +35,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// | what | then |
 /// | --- | --- |
 /// | a node cannot be reached, does not answer or is about to stop | the next node is asked |
-/// | `shard_unreachable`, `no_map` (2 seconds at most) | the next node is asked, after a pause |
+/// | `shard_unreachable`, `no_map` | the next node is asked, after a pause |
 /// | `wrong_epoch`, `moving`, `grace_period` | the same node is asked, after a pause |
+///
+/// A lone node without a map is asked again for two seconds at most.
 ///
 /// The only server there is, if it is gone or grants nothing yet, is not asked again unless a patience is given:
 /// whoever gave a wrong address should hear of it.
@@ -211,7 +213,8 @@ impl Nodes {
         match (&failed.error, failed.error.code()) {
             (Error::Unreachable { .. }, _) | (_, Some(Code::Draining)) => Advice::Elsewhere(away),
             (_, Some(Code::ShardUnreachable)) => Advice::ElsewhereLater(patience),
-            (_, Some(Code::NoMap)) => Advice::ElsewhereLater(patience.min(NO_MAP_PATIENCE)),
+            (_, Some(Code::NoMap)) if self.addresses.len() > 1 => Advice::ElsewhereLater(patience),
+            (_, Some(Code::NoMap)) => Advice::Later(patience.min(NO_MAP_PATIENCE)),
             (_, Some(Code::WrongEpoch | Code::Moving)) => Advice::Later(patience),
             (_, Some(Code::GracePeriod)) => Advice::Later(away),
             _ => Advice::GiveUp,
