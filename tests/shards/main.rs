@@ -16,8 +16,12 @@ mod http;
 mod store;
 
 mod cluster;
+mod linear;
+mod random;
 
+mod crash_points;
 mod operations;
 mod reshard;
 mod routing;
 mod seed;
+mod storm;

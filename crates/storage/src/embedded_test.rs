@@ -82,6 +82,7 @@ fn leased() -> Entry {
         expires_at: Some(Timestamp(2)),
         note: None,
         version: 1,
+        part: None,
     };
     Entry::Leased { namespace: "n".into(), lease }
 }

@@ -14,6 +14,7 @@
 pub(crate) mod dispatch;
 pub(crate) mod handover;
 pub(crate) mod keeper;
+pub(crate) mod locks;
 mod peers;
 mod pull;
 pub(crate) mod replica;
@@ -30,7 +31,7 @@ use crate::{
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
-use lockwood_model::{DocumentKey, Json, Key};
+use lockwood_model::{DocumentKey, Json, Key, Resource};
 use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
@@ -52,6 +53,8 @@ pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 pub(crate) const SYSTEM: &str = "_system";
 /// How often a node without a map asks for one.
 const JOIN_INTERVAL: Duration = Duration::from_millis(500);
+/// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
+pub(crate) const SHARDS_MAX: u64 = 1024;
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
@@ -73,6 +76,8 @@ pub(crate) struct Cluster {
     node: Option<Node>,
     /// Read by whoever decides, written by whoever changes the map.
     fence: RwLock<Option<Arc<Current>>>,
+    /// The epoch of the map, for those who cannot go through the fence; 0 without one. Written with the map.
+    epoch: AtomicU64,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
@@ -104,12 +109,19 @@ impl Current {
 }
 
 /// That some keys may be decided about here, as of one map.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Admitted(Option<Epoch>);
+
+impl Admitted {
+    /// The epoch of that map; none if it does not matter.
+    pub(crate) fn epoch(self) -> Option<Epoch> {
+        self.0
+    }
+}
 
 /// While this is held the map stays as it is.
 pub(crate) struct Passage<'a> {
-    _fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
+    fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
 }
 
 impl Cluster {
@@ -126,6 +138,7 @@ impl Cluster {
         Cluster {
             node,
             fence: RwLock::new(None),
+            epoch: AtomicU64::new(0),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
             caught_up: AtomicU64::new(0),
@@ -144,6 +157,7 @@ impl Cluster {
             .ok()
             .and_then(|map| ShardMap::from_json(&map).ok())
             .ok_or_else(damaged)?;
+        self.epoch.store(map.epoch, Ordering::Release);
         *self.fence.write() = Some(Arc::new(node.current(map)));
         Ok(())
     }
@@ -161,6 +175,11 @@ impl Cluster {
     /// by a transition is there then, or it could be missed where it was seen before.
     pub(crate) fn has_caught_up(&self, current: &Current) -> bool {
         self.caught_up.load(Ordering::Acquire) == current.map.epoch
+    }
+
+    /// The epoch of the map in force; 0 without one.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// This node's shard; 0 if it has none.
@@ -220,6 +239,7 @@ impl Cluster {
             return Ok(None);
         }
         let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
+        self.epoch.store(map.epoch, Ordering::Release);
         let current = Arc::new(node.current(map));
         *fence = Some(Arc::clone(&current));
         Ok(Some((pending, current)))
@@ -249,12 +269,42 @@ impl Cluster {
         Ok(Admitted(Some(current.map.epoch)))
     }
 
+    /// Whether the locks of a namespace are spread over shards.
+    pub(crate) fn spreads(&self, namespace: &str) -> bool {
+        self.is_on() && namespace != SYSTEM
+    }
+
+    /// Makes sure that this node may decide about locks: it serves every document they are in.
+    pub(crate) fn admit_locks(&self, namespace: &str, resources: &[Resource]) -> Result<Admitted, Trouble> {
+        if !self.spreads(namespace) {
+            return Ok(Admitted(None));
+        }
+        let current = self.current().ok_or_else(no_map)?;
+        locks::check_here(&current, self.this(), resources)?;
+        Ok(Admitted(Some(current.map.epoch)))
+    }
+
+    /// That whatever is found may be decided about under the map in force.
+    pub(crate) fn admit_now(&self, namespace: &str) -> Result<Admitted, Trouble> {
+        match self.epoch() {
+            _ if !self.spreads(namespace) => Ok(Admitted(None)),
+            0 => Err(no_map()),
+            epoch => Ok(Admitted(Some(epoch))),
+        }
+    }
+
+    /// That locks on these resources are decided about here, by the map that whoever passes goes by.
+    pub(crate) fn check_locks(&self, passage: &Passage<'_>, resources: &[Resource]) -> Result<(), Trouble> {
+        let current = passage.fence.as_ref().and_then(|fence| fence.as_deref());
+        current.map_or(Ok(()), |current| locks::check_here(current, self.this(), resources))
+    }
+
     /// Goes through the fence, if the map is still the one the keys were admitted under.
     pub(crate) fn pass(&self, admitted: Admitted) -> Result<Passage<'_>, ShardError> {
-        let Some(epoch) = admitted.0 else { return Ok(Passage { _fence: None }) };
+        let Some(epoch) = admitted.0 else { return Ok(Passage { fence: None }) };
         let fence = self.fence.read();
         match fence.as_ref().is_some_and(|current| current.map.epoch == epoch) {
-            true => Ok(Passage { _fence: Some(fence) }),
+            true => Ok(Passage { fence: Some(fence) }),
             false => Err(ShardError::Elsewhere),
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{Query, State},
+    extract::{DefaultBodyLimit, Query, State},
     http::HeaderMap,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -38,6 +38,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/import", post(import))
         .route("/internal/keeper", post(keeper_command))
         .route("/internal/log", get(log))
+        // Nodes know what they send each other.
+        .layer(DefaultBodyLimit::disable())
         .route("/internal/work", get(report).post(start))
 }
 
@@ -164,8 +166,8 @@ async fn export(State(shared): App, headers: HeaderMap) -> Result<Response, Refu
 }
 
 async fn import(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    handover::take(&shared, read_json(&body)?).await?;
+    let current = same_epoch(&shared, &headers)?;
+    handover::take(&shared, &current, read_json(&body)?).await?;
     Ok(Json(json!({ "ok": true })).into_response())
 }
 

@@ -5,6 +5,7 @@ mod documents;
 mod guard;
 mod http;
 mod internal;
+mod internal_locks;
 mod leases;
 mod openapi;
 mod schemas;
