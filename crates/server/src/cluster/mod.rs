@@ -239,8 +239,8 @@ impl Cluster {
             return Ok(None);
         }
         let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
-        self.epoch.store(map.epoch, Ordering::Release);
         let current = Arc::new(node.current(map));
+        self.epoch.store(current.map.epoch, Ordering::Release);
         *fence = Some(Arc::clone(&current));
         Ok(Some((pending, current)))
     }

@@ -77,6 +77,11 @@ impl Leases {
         }
     }
 
+    /// The owner of this name, if it has a lock.
+    pub(crate) fn owner(&self, name: &str) -> Option<OwnerId> {
+        self.owners.get(name).copied()
+    }
+
     /// The owner's name and how its lock came to be, if the lock is a lease or is to become one.
     pub(crate) fn describe(&self, owner: OwnerId) -> Option<&str> {
         self.names.get(&owner).map(|name| &**name)
