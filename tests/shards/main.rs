@@ -26,6 +26,7 @@ mod random;
 
 mod crash_points;
 mod locks;
+mod moving_locks;
 mod operations;
 mod reshard;
 mod routing;

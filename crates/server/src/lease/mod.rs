@@ -2,6 +2,7 @@
 //! the same table as everybody else's locks. Knows nothing of protocols.
 
 mod documents;
+pub(crate) mod moving;
 mod part;
 mod take;
 mod which;
@@ -105,6 +106,19 @@ impl Leases {
         }
         self.held.insert(lease.lock, lease);
     }
+
+    fn remove(&mut self, lock: LockId) -> Option<Lease> {
+        let lease = self.held.remove(&lock)?;
+        if let [only] = &lease.resources[..]
+            && self.by_path.get(&only.path) == Some(&lock)
+        {
+            self.by_path.remove(&only.path);
+        }
+        if let Some(part) = &lease.part {
+            self.forget_alike(lock, &lease.owner, &part.whole);
+        }
+        Some(lease)
+    }
 }
 
 // What happens to leases, whoever brings it about.
@@ -162,15 +176,7 @@ impl State {
         if let Some(asked) = self.leases.take_asked(lock) {
             self.forget_named(&asked.owner);
         }
-        let Some(lease) = self.leases.held.remove(&lock) else { return false };
-        if let [only] = &lease.resources[..]
-            && self.leases.by_path.get(&only.path) == Some(&lock)
-        {
-            self.leases.by_path.remove(&only.path);
-        }
-        if let Some(part) = &lease.part {
-            self.leases.forget_alike(lock, &lease.owner, &part.whole);
-        }
+        let Some(lease) = self.leases.remove(lock) else { return false };
         self.leases.ended.push(lock);
         self.forget_named(&lease.owner);
         true
