@@ -21,8 +21,14 @@ mod peer;
 mod store;
 
 mod cluster;
+mod linear;
+mod random;
 
+mod crash_points;
 mod locks;
 mod moving_locks;
+mod operations;
 mod reshard;
 mod routing;
+mod seed;
+mod storm;

@@ -38,6 +38,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/import", post(import))
         .route("/internal/keeper", post(keeper_command))
         .route("/internal/log", get(log))
+        // Nodes know what they send each other.
+        .layer(DefaultBodyLimit::disable())
         .route("/internal/work", get(report).post(start))
         // Nodes send each other as much as there is.
         .layer(DefaultBodyLimit::disable())
@@ -124,9 +126,9 @@ async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
 }
 
 async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
+    let current = same_epoch(&shared, &headers)?;
     let question: transfer::Question = read_json(&body)?;
-    let answer = in_place(|| transfer::confirm(&shared, &question))?;
+    let answer = in_place(|| transfer::confirm(&shared, &current, &question))?;
     Ok(Json(answer).into_response())
 }
 

@@ -25,7 +25,7 @@ use axum::{
 };
 use std::sync::Arc;
 
-pub(super) use answer::json_of;
+pub(super) use answer::{document_or_null, json_of};
 pub(super) use body::JsonBody;
 pub(crate) use decode::Decoder;
 pub(super) use dump::*;
@@ -35,6 +35,7 @@ pub(super) use indexes::*;
 pub(super) use join::*;
 pub(super) use load::*;
 pub(super) use read::*;
+pub(super) use terms::terms;
 pub(super) use trim::*;
 pub(crate) use write::read_write_call;
 pub(super) use write::*;
