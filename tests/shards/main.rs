@@ -31,4 +31,5 @@ mod operations;
 mod reshard;
 mod routing;
 mod seed;
+mod sessions;
 mod storm;

@@ -1,5 +1,6 @@
 //! The native interface: HTTP routes and the session protocol. Knows nothing of other interfaces.
 
+mod cluster_session;
 mod connection;
 mod documents;
 mod guard;
@@ -11,6 +12,7 @@ mod openapi;
 mod schemas;
 mod shards;
 
+pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{Decoder, read_write_call};
 pub(crate) use guard::check as guard_check;
 
