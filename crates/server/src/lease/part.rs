@@ -280,15 +280,13 @@ impl State {
         let Some(lease) = self.leases.held.get_mut(&lock) else { return };
         lease.token = token;
         lease.expires_at = until;
-        let whole = lease.part.take().map(|part| part.whole);
-        if let Some(whole) = &whole {
-            let owner = lease.owner.clone();
-            match *whole == lease.resources {
-                true => self.leases.forget_alike(lock, &owner, whole),
-                false => {
-                    lease.part =
-                        Some(Box::new(lockwood_model::LeasePart { whole: whole.clone(), settled: true }))
-                }
+        if let Some(mut part) = lease.part.take() {
+            if part.whole == lease.resources {
+                let owner = lease.owner.clone();
+                self.leases.forget_alike(lock, &owner, &part.whole);
+            } else {
+                part.settled = true;
+                lease.part = Some(part);
             }
         }
         let lease = self.leases.held[&lock].clone();
