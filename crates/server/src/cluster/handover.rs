@@ -104,8 +104,8 @@ pub(crate) async fn take(
     current: &Arc<Current>,
     takeover: Takeover,
 ) -> Result<(), Trouble> {
-    // On the way back what is here may be what counts.
-    if current.map.reverses == 0 {
+    // On the way back, and where owners have been writing, what is here may be what counts.
+    if current.map.reverses == 0 && !current.map.keeps {
         in_place(|| forget_leftovers(shared, current))?;
     }
     for record in &takeover.everywhere {
