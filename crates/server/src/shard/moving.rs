@@ -4,6 +4,11 @@
 use super::{Follow, Shard, ShardError, writer::Writer};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::{Entry, Moved};
+use std::sync::atomic::Ordering;
+
+/// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
+/// raised a little. After a restart it counts as it is on record.
+const FLOOR_STEP: u64 = 1000;
 
 impl Shard {
     /// Whether it is known here, durable or not, what became of a key in a transition.
@@ -33,9 +38,14 @@ impl Shard {
         self.append(&Entry::Forgotten { namespace: namespace.into(), documents }, Follow::Thread)
     }
 
-    /// No write gets a position up to `floor` from now on.
+    /// No write gets a position up to `floor` from now on, and readers see all that did.
     pub(crate) async fn raise(&self, floor: Position) -> Result<(), ShardError> {
-        self.submit(|writer| writer.raise(floor)).await
+        if self.floor.load(Ordering::Acquire) < floor.0 {
+            // What was decided before is durable and visible when this is over.
+            self.submit(|writer| writer.raise(floor)).await?;
+            self.floor.fetch_max(floor.0, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     fn decide_in_passing<T>(
@@ -83,9 +93,10 @@ impl Writer {
     }
 
     fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
-        match self.look(|state| Ok(state.floor()?))? < floor {
-            true => self.record(&Entry::Raised { floor }),
-            false => Ok(()),
+        if self.look(|state| Ok(state.floor()?))? < floor {
+            self.record(&Entry::Raised { floor: Position(floor.0.saturating_add(FLOOR_STEP)) })?;
         }
+        self.floor = self.floor.max(floor);
+        Ok(())
     }
 }

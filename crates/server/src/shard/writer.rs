@@ -38,6 +38,8 @@ pub(crate) struct Shard {
     pub(super) loads: AtomicU64,
     /// There is only one connection to the server: nobody else can be kept waiting by whoever serves it.
     pub(crate) has_one_caller: AtomicBool,
+    /// Readers see everything that was ever given a position up to this one.
+    pub(super) floor: AtomicU64,
 }
 
 /// What callers and the thread that makes things durable share.
@@ -80,6 +82,8 @@ pub(super) struct Writer {
     stopping: bool,
     /// Namespaces that nobody writes to but who loads a dump into them.
     pub(super) loading: BTreeSet<Box<str>>,
+    /// No write gets a position up to this one. What is on record is at least as high.
+    pub(super) floor: Position,
 }
 
 /// A batch on its way to the disk, behind the record given.
@@ -126,6 +130,7 @@ impl Shard {
             let what = format!("the state: it is at record {applied} of the log, which ends at {last}; it");
             return Err(StoreError::Damaged { what });
         }
+        let floor = State::new(&*base).floor()?;
         let writer = Writer {
             base: Base::new(Arc::clone(&base)),
             in_flight: None,
@@ -142,6 +147,7 @@ impl Shard {
             failed: None,
             stopping: false,
             loading: BTreeSet::new(),
+            floor,
         };
         let core = Arc::new(Core {
             log,
@@ -167,6 +173,7 @@ impl Shard {
             held: AtomicU64::new(u64::MAX),
             loads: AtomicU64::new(0),
             has_one_caller: AtomicBool::new(false),
+            floor: AtomicU64::new(floor.0),
         })
     }
 
@@ -491,8 +498,9 @@ impl Writer {
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
-            let (position, horizon) = edges(&below, id)?;
-            let late = call.founding.iter().copied().find(|at| *at > 0 || position > Position::START);
+            let (written, horizon) = edges(&below, id)?;
+            let position = written.max(self.floor);
+            let late = call.founding.iter().copied().find(|at| *at > 0 || written > Position::START);
             // What comes before the one that is too late is judged first.
             let requests = &call.requests[..late.unwrap_or(call.requests.len())];
             let mut view = WriteView {
@@ -702,5 +710,5 @@ static EMPTY: Batch = Batch::new();
 
 fn edges(view: &dyn Snapshot, namespace: NamespaceId) -> Result<(Position, Position), StoreError> {
     let state = State::new(view);
-    Ok((state.position(namespace)?.max(state.floor()?), state.horizon(namespace)?))
+    Ok((state.position(namespace)?, state.horizon(namespace)?))
 }

@@ -141,6 +141,7 @@ impl From<PageError> for Trouble {
     fn from(error: PageError) -> Trouble {
         match error {
             PageError::Store(error) => error.into(),
+            PageError::Elsewhere(trouble) => *trouble,
             PageError::TooManyRows(limit) => Trouble::over(
                 "join_rows_max",
                 limit,

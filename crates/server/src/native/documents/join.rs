@@ -111,10 +111,11 @@ impl Plan {
         let (plan, shared) = (Arc::clone(self), Arc::clone(shared));
         aside(move || {
             let as_of = moment.as_of(plan.request.at)?;
-            let position = as_of.unwrap_or(moment.position);
+            let position = moment.told(plan.request.at);
             let Some(namespace) = moment.namespace else { return Ok((position, JoinRows::default())) };
             let side = |side: &Side| JoinSide {
-                find: side.sought.find(&shared, namespace, as_of),
+                // On several shards it is made by whoever asks them all.
+                find: side.sought.find(&shared, (namespace, None), as_of),
                 field: side.field.clone(),
             };
             let join = Join {
@@ -198,7 +199,7 @@ impl Candidates<'_> {
     ) -> Result<Option<BTreeSet<Key>>, Trouble> {
         let (reading, limits) = (reading.clone(), &self.shared.config.limits);
         let len_max = limits.join_rows_max.min(limits.resources_per_lock_max) as usize;
-        let find: Find = side.sought.find(self.shared, namespace, None);
+        let find: Find = side.sought.find(self.shared, (namespace, None), None);
         aside(move || {
             let state = reading.state();
             let documents = state.documents(namespace, &find.collection, None, Order::Forward);

@@ -8,9 +8,10 @@ use super::{
     isolation::{self, Access, Scope, Sought, search},
 };
 use crate::{
+    cluster::{NOWHERE, custody},
     native::http::{App, InPath, check_namespace, read_path, read_query},
     schemas::check_names,
-    shard::{Any, Count, Extreme, Gather, Pager, Place, Reading, Selection, Sort},
+    shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
 };
@@ -41,6 +42,7 @@ pub(super) struct Moment {
     pub(super) reading: Reading,
     /// None if nothing was ever written to it.
     pub(super) namespace: Option<NamespaceId>,
+    /// Whatever is written later is after this position, and whatever was written before is in it.
     pub(super) position: Position,
 }
 
@@ -60,7 +62,7 @@ impl Moment {
     pub(super) fn of(reading: Reading, name: &str) -> Result<Moment, Trouble> {
         let found = reading.namespace(name)?;
         let (namespace, position) =
-            found.map_or((None, Position::START), |(id, position)| (Some(id), position));
+            found.map_or((None, reading.floor()), |(id, position)| (Some(id), position));
         Ok(Moment { reading, namespace, position })
     }
 
@@ -76,7 +78,19 @@ impl Moment {
         if at < horizon {
             return Err(too_old(at, horizon));
         }
-        Ok(Some(at).filter(|at| *at < self.position))
+        let written = self.namespace.map_or(Ok(Position::START), |id| self.reading.state().position(id))?;
+        Ok(Some(at).filter(|at| *at < written))
+    }
+
+    /// The position of an answer to whoever asked about `at`.
+    pub(super) fn told(&self, at: Option<u64>) -> Position {
+        at.map_or(self.position, |at| self.position.min(Position(at)))
+    }
+
+    /// The namespace to search in; with others' documents there may be something to be found though there is
+    /// nothing here.
+    pub(super) fn searched(&self, custody: Option<&Arc<dyn Custody>>) -> Option<NamespaceId> {
+        self.namespace.or_else(|| custody.map(|_| NOWHERE))
     }
 }
 
@@ -136,7 +150,7 @@ pub(in crate::native) async fn document(
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
     let found = moment.reading.get(id, at.clone(), selection(query.deleted), as_of)?;
     let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?) };
-    let mut body = open(as_of.unwrap_or(moment.position));
+    let mut body = open(moment.told(query.at));
     match &wanted {
         WantedPart::Fields(fields) => {
             body.extend_from_slice(b"\"document\":");
@@ -259,6 +273,7 @@ pub(in crate::native) async fn get_many(
         let what = format!("{} documents are too many at once", request.documents.len());
         return Err(Trouble::over("documents_per_get_max", limit, &what));
     }
+    let deleted = selection(request.deleted);
     projection(decoder, request.fields.as_deref())?;
     let mut wanted = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
@@ -276,15 +291,40 @@ pub(in crate::native) async fn get_many(
     };
     let moment = access.moment(&shared, &namespace, resources).await?;
     let as_of = moment.as_of(request.at)?;
-    let mut out = Answer::new(&shared, as_of.unwrap_or(moment.position));
-    for (at, fields) in wanted {
-        let found = match moment.namespace {
-            Some(id) => moment.reading.get(id, at, selection(request.deleted), as_of)?,
-            None => None,
+    let position = moment.told(request.at);
+    let (keys, fields): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+    let found = match custody(&shared, &namespace, None) {
+        None => get_here(&moment, keys, as_of)?,
+        Some(custody) => {
+            aside(move || {
+                let namespace = moment.searched(Some(&custody)).unwrap_or(NOWHERE);
+                Ok(custody.get_all(&moment.reading, namespace, &keys, as_of)?)
+            })
+            .await?
+        }
+    };
+    let mut out = Answer::new(&shared, position);
+    for (found, fields) in found.into_iter().zip(fields) {
+        let seen = |found: &Found| found.document().map(|document| deleted.takes(document.deleted()));
+        let found = match found {
+            Some(found) if seen(&found)? => Some(found),
+            _ => None,
         };
         out.push(found.as_ref(), fields)?;
     }
     Ok(out.finish(None))
+}
+
+fn get_here(
+    moment: &Moment,
+    keys: Vec<DocumentKey>,
+    as_of: Option<Position>,
+) -> Result<Vec<Option<Found>>, StoreError> {
+    let get = |at| match moment.namespace {
+        Some(id) => moment.reading.get(id, at, Selection::With, as_of),
+        None => Ok(None),
+    };
+    keys.into_iter().map(get).collect()
 }
 
 /// An answer with documents, growing within its limit.
@@ -303,7 +343,7 @@ impl Answer {
 
     fn push(
         &mut self,
-        found: Option<&crate::shard::Found>,
+        found: Option<&Found>,
         fields: answer::Projection<'_>,
     ) -> Result<(), Trouble> {
         if !std::mem::take(&mut self.first) {
