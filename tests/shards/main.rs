@@ -17,4 +17,5 @@ mod store;
 
 mod cluster;
 
+mod reshard;
 mod routing;

@@ -24,7 +24,7 @@ pub enum Planned {
     /// Everything is as the change wants it already.
     Unchanged,
     /// No key moves: the first map, or other hosts and weights. While a transition is under way the map is of
-    /// the same phase, and the transition is told by `Transition::rehost`.
+    /// the same phase, and the transition is told by [`Transition::rehost`](crate::Transition::rehost).
     Publish(ShardMap),
     /// Keys move: this is the first map of a transition.
     Transition {
@@ -33,7 +33,7 @@ pub enum Planned {
         /// How many of them remain when it is over.
         keep: usize,
     },
-    /// The transition ends, if it may: `Transition::drop_prev`.
+    /// The transition ends, if it may: [`Transition::drop_prev`](crate::Transition::drop_prev).
     Drop,
 }
 
@@ -94,9 +94,11 @@ impl Change {
             Some(None) if curr != map.curr => return Err(ChangeError::NothingWouldMove),
             _ => map.curr.clone(),
         };
-        match &self.curr {
-            Some(_) => curr.validate("curr", list.len())?,
-            None => refuse_dropped("curr", &curr, list, map)?,
+        if self.curr.is_some() {
+            curr.validate("curr", list.len())?;
+        }
+        if curr == map.curr {
+            refuse_dropped("curr", &curr, list, map)?;
         }
         Ok(if prev == curr { hosts_only(map, list) } else { transition(map, list, curr, prev) })
     }

@@ -1,7 +1,7 @@
 //! What can be wrong with a map, and why a key has no shard: always with the name of the entry. Knows nothing
 //! of how a map is read.
 
-use crate::{EPOCH_MAX, Phase, WEIGHT_MAX};
+use crate::{EPOCH_MAX, Phase, ShardNo, Step, WEIGHT_MAX};
 
 /// A map, or a change of one, that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,6 +146,29 @@ pub enum ChangeError {
         /// How many the list has.
         len: usize,
     },
+}
+
+/// A command that a transition cannot follow now; it goes on as before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransitionError {
+    /// `prev` is still needed.
+    #[error("prev is still needed: {0}; wait for them, or force it and lose what is not copied")]
+    NotFinished(String),
+    /// Nothing is served by its new shard yet.
+    #[error("keys have not begun to move ({0}); wait, or abort")]
+    NotBegun(Step),
+    /// The new shards are on their own.
+    #[error("prev is gone ({0}); there is no way back, and nothing left to copy")]
+    PrevGone(Step),
+    /// Clean up only what nobody reads any more.
+    #[error("prev is still set ({0}); drop it first, then clean up")]
+    PrevSet(Step),
+    /// It goes back already.
+    #[error("it is going back already; wait until it is steady, then change the map again")]
+    GoingBack,
+    /// No keys come from there.
+    #[error("shard {0} gives no keys away in this transition")]
+    NoDonor(ShardNo),
 }
 
 impl MapError {

@@ -5,6 +5,7 @@ mod fault;
 mod function;
 mod host;
 mod map;
+mod transition;
 
 #[cfg(test)]
 mod change_test;
@@ -12,9 +13,14 @@ mod change_test;
 mod function_test;
 #[cfg(test)]
 mod map_test;
+#[cfg(test)]
+mod transition_model_test;
+#[cfg(test)]
+mod transition_test;
 
 pub use change::{Change, Planned};
-pub use fault::{ChangeError, MapError, MapProblem, RouteError};
+pub use fault::{ChangeError, MapError, MapProblem, RouteError, TransitionError};
 pub use function::{Bound, By, Function, NoScripts, Scripts};
 pub use host::{Host, HostMode, WEIGHT_MAX};
 pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo};
+pub use transition::{Action, Donor, Drive, Event, Step, Transition};

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    cluster::Cluster,
+    cluster::{Cluster, keeper},
     config::Config,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -169,6 +169,9 @@ pub async fn run(
     }
     if let Some(listener) = schema_registry {
         tasks.spawn(listen(listener, Arc::clone(&shared), SchemaRegistry::new(&shared)));
+    }
+    if shared.cluster.is_on() {
+        tasks.spawn(keeper::keep(Arc::clone(&shared)));
     }
     ready(&bound);
     let _ = stop.recv().await;

@@ -12,6 +12,8 @@
 //! nothing is ever written by a node that had already agreed not to.
 
 pub(crate) mod dispatch;
+pub(crate) mod handover;
+pub(crate) mod keeper;
 mod peers;
 mod pull;
 pub(crate) mod transfer;
@@ -19,7 +21,7 @@ pub(crate) mod work;
 
 use crate::{
     secret::hex,
-    shard::{Call, ShardError},
+    shard::{Call, Pending, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
 };
@@ -58,6 +60,7 @@ pub(crate) struct Cluster {
     /// Read by whoever decides, written by whoever changes the map.
     fence: RwLock<Option<Arc<Current>>>,
     pub(crate) work: work::Work,
+    pub(crate) keeper: keeper::Keeper,
 }
 
 struct Node {
@@ -102,7 +105,12 @@ impl Cluster {
                 secret,
             }
         });
-        Cluster { node, fence: RwLock::new(None), work: work::Work::default() }
+        Cluster {
+            node,
+            fence: RwLock::new(None),
+            work: work::Work::default(),
+            keeper: keeper::Keeper::default(),
+        }
     }
 
     /// Takes up the map that was in force when the server stopped.
@@ -162,21 +170,41 @@ impl Cluster {
     pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-        let pending = {
-            let mut fence = self.fence.write();
-            if let Some(current) = fence.as_ref().filter(|current| current.map.epoch >= map.epoch) {
-                return Ok(Arc::clone(current));
-            }
-            let call = put_map(&map)?;
-            let pending = shared.shard.decide_write(SYSTEM, &call, &NoRules, shared.clock.now())?;
-            *fence = Some(Arc::new(node.current(map)));
-            (pending, call)
+        let call = put_map(&map)?;
+        let Some((pending, current)) = self.switch(shared, node, map, &call)? else {
+            // Whoever adopted it may still wait for the disk.
+            shared.shard.shown(shared.shard.last_index()).await?;
+            return self.current().ok_or_else(no_map);
         };
-        let (pending, call) = pending;
         shared.shard.settle_write(&call, pending).await?;
-        let current = self.current().expect("a map was just adopted");
         tracing::info!(epoch = current.map.epoch, phase = ?current.map.phase, "the shard map changed");
+        self.follow_up(shared, &current);
         Ok(current)
+    }
+
+    /// Puts a map in force while nobody decides; none if one that is as new is in force.
+    fn switch(
+        &self,
+        shared: &Shared,
+        node: &Node,
+        map: ShardMap,
+        call: &Call,
+    ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
+        let mut fence = self.fence.write();
+        if fence.as_ref().is_some_and(|current| current.map.epoch >= map.epoch) {
+            return Ok(None);
+        }
+        let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
+        let current = Arc::new(node.current(map));
+        *fence = Some(Arc::clone(&current));
+        Ok(Some((pending, current)))
+    }
+
+    /// What comes of a map that is in force now.
+    pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
+        if current.map.phase == Phase::Steady {
+            tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
+        }
     }
 
     /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
@@ -254,25 +282,44 @@ fn no_map() -> Trouble {
     Trouble::new(Code::NoMap, message)
 }
 
-/// Whether a phase is one in which keys are on their way.
-pub(crate) fn is_moving(phase: Phase) -> bool {
-    matches!(phase, Phase::Preparing | Phase::Resharding)
-}
-
 /// Gives a map to every node that it names, this one included.
 pub(crate) async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     for address in map.addresses() {
-        if address == shared.cluster.address() {
-            shared.cluster.adopt(shared, map.clone()).await?;
-            continue;
-        }
-        let message = Message::post("/internal/map", map.to_json().to_string());
-        let answer = shared.cluster.peers()?.ask(address, map.epoch, &message).await;
-        let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
-        if !answer.status().is_success() {
-            let why = String::from_utf8_lossy(answer.body()).into_owned();
-            return Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")));
-        }
+        give_map(shared, address, map).await?;
     }
     Ok(())
+}
+
+/// Gives a map to a node, which may be this one.
+async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result<(), Trouble> {
+    if address == shared.cluster.address() {
+        return shared.cluster.adopt(shared, map.clone()).await.map(drop);
+    }
+    let message = Message::post("/internal/map", map.to_json().to_string());
+    let answer = shared.cluster.peers()?.ask(address, map.epoch, &message).await;
+    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    match answer.status().is_success() {
+        true => Ok(()),
+        false => {
+            let why = String::from_utf8_lossy(answer.body()).into_owned();
+            Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")))
+        }
+    }
+}
+
+/// When a transition is over it does not matter any more what became known in it.
+async fn unmark(shared: Arc<Shared>, epoch: Epoch) {
+    let namespaces = shared.shard.read().state().namespaces().unwrap_or_default();
+    for (namespace, _) in namespaces {
+        loop {
+            if shared.cluster.current().is_none_or(|current| current.map.epoch != epoch) {
+                return;
+            }
+            match shared.shard.unmark(&namespace).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return tracing::warn!(?error, "forget what became known in a transition"),
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
-use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
+use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key};
 use lockwood_router::{Epoch, Phase, Route, ShardNo};
 use lockwood_storage::{DocumentRef, Entry, NamespaceId, Order, State};
@@ -137,9 +137,7 @@ impl Work {
         let call = Call { requests: vec![request], ..Call::default() };
         let now = shared.clock.now();
         // Whatever is recorded later is durable later; if this is lost, something is sent again that is there.
-        drop(shared.shard.decide_write(SYSTEM, &call, &NoRules, now)?);
-        shared.shard.nudge();
-        Ok(())
+        Ok(shared.shard.write_in_passing(SYSTEM, &call, now)?)
     }
 }
 

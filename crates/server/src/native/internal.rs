@@ -5,7 +5,7 @@ use crate::{
     cluster::{
         Current,
         dispatch::wrong_epoch,
-        transfer,
+        handover, keeper, transfer,
         work::{self, Task},
     },
     shard::in_place,
@@ -34,6 +34,9 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/pull", post(pull))
         .route("/internal/install", post(install))
         .route("/internal/confirm", post(confirm))
+        .route("/internal/export", post(export))
+        .route("/internal/import", post(import))
+        .route("/internal/keeper", post(keeper_command))
         .route("/internal/work", get(report).post(start))
 }
 
@@ -148,4 +151,22 @@ async fn start(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Re
         });
     }
     Ok(Json(report).into_response())
+}
+
+async fn export(State(shared): App, headers: HeaderMap) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    // What was decided before the map came must be seen.
+    shared.shard.shown(shared.shard.last_index()).await?;
+    Ok(Json(handover::give(&shared, &current)?).into_response())
+}
+
+async fn import(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    handover::take(&shared, read_json(&body)?).await?;
+    Ok(Json(json!({ "ok": true })).into_response())
+}
+
+async fn keeper_command(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    let command = read_json(&body)?;
+    Ok(Json(keeper::command_here(&shared, &command).await?).into_response())
 }

@@ -1,9 +1,17 @@
-//! The shard map and the operations of shards in their own words. Each handler decodes, calls, encodes.
+//! The shard map and the transitions between maps. Each handler decodes, calls, encodes.
 
 use super::http::App;
-use crate::{cluster, shared::Shared, trouble::Trouble};
+use crate::{
+    cluster::{
+        self,
+        keeper::{self, Command},
+    },
+    shared::Shared,
+    trouble::Trouble,
+};
 use axum::{
     Json, Router,
+    body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
     routing::get,
@@ -15,7 +23,9 @@ use std::sync::Arc;
 
 /// The routes, for the native router to take in.
 pub(super) fn router() -> Router<Arc<Shared>> {
-    Router::new().route("/v1/{namespace}/shard/map", get(map).put(put_map))
+    Router::new()
+        .route("/v1/{namespace}/shard/map", get(map).put(put_map))
+        .route("/v1/{namespace}/shard/transition", get(status).post(command))
 }
 
 async fn map(State(shared): App) -> Response {
@@ -27,4 +37,14 @@ async fn put_map(State(shared): App, Json(map): Json<Value>) -> Result<Response,
     let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
     cluster::publish(&shared, &map).await?;
     Ok(Json(map.to_json()).into_response())
+}
+
+async fn status(State(shared): App) -> Result<Response, Trouble> {
+    Ok(Json(keeper::command(&shared, &Command::Status).await?).into_response())
+}
+
+async fn command(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    let command: Command =
+        serde_json::from_slice(&body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))?;
+    Ok(Json(keeper::command(&shared, &command).await?).into_response())
 }

@@ -1,14 +1,18 @@
 //! Documents that come from other shards and leave for them, as the one writer of a shard decides about them.
 //! Knows nothing of maps, nor of other nodes.
 
-use super::{Follow, Shard, ShardError, writer::Writer};
-use lockwood_model::{DocumentKey, Position};
+use super::{Call, Follow, Shard, ShardError, writer::Writer};
+use lockwood_engine::NoRules;
+use lockwood_model::{DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
 use std::sync::atomic::Ordering;
 
 /// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
 /// raised a little. After a restart it counts as it is on record.
 const FLOOR_STEP: u64 = 1000;
+
+/// So many marks are taken away at a time.
+const UNMARK_LEN: usize = 1000;
 
 impl Shard {
     /// Whether it is known here, durable or not, what became of a key in a transition.
@@ -31,6 +35,26 @@ impl Shard {
     ) -> Result<(u64, u64), ShardError> {
         let done = self.decide_in_passing(|writer| writer.install(namespace, transition, documents))?;
         Ok(done)
+    }
+
+    /// Takes in documents that are newer than what is here; gives the record to wait for.
+    pub(crate) fn install_newer(&self, namespace: &str, documents: Vec<Moved>) -> Result<u64, ShardError> {
+        self.decide_in_passing(|writer| writer.install_newer(namespace, documents)).map(|(_, index)| index)
+    }
+
+    /// Forgets in which transitions keys became known; says whether there may be more.
+    pub(crate) async fn unmark(&self, namespace: &str) -> Result<bool, ShardError> {
+        self.submit(|writer| writer.unmark(namespace)).await
+    }
+
+    /// Does a write call that nobody waits for.
+    pub(crate) fn write_in_passing(
+        &self,
+        namespace: &str,
+        call: &Call,
+        now: Timestamp,
+    ) -> Result<(), ShardError> {
+        self.decide_in_passing(|writer| writer.write(namespace, call, &NoRules, now)).map(drop)
     }
 
     /// Takes documents away without a trace.
@@ -90,6 +114,35 @@ impl Writer {
         self.record(&Entry::Installed { namespace: namespace.into(), transition, documents })?;
         self.forget_recent(namespace)?;
         Ok(installed)
+    }
+
+    fn install_newer(&mut self, namespace: &str, mut documents: Vec<Moved>) -> Result<(), ShardError> {
+        let here = self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(Vec::new()) };
+            let position = |moved: &Moved| Ok(state.document(id, &moved.at)?.map(|found| found.position));
+            documents.iter().map(position).collect()
+        })?;
+        let mut here = here.into_iter();
+        documents.retain(|moved| {
+            let given = moved.document.as_ref().map(|document| document.position);
+            given > here.next().flatten()
+        });
+        match documents.is_empty() {
+            true => Ok(()),
+            false => self.record(&Entry::Installed { namespace: namespace.into(), transition: 0, documents }),
+        }
+    }
+
+    fn unmark(&mut self, namespace: &str) -> Result<bool, ShardError> {
+        let documents = self.look(|state| match state.namespace(namespace)? {
+            Some(id) => Ok(state.marked(id, UNMARK_LEN)?),
+            None => Ok(Vec::new()),
+        })?;
+        let more = documents.len() == UNMARK_LEN;
+        if !documents.is_empty() {
+            self.record(&Entry::Unmarked { namespace: namespace.into(), documents })?;
+        }
+        Ok(more)
     }
 
     fn raise(&mut self, floor: Position) -> Result<(), ShardError> {

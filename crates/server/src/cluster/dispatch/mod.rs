@@ -199,6 +199,10 @@ async fn read_moving(
     whole: &Whole,
 ) -> Result<Response, Trouble> {
     let namespace = kind::namespace(&whole.parts.uri).unwrap_or_default();
+    if current.map.reverses != 0 {
+        // The donor may know nothing of it, and then what is here counts; that has to be settled first.
+        shared.cluster.admit(shared, &namespace, std::iter::once(at)).await?;
+    }
     let known = || shared.shard.is_known(&namespace, at, current.map.transition);
     if !known()? {
         let mut message = whole.message();

@@ -1,0 +1,521 @@
+//! The one node that drives transitions, the host of shard 1: it keeps how far one is, does what is to be done
+//! next, and goes on after a crash. Decides nothing about the order of things; `lockwood-router` does.
+
+use super::{
+    Current, Message, SYSTEM,
+    handover::{Handover, Takeover},
+    work::{Report, Task},
+};
+use crate::{shard::Call, shared::Shared, trouble::Trouble};
+use bytes::Bytes;
+use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
+use lockwood_model::{DocumentKey, Json};
+use lockwood_router::{
+    Action, Change, Drive, Event, Planned, ShardMap, ShardNo, Step, Transition, TransitionError,
+};
+use lockwood_wire::Code;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// How often a transition that waits for somebody is looked at.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// A step that makes no progress for so long is worth an alert.
+const STUCK: Duration = Duration::from_secs(10);
+/// A step that only waits for answers is tried again after this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the keeper can be told. Any node passes it on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub(crate) enum Command {
+    /// Change some parameters of the map; a transition that comes of it is driven by hand.
+    Config {
+        change: Value,
+        #[serde(default)]
+        force: bool,
+    },
+    /// Go over to another map, from end to end.
+    Reshard {
+        change: Value,
+        throttle: Option<u64>,
+    },
+    /// Say how far it is.
+    Status,
+    Pause,
+    Resume,
+    Throttle {
+        rate: Option<u64>,
+    },
+    Abort,
+    /// A donor shall copy.
+    Copy {
+        shard: u32,
+    },
+    /// A donor shall clean up, when its time comes.
+    Cleanup {
+        shard: u32,
+    },
+}
+
+/// What the keeper keeps at hand besides what is on record.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    /// One command or step at a time.
+    busy: tokio::sync::Mutex<()>,
+    wake: Notify,
+    /// What nodes gave to be handed over, by address. Asked for again after a crash.
+    handovers: Mutex<BTreeMap<String, Handover>>,
+    watch: Mutex<Watch>,
+}
+
+/// When something last changed, to tell what is stuck and how fast donors are.
+#[derive(Default)]
+struct Watch {
+    changed: Option<Instant>,
+    seen: String,
+    speeds: BTreeMap<ShardNo, Speed>,
+}
+
+struct Speed {
+    since: Instant,
+    from: u64,
+    rate: f64,
+}
+
+fn key() -> DocumentKey {
+    DocumentKey::new("shards", "transition".parse().expect("it is a key"))
+}
+
+/// The transition on record, if there is one.
+fn load(shared: &Shared) -> Result<Option<Transition>, Trouble> {
+    let reading = shared.shard.read();
+    let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(None) };
+    let Some(document) = reading.state().document(id, &key())? else { return Ok(None) };
+    let read = document.get("transition").and_then(|json| serde_json::from_str(json.as_str()).ok());
+    Ok(read)
+}
+
+async fn save(shared: &Arc<Shared>, transition: &Transition) -> Result<(), Trouble> {
+    let json = serde_json::to_string(transition).expect("a transition is valid JSON");
+    let fields = vec![("transition".into(), Json::trusted(&json))];
+    let doing = Doing::Put { fields, when: PutIf::Always };
+    let request = Request { intents: vec![Intent { at: key(), action: doing }], ..Request::default() };
+    let call = Call { requests: vec![request], ..Call::default() };
+    let pending = shared.shard.decide_write(SYSTEM, &call, &NoRules, shared.clock.now())?;
+    shared.shard.settle_write(&call, pending).await?;
+    Ok(())
+}
+
+/// Whether this node drives transitions.
+fn is_keeper(shared: &Shared, current: &Current) -> bool {
+    current.map.rw_host(ShardNo(1)).is_some_and(|host| host.address == shared.cluster.address())
+}
+
+/// Drives transitions for ever.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    loop {
+        let waits = match shared.cluster.current() {
+            Some(current) if is_keeper(&shared, &current) => match step(&shared).await {
+                Ok(under_way) => under_way,
+                Err(trouble) => {
+                    tracing::warn!(why = trouble.message, "a step of resharding failed; it is tried again");
+                    true
+                }
+            },
+            _ => false,
+        };
+        let wake = shared.cluster.keeper.wake.notified();
+        match waits {
+            true => drop(tokio::time::timeout(INTERVAL, wake).await),
+            false => wake.await,
+        }
+    }
+}
+
+/// Does what is to be done now; says whether there will be more.
+async fn step(shared: &Arc<Shared>) -> Result<bool, Trouble> {
+    let _busy = shared.cluster.keeper.busy.lock().await;
+    let Some(mut transition) = load(shared)?.filter(|transition| !transition.is_over()) else {
+        return Ok(false);
+    };
+    loop {
+        let before = transition.clone();
+        let mut events = Vec::new();
+        for action in transition.actions() {
+            events.extend(act(shared, &transition, action).await);
+        }
+        if transition.paused {
+            rest(shared, &transition).await;
+        }
+        for event in events {
+            transition.apply(event);
+        }
+        note(shared, &transition);
+        if transition == before {
+            return Ok(!transition.is_over());
+        }
+        save(shared, &transition).await?;
+        if transition.step != before.step {
+            tracing::info!(step = ?transition.step, epoch = transition.map.epoch, "resharding goes on");
+            shared.cluster.keeper.handovers.lock().clear();
+        } else if transition.step != Step::Import {
+            // What was handed over is not on record, so that step is not left half done.
+            return Ok(!transition.is_over());
+        }
+    }
+}
+
+/// Tells the donors that they are to rest.
+async fn rest(shared: &Arc<Shared>, transition: &Transition) {
+    for donor in &transition.donors {
+        let _ = order(shared, transition, donor.shard, None, donor.round).await;
+    }
+}
+
+/// Carries an action out; what came of it are events.
+async fn act(shared: &Arc<Shared>, transition: &Transition, action: Action) -> Vec<Event> {
+    match action {
+        Action::Publish { map, to } => {
+            let publishing = to.into_iter().map(|node| publish(shared, &map, node));
+            futures_util::future::join_all(publishing).await
+        }
+        Action::Export { from } => vec![export(shared, transition, from).await],
+        Action::Import { to } => vec![import(shared, transition, to).await],
+        Action::Copy { donor, round } => work(shared, transition, donor, Task::Copy, round).await,
+        Action::Verify { donor, round } => work(shared, transition, donor, Task::Verify, round).await,
+        Action::Clean { donor } => work(shared, transition, donor, Task::Clean, 0).await,
+        Action::Done => Vec::new(),
+    }
+}
+
+async fn publish(shared: &Arc<Shared>, map: &ShardMap, node: String) -> Event {
+    let epoch = map.epoch;
+    match super::give_map(shared, &node, map).await {
+        Ok(()) => Event::Acknowledged { node, epoch },
+        Err(trouble) => Event::Failed { node, problem: trouble.message },
+    }
+}
+
+/// Sends something to a node, this one included.
+async fn tell(
+    shared: &Arc<Shared>,
+    node: &str,
+    target: &str,
+    body: impl Into<Bytes>,
+) -> Result<Value, Trouble> {
+    let message = Message { patience: PATIENCE, ..Message::post(target, body) };
+    let answer = shared.cluster.ask(shared, node, &message).await;
+    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    if !answer.status().is_success() {
+        let why = String::from_utf8_lossy(answer.body()).into_owned();
+        return Err(Trouble::new(Code::ShardUnreachable, format!("{node} refused: {why}")));
+    }
+    serde_json::from_slice(answer.body())
+        .map_err(|_| Trouble::new(Code::ShardUnreachable, format!("{node} answered something else")))
+}
+
+async fn export(shared: &Arc<Shared>, transition: &Transition, node: String) -> Event {
+    let epoch = transition.map.epoch;
+    let handover = tell(shared, &node, "/internal/export", "").await;
+    let handover = handover.and_then(|value| {
+        serde_json::from_value(value).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
+    });
+    match handover {
+        Ok(handover) => {
+            shared.cluster.keeper.handovers.lock().insert(node.clone(), handover);
+            Event::Exported { node, epoch }
+        }
+        Err(trouble) => Event::Failed { node, problem: trouble.message },
+    }
+}
+
+async fn import(shared: &Arc<Shared>, transition: &Transition, node: String) -> Event {
+    let epoch = transition.map.epoch;
+    let takeover = Takeover::of(shared.cluster.keeper.handovers.lock().values());
+    let body = serde_json::to_string(&takeover).expect("a takeover is valid JSON");
+    match tell(shared, &node, "/internal/import", body).await {
+        Ok(_) => Event::Imported { node, epoch },
+        Err(trouble) => Event::Failed { node, problem: trouble.message },
+    }
+}
+
+async fn order(
+    shared: &Arc<Shared>,
+    transition: &Transition,
+    donor: ShardNo,
+    task: Option<Task>,
+    round: u32,
+) -> Result<Report, Trouble> {
+    let host = transition.map.rw_host(donor);
+    let host = host.ok_or_else(|| super::pull::unreachable_shard(donor, "the map has no host for it"))?;
+    let order = json!({ "task": task, "round": round, "paused": transition.paused,
+        "throttle": transition.throttle });
+    let report = tell(shared, &host.address, "/internal/work", order.to_string()).await?;
+    serde_json::from_value(report).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
+}
+
+/// Has a donor work on something, and says how far it is.
+async fn work(
+    shared: &Arc<Shared>,
+    transition: &Transition,
+    donor: ShardNo,
+    task: Task,
+    round: u32,
+) -> Vec<Event> {
+    let name = format!("shard {}", donor.0);
+    let report = match order(shared, transition, donor, Some(task), round).await {
+        Ok(report) => report,
+        Err(trouble) => return vec![Event::Failed { node: name, problem: trouble.message }],
+    };
+    let Report { progress, running, error } = report;
+    let transition = transition.map.transition;
+    let mut events = Vec::new();
+    match task {
+        _ if progress.round < round => {}
+        Task::Copy => {
+            let (copied, total, done) = (progress.seen, progress.total, progress.copy_done);
+            events.push(Event::Copied { donor, transition, round, copied, total, done });
+        }
+        Task::Verify if progress.verified => events.push(Event::Verified { donor, transition, round }),
+        Task::Verify => {
+            if let Some(problem) = progress.differs.filter(|_| !running) {
+                events.push(Event::Differs { donor, transition, round, problem });
+            }
+        }
+        Task::Clean => {
+            let (removed, done) = (progress.removed, progress.clean_done);
+            events.push(Event::Cleaned { donor, transition, removed, done });
+            let stays = progress.differs.filter(|_| !running && !done);
+            events.extend(stays.map(|problem| Event::Failed { node: name.clone(), problem }));
+        }
+    }
+    events.extend(error.map(|problem| Event::Failed { node: name, problem }));
+    events
+}
+
+/// Carries a command out here, or has the keeper do it.
+pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<Value, Trouble> {
+    match shared.cluster.current() {
+        Some(current) if !is_keeper(shared, &current) => {
+            let host = current.map.rw_host(ShardNo(1));
+            let host =
+                host.ok_or_else(|| super::pull::unreachable_shard(ShardNo(1), "the map has no host"))?;
+            let body = serde_json::to_string(command).expect("a command is valid JSON");
+            let message = Message { patience: PATIENCE * 6, ..Message::post("/internal/keeper", body) };
+            let answer = shared.cluster.ask(shared, &host.address, &message).await;
+            let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+            passed_on(&answer)
+        }
+        _ => command_here(shared, command).await,
+    }
+}
+
+/// What another node answered to a command.
+fn passed_on(answer: &hyper::Response<Bytes>) -> Result<Value, Trouble> {
+    let value: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    if answer.status().is_success() {
+        return Ok(value);
+    }
+    let code = serde_json::from_value(value["code"].clone()).unwrap_or(Code::ShardUnreachable);
+    Err(Trouble::new(code, value["detail"].as_str().unwrap_or("the keeper did not say why").to_owned()))
+}
+
+/// Carries a command out on this node.
+pub(crate) async fn command_here(shared: &Arc<Shared>, command: &Command) -> Result<Value, Trouble> {
+    let keeper = &shared.cluster.keeper;
+    if let Command::Status = command {
+        return status(shared);
+    }
+    let _busy = keeper.busy.lock().await;
+    let answer = match command {
+        Command::Config { change, force } => config(shared, change, *force).await,
+        Command::Reshard { change, throttle } => reshard(shared, change, *throttle).await,
+        _ => {
+            let mut transition = under_way(shared)?;
+            told(&mut transition, command)?;
+            save(shared, &transition).await?;
+            Ok(json!({ "step": transition.step }))
+        }
+    };
+    keeper.wake.notify_one();
+    answer
+}
+
+fn under_way(shared: &Shared) -> Result<Transition, Trouble> {
+    let found = load(shared)?.filter(|transition| !transition.is_over());
+    found.ok_or_else(|| Trouble::new(Code::Resharding, "no resharding is under way"))
+}
+
+fn told(transition: &mut Transition, command: &Command) -> Result<(), Trouble> {
+    let refused = |error: TransitionError| Trouble::new(Code::Resharding, error.to_string());
+    match command {
+        Command::Pause => transition.pause(),
+        Command::Resume => transition.resume(),
+        Command::Throttle { rate } => transition.throttle = *rate,
+        Command::Abort => transition.abort().map_err(refused)?,
+        Command::Copy { shard } => transition.copy(Some(ShardNo(*shard))).map_err(refused)?,
+        Command::Cleanup { shard } => transition.cleanup(Some(ShardNo(*shard))).map_err(refused)?,
+        Command::Config { .. } | Command::Reshard { .. } | Command::Status => {}
+    }
+    Ok(())
+}
+
+async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Value, Trouble> {
+    match planned(shared, change)? {
+        Planned::Unchanged => {}
+        Planned::Publish(map) => rehost(shared, &map).await?,
+        Planned::Transition { preparing, keep } => {
+            begin(shared, preparing, keep, Drive::ByHand, None).await?;
+        }
+        Planned::Drop => {
+            let mut transition = under_way(shared)?;
+            let dropped = transition.drop_prev(force);
+            dropped.map_err(|error| Trouble::new(Code::NotCopied, error.to_string()))?;
+            save(shared, &transition).await?;
+        }
+    }
+    Ok(json!({ "ok": true }))
+}
+
+async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) -> Result<Value, Trouble> {
+    match planned(shared, change)? {
+        Planned::Unchanged => {}
+        Planned::Publish(map) => rehost(shared, &map).await?,
+        Planned::Transition { preparing, keep } => {
+            begin(shared, preparing, keep, Drive::Whole, throttle).await?;
+        }
+        Planned::Drop => {
+            return Err(Trouble::new(Code::BadMap, "a map to go over to has no prev; leave it out"));
+        }
+    }
+    Ok(json!({ "ok": true }))
+}
+
+fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
+    let bad = |error: String| Trouble::new(Code::BadMap, error);
+    let change = Change::from_json(change).map_err(|error| bad(error.to_string()))?;
+    let current = shared.cluster.current();
+    let planned = change.apply(current.as_ref().map(|current| &current.map));
+    let planned = planned.map_err(|error| bad(error.to_string()))?;
+    let busy = load(shared)?.filter(|transition| !transition.is_over());
+    match (&planned, busy) {
+        (Planned::Transition { .. }, Some(_)) => {
+            let message =
+                "a resharding is still being cleaned up; `lockwood reshard status` tells how far it is";
+            Err(Trouble::new(Code::Resharding, message))
+        }
+        _ => Ok(planned),
+    }
+}
+
+async fn rehost(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    if let Some(mut transition) = load(shared)?.filter(|transition| !transition.is_over()) {
+        transition.rehost(map.shards.clone());
+        return save(shared, &transition).await;
+    }
+    reachable(shared, map).await?;
+    super::publish(shared, map).await
+}
+
+async fn begin(
+    shared: &Arc<Shared>,
+    preparing: ShardMap,
+    keep: usize,
+    drive: Drive,
+    throttle: Option<u64>,
+) -> Result<(), Trouble> {
+    let current = shared.cluster.current().ok_or_else(super::no_map)?;
+    reachable(shared, &preparing).await?;
+    let mut transition = Transition::start(&current.map, preparing, keep, drive);
+    transition.throttle = throttle;
+    save(shared, &transition).await
+}
+
+/// A map that some node cannot take is not begun with.
+async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    let others = map.addresses().filter(|address| *address != shared.cluster.address());
+    for address in others {
+        let question =
+            Message { method: hyper::Method::GET, patience: PATIENCE, ..Message::post("/internal/map", "") };
+        let answer = shared.cluster.peers()?.ask(address, map.epoch, &question).await;
+        let refused =
+            |why: String| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {why}"));
+        let answer = answer.map_err(|error| refused(error.to_string()))?;
+        if !answer.status().is_success() {
+            let why = String::from_utf8_lossy(answer.body()).into_owned();
+            return Err(refused(format!("{address} does not take part: {why}")));
+        }
+    }
+    Ok(())
+}
+
+/// Remembers when something last changed.
+fn note(shared: &Shared, transition: &Transition) {
+    let mut watch = shared.cluster.keeper.watch.lock();
+    let copied: Vec<_> = transition.donors.iter().map(|donor| (donor.copied, donor.removed)).collect();
+    let waits: Vec<String> = transition.waits().into_iter().map(|(name, _)| name).collect();
+    let seen = format!("{:?} {} {copied:?} {waits:?}", transition.step, transition.paused);
+    if watch.seen != seen {
+        watch.seen = seen;
+        watch.changed = Some(Instant::now());
+    }
+    for donor in &transition.donors {
+        let now = Instant::now();
+        let done = donor.copied + donor.removed;
+        let fresh = Speed { since: now, from: done, rate: 0.0 };
+        let speed = watch.speeds.entry(donor.shard).or_insert(fresh);
+        let passed = now.duration_since(speed.since).as_secs_f64();
+        if passed > 0.5 {
+            let rate = done.saturating_sub(speed.from) as f64 / passed;
+            *speed = Speed { since: now, from: done, rate };
+        }
+    }
+}
+
+fn status(shared: &Shared) -> Result<Value, Trouble> {
+    let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
+    let Some(transition) = load(shared)?.filter(|transition| !transition.is_over()) else {
+        return Ok(json!({ "map": map, "step": "none", "alerts": [] }));
+    };
+    let watch = shared.cluster.keeper.watch.lock();
+    let donors: Vec<Value> = transition
+        .donors
+        .iter()
+        .map(|donor| {
+            let rate = watch.speeds.get(&donor.shard).map_or(0.0, |speed| speed.rate);
+            let left = donor.total.map(|total| total.saturating_sub(donor.copied));
+            let left_ms = left.filter(|_| rate > 0.0).map(|left| (left as f64 / rate * 1000.0) as u64);
+            json!({ "shard": donor.shard, "copied": donor.copied, "total": donor.total, "done": donor.done,
+                "verified": donor.verified, "removed": donor.removed, "cleaned": donor.cleaned,
+                "round": donor.round, "rate": rate.round(), "left_ms": left_ms })
+        })
+        .collect();
+    let waits: Vec<Value> =
+        transition.waits().into_iter().map(|(name, error)| json!({ "for": name, "error": error })).collect();
+    let still = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+    let alerts = alerts(&transition, still);
+    Ok(json!({ "map": map, "step": transition.step, "paused": transition.paused,
+        "throttle": transition.throttle, "aborting": transition.aborting, "forced": transition.forced,
+        "donors": donors, "waits": waits, "alerts": alerts }))
+}
+
+/// What somebody should look at, in words.
+fn alerts(transition: &Transition, still: Duration) -> Vec<String> {
+    if transition.paused || still < STUCK {
+        return Vec::new();
+    }
+    let waits = transition.waits().into_iter();
+    waits
+        .map(|(name, error)| {
+            let why = error.unwrap_or("nothing is heard of it");
+            format!("{:?} waits for {name} for {} s: {why}", transition.step, still.as_secs())
+        })
+        .collect()
+}
