@@ -19,3 +19,8 @@ mod cluster;
 
 mod reshard;
 mod routing;
+mod spread_feed;
+mod spread_moving;
+mod spread_registry;
+mod spread_steady;
+mod spread_world;

@@ -36,6 +36,8 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use sha2::Sha256;
 use std::sync::Arc;
 
+use dispatch::spread::HoldTable;
+pub(crate) use dispatch::spread::{NOWHERE, custody};
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
@@ -61,6 +63,8 @@ pub(crate) struct Cluster {
     fence: RwLock<Option<Arc<Current>>>,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
+    /// Locks that operations on several shards have here.
+    pub(crate) holds: HoldTable,
 }
 
 struct Node {
@@ -110,6 +114,7 @@ impl Cluster {
             fence: RwLock::new(None),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
+            holds: HoldTable::default(),
         }
     }
 

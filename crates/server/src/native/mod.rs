@@ -5,12 +5,16 @@ mod documents;
 mod guard;
 mod http;
 mod internal;
+mod internal_spread;
 mod leases;
 mod openapi;
 mod schemas;
 mod shards;
 
-pub(crate) use documents::{Decoder, read_write_call};
+pub(crate) use documents::{
+    Decoder, JoinPlan, PagePlan, answer_join, check_access, collection_resource, get_limits, get_resources,
+    json_of, key_cursor, list_request, read_json_body, read_write_call, too_old,
+};
 pub(crate) use guard::check as guard_check;
 
 use crate::{cluster::dispatch, listener::Service, shared::Shared};

@@ -32,16 +32,19 @@ use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
 use std::sync::{Arc, atomic::Ordering};
 use tokio::sync::watch;
 
-pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only};
+pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only, Source, join};
 pub(crate) use load::Loading;
 pub(crate) use query::{
-    Any, Count, Custody, Elsewhere, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort, order,
+    Any, Count, Custody, Elsewhere, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort,
+    order,
 };
 pub(crate) use writer::{Follow, Pending, Shard, in_place};
 
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the
 /// thread meanwhile.
 const LONG_CALL_LEN: usize = 500;
+/// The largest id that is handed out.
+const IDS_MAX: u64 = i64::MAX as u64 - 1;
 
 /// A write call: one or more requests that are done together or not at all.
 #[derive(Debug, Clone, Default)]
@@ -266,7 +269,18 @@ impl Shard {
         collection: &str,
         amount: u64,
     ) -> Result<u64, ShardError> {
-        self.reserve_up_to(namespace, collection, amount, i64::MAX as u64 - 1).await
+        self.reserve_from(namespace, collection, amount, 1).await
+    }
+
+    /// The same, none of them below `least`.
+    pub(crate) async fn reserve_from(
+        &self,
+        namespace: &str,
+        collection: &str,
+        amount: u64,
+        least: u64,
+    ) -> Result<u64, ShardError> {
+        self.submit(|writer| writer.reserve(namespace, collection, amount, least..=IDS_MAX)).await
     }
 
     /// The same, if the last of them is no larger than `last_max`.
@@ -277,7 +291,7 @@ impl Shard {
         amount: u64,
         last_max: u64,
     ) -> Result<u64, ShardError> {
-        self.submit(|writer| writer.reserve(namespace, collection, amount, last_max)).await
+        self.submit(|writer| writer.reserve(namespace, collection, amount, 1..=last_max)).await
     }
 
     /// Writes or takes away documents without positions, whatever locks there are.

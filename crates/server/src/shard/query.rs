@@ -26,12 +26,8 @@ pub(crate) struct Find {
 /// not have yet.
 pub(crate) trait Custody: std::fmt::Debug + Send + Sync {
     /// Whether what this shard has of a key counts.
-    fn is_here(
-        &self,
-        reading: &Reading,
-        namespace: NamespaceId,
-        at: &DocumentKey,
-    ) -> Result<bool, PageError>;
+    fn is_here(&self, reading: &Reading, namespace: NamespaceId, at: &DocumentKey)
+    -> Result<bool, PageError>;
 
     /// What counts and is not here: those that match, after a key, in the order of the keys. None if there cannot
     /// be any.
@@ -214,7 +210,11 @@ impl Reading {
     }
 
     /// Some documents, deleted or not, as a search sees them.
-    pub(crate) fn get_all(&self, find: &Find, keys: Vec<DocumentKey>) -> Result<Vec<Option<Found>>, PageError> {
+    pub(crate) fn get_all(
+        &self,
+        find: &Find,
+        keys: Vec<DocumentKey>,
+    ) -> Result<Vec<Option<Found>>, PageError> {
         match &find.custody {
             Some(custody) => custody.get_all(self, find.namespace, &keys, find.at),
             None => {

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -568,14 +569,15 @@ impl Writer {
         namespace: &str,
         collection: &str,
         amount: u64,
-        last_max: u64,
+        ids: RangeInclusive<u64>,
     ) -> Result<u64, ShardError> {
         self.check_not_loading(namespace)?;
-        let first = self.look(|state| match state.namespace(namespace)? {
+        let first: u64 = self.look(|state| match state.namespace(namespace)? {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
         })?;
-        let next = first.checked_add(amount).filter(|next| *next - 1 <= last_max);
+        let first = first.max(*ids.start());
+        let next = first.checked_add(amount).filter(|next| *next - 1 <= *ids.end());
         let next = next.ok_or(ShardError::NoIdsLeft)?;
         self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
         Ok(first)

@@ -2,6 +2,7 @@
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
+pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
@@ -89,10 +90,10 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
-    let response = if whole.parts.headers.contains_key(FROZEN) {
-        native.local(whole.request()).await
-    } else {
-        here(native, shared, &current, kind, &whole).await?
+    let response = match kind {
+        _ if whole.parts.headers.contains_key(FROZEN) => native.local(whole.request()).await,
+        Kind::Namespace(_) => return spread::here(native, shared, &whole).await,
+        _ => here(native, shared, &current, kind, &whole).await?,
     };
     if is_wrong_epoch(&response) { Ok(wrong_epoch(shared)) } else { Ok(response) }
 }
@@ -103,6 +104,11 @@ pub(crate) fn wrong_epoch(shared: &Shared) -> Response {
     let epoch = current.as_ref().map_or(0, |current| current.map.epoch);
     let body = current.map_or_else(|| "null".to_owned(), |current| current.map.to_json().to_string());
     (StatusCode::CONFLICT, [(EPOCH, epoch.to_string())], body).into_response()
+}
+
+/// That a request has to be made again by another map.
+fn wrong_epoch_trouble() -> Trouble {
+    Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again")
 }
 
 fn is_wrong_epoch(response: &Response) -> bool {
@@ -154,6 +160,9 @@ async fn attempt(
             // It makes no sense, or has nothing to do; this node can say so as well as any other.
             None => return Ok(native.local(whole.request()).await),
         },
+        Kind::Namespace(word) if spread::answers(word) => {
+            return spread::answer(native, shared, current, whole).await;
+        }
         _ => return Err(not_yet()),
     };
     if owner == shared.cluster.this() && current.is_owner {
@@ -250,7 +259,7 @@ pub(crate) async fn forward(
     let answer = shared.cluster.ask(shared, &host.address, &message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if answer.headers().contains_key(EPOCH) {
-        return Err(Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again"));
+        return Err(wrong_epoch_trouble());
     }
     let (parts, body) = answer.into_parts();
     let mut response = Response::new(Body::from(body));

@@ -28,7 +28,7 @@ pub(super) fn json(body: Vec<u8>) -> Response {
 }
 
 /// Any answer that is small enough to be made of parts.
-pub(in crate::native) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
+pub(crate) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
     json(serde_json::to_vec(answer).expect("answers can be written"))
 }
 

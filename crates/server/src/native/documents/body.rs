@@ -36,6 +36,12 @@ impl FromRequest<Arc<Shared>> for JsonBody {
     }
 }
 
+/// The same for a body that has arrived already.
+pub(crate) fn read_json_body<T: DeserializeOwned>(headers: &HeaderMap, body: &Bytes) -> Result<T, Trouble> {
+    check_type(headers)?;
+    JsonBody(body.clone()).read()
+}
+
 fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let given = given.to_str().unwrap_or_default();

@@ -9,6 +9,7 @@ use super::{
     terms::{read_terms, terms},
 };
 use crate::{
+    cluster::custody,
     gate::{self, GateError, Terms},
     native::http::check_namespace,
     schemas::check_names,
@@ -126,6 +127,16 @@ impl Access {
     }
 }
 
+/// Whether a read may be done on such terms.
+pub(crate) fn check_access(
+    shared: &Shared,
+    isolation: Isolation,
+    terms: (&[u64], Option<u64>),
+    at: Option<u64>,
+) -> Result<(), Trouble> {
+    Access::new(shared, isolation, terms, at).map(drop)
+}
+
 /// A node with what is in it down to a depth, to be read.
 pub(super) fn node(at: &DocumentKey, path: &Path, depth: Depth) -> Resource {
     let mut whole = gate::document_path(at);
@@ -134,7 +145,7 @@ pub(super) fn node(at: &DocumentKey, path: &Path, depth: Depth) -> Resource {
 }
 
 /// A whole collection, who is in it included.
-pub(super) fn collection(name: &str) -> Resource {
+pub(crate) fn collection(name: &str) -> Resource {
     Resource::new(Path::from_segments([name]), Mode::Read, Depth::SUBTREE)
 }
 
@@ -268,7 +279,7 @@ async fn at_once<G: Gather + 'static>(
     sought: Sought,
     mut gather: G,
 ) -> Result<(Position, G), Trouble> {
-    let custody = custody(&shared, name, Some(&sought.collection));
+    let custody = custody(&shared, name);
     aside(move || {
         let as_of = moment.as_of(sought.at)?;
         if let Some(namespace) = moment.searched(custody.as_ref()) {
@@ -293,7 +304,7 @@ impl<G: Gather + 'static> Search<G> {
     /// declared index does not help: it may know what somebody else has only half done.
     async fn run(mut self) -> Result<(Position, G), Trouble> {
         let start = Moment::of(self.shared.shard.read(), &self.name)?;
-        let custody = custody(&self.shared, &self.name, Some(&self.sought.collection));
+        let custody = custody(&self.shared, &self.name);
         let (position, Some(namespace)) = (start.position, start.searched(custody.as_ref())) else {
             return Ok((start.position, self.gather));
         };

@@ -6,6 +6,7 @@ use super::{
     cursor,
     decode::Decoder,
     isolation::{self, Access, Scope, Sought, search},
+    terms::read_terms,
 };
 use crate::{
     cluster::{NOWHERE, custody},
@@ -19,7 +20,8 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
-use lockwood_model::{Depth, DocumentKey, Path, Position, Resource, Scalar};
+use hyper::Uri;
+use lockwood_model::{Depth, DocumentKey, Key, Path, Position, Resource, Scalar};
 use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,
@@ -268,32 +270,21 @@ pub(in crate::native) async fn get_many(
 ) -> Result<Response, Trouble> {
     let request: GetRequest = body.read()?;
     let decoder = Decoder(&shared.config.limits);
-    let limit = shared.config.limits.documents_per_get_max;
-    if request.documents.len() as u64 > limit {
-        let what = format!("{} documents are too many at once", request.documents.len());
-        return Err(Trouble::over("documents_per_get_max", limit, &what));
-    }
+    get_limits(&shared, &request)?;
     let deleted = selection(request.deleted);
-    projection(decoder, request.fields.as_deref())?;
     let mut wanted = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
         let at = decoder.document(collection, key)?;
-        projection(decoder, fields.as_deref())?;
         let named = fields.as_ref().or(request.fields.as_ref());
         check_names(&shared, &namespace, collection, named.into_iter().flatten().map(String::as_str), None)?;
         wanted.push((at, fields.as_deref().or(request.fields.as_deref())));
     }
     let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
-    let resources = || {
-        let mut resources = Vec::with_capacity(wanted.len());
-        wanted.iter().for_each(|(at, fields)| Scope::of(*fields).resources(at, &mut resources));
-        resources
-    };
-    let moment = access.moment(&shared, &namespace, resources).await?;
+    let moment = access.moment(&shared, &namespace, || get_resources(&request)).await?;
     let as_of = moment.as_of(request.at)?;
     let position = moment.told(request.at);
     let (keys, fields): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
-    let found = match custody(&shared, &namespace, None) {
+    let found = match custody(&shared, &namespace) {
         None => get_here(&moment, keys, as_of)?,
         Some(custody) => {
             aside(move || {
@@ -313,6 +304,27 @@ pub(in crate::native) async fn get_many(
         out.push(found.as_ref(), fields)?;
     }
     Ok(out.finish(None))
+}
+
+/// That as many documents may be asked for, and such fields.
+pub(crate) fn get_limits(shared: &Shared, request: &GetRequest) -> Result<(), Trouble> {
+    let (decoder, limit) = (Decoder(&shared.config.limits), shared.config.limits.documents_per_get_max);
+    if request.documents.len() as u64 > limit {
+        let what = format!("{} documents are too many at once", request.documents.len());
+        return Err(Trouble::over("documents_per_get_max", limit, &what));
+    }
+    projection(decoder, request.fields.as_deref())?;
+    request.documents.iter().try_for_each(|wanted| projection(decoder, wanted.fields.as_deref()))
+}
+
+/// What is read of documents that are asked for by their keys.
+pub(crate) fn get_resources(request: &GetRequest) -> Vec<Resource> {
+    let mut resources = Vec::with_capacity(request.documents.len());
+    for Wanted { collection, key, fields } in &request.documents {
+        let at = DocumentKey::new(collection, key.0.clone());
+        Scope::of(fields.as_deref().or(request.fields.as_deref())).resources(&at, &mut resources);
+    }
+    resources
 }
 
 fn get_here(
@@ -341,11 +353,7 @@ impl Answer {
         Answer { bytes, bytes_max: shared.config.limits.answer_bytes_max, first: true }
     }
 
-    fn push(
-        &mut self,
-        found: Option<&Found>,
-        fields: answer::Projection<'_>,
-    ) -> Result<(), Trouble> {
+    fn push(&mut self, found: Option<&Found>, fields: answer::Projection<'_>) -> Result<(), Trouble> {
         if !std::mem::take(&mut self.first) {
             self.bytes.push(b',');
         }
@@ -404,13 +412,33 @@ pub(in crate::native) async fn documents(
     InPath((namespace, collection)): InPath<(String, String)>,
     query: Result<Query<DocumentsQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
-    let DocumentsQuery { limit, cursor, fields, deleted, at, isolation, token, wait_ms } = read_query(query)?;
+    let request = read_list(&shared, &collection, read_query(query)?)?;
+    page(shared, namespace, request).await
+}
+
+/// A list as an address asks for it.
+pub(crate) fn list_request(shared: &Shared, collection: &str, uri: &Uri) -> Result<FilterRequest, Trouble> {
+    read_list(shared, collection, read_query(Query::try_from_uri(uri))?)
+}
+
+fn read_list(shared: &Shared, collection: &str, query: DocumentsQuery) -> Result<FilterRequest, Trouble> {
+    let DocumentsQuery { limit, cursor, fields, deleted, at, isolation, token, wait_ms } = query;
     check_limit(limit)?;
     let fields = field_list(Decoder(&shared.config.limits), fields.as_deref())?;
-    let request =
-        FilterRequest { collection, limit, cursor, fields, deleted, at, ..FilterRequest::default() };
-    let access = Access::of_query(&shared, isolation, (token.as_deref(), wait_ms), at)?;
-    page(shared, namespace, request, access).await
+    let tokens = read_terms(shared, token.as_deref(), wait_ms)?.tokens;
+    let collection = collection.to_owned();
+    Ok(FilterRequest {
+        collection,
+        limit,
+        cursor,
+        fields,
+        deleted,
+        at,
+        isolation,
+        tokens,
+        wait_ms,
+        ..FilterRequest::default()
+    })
 }
 
 /// The documents of a collection that match, sorted, page by page.
@@ -422,39 +450,62 @@ pub(in crate::native) async fn filter(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    let request: FilterRequest = body.read()?;
-    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
-    page(shared, namespace, request, access).await
+    page(shared, namespace, body.read()?).await
 }
 
-async fn page(
-    shared: Arc<Shared>,
-    namespace: String,
-    request: FilterRequest,
-    access: Access,
-) -> Result<Response, Trouble> {
-    let decoder = Decoder(&shared.config.limits);
-    projection(decoder, request.fields.as_deref())?;
-    let sort = sort(decoder, &request)?;
-    check_names(&shared, &namespace, &request.collection, sort.iter().map(|sort| &*sort.field), None)?;
-    let len_max = page_len(&shared, request.limit)?;
-    let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text)).transpose()?;
+/// A page as it was asked for.
+pub(crate) struct PagePlan {
+    pub(crate) request: FilterRequest,
+    pub(crate) sort: Vec<Sort>,
+    after: Option<Place>,
+    pub(crate) len_max: usize,
+}
+
+impl PagePlan {
+    pub(crate) fn new(shared: &Shared, request: FilterRequest) -> Result<PagePlan, Trouble> {
+        let decoder = Decoder(&shared.config.limits);
+        projection(decoder, request.fields.as_deref())?;
+        let sort = sort(decoder, &request)?;
+        let len_max = page_len(shared, request.limit)?;
+        let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text));
+        Ok(PagePlan { after: after.transpose()?, request, sort, len_max })
+    }
+
+    /// What stands for a place in this list.
+    pub(crate) fn cursor(&self, place: &Place) -> String {
+        cursor::write(&self.request.collection, &self.sort, place)
+    }
+}
+
+/// What stands for the place after a key in a list of a collection by key.
+pub(crate) fn key_cursor(collection: &str, key: &Key) -> String {
+    cursor::write(collection, &[], &Place { values: Vec::new(), key: key.clone() })
+}
+
+async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) -> Result<Response, Trouble> {
+    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let plan = PagePlan::new(&shared, request)?;
+    let request = &plan.request;
+    let sorted_by = plan.sort.iter().map(|sort| &*sort.field);
+    check_names(&shared, &namespace, &request.collection, sorted_by.clone(), None)?;
     let mut scope = Scope::of(request.fields.as_deref());
     if let Scope::Fields(fields) = &mut scope {
-        fields.extend(sort.iter().map(|sort| sort.field.to_string()));
+        fields.extend(sorted_by.map(str::to_owned));
     }
     let (deleted, at) = (request.deleted, request.at);
+    let decoder = Decoder(&shared.config.limits);
     let sought = sought(decoder, &request.collection, request.filter.as_ref(), (deleted, at), scope)?;
-    let pager = Pager::new(sort.clone(), after, len_max);
+    let pager = Pager::new(plan.sort.clone(), plan.after.clone(), plan.len_max);
     let (position, pager) = search(Arc::clone(&shared), namespace, sought, access, pager).await?;
-    let page = pager.finish();
+    let (page, is_long) = (pager.finish(), plan.len_max > SHORT_PAGE_LEN);
     let write = move || {
         let mut out = Answer::new(&shared, position);
-        page.documents.iter().try_for_each(|found| out.push(Some(found), request.fields.as_deref()))?;
-        let next = page.next.map(|place| cursor::write(&request.collection, &sort, &place));
+        let fields = plan.request.fields.as_deref();
+        page.documents.iter().try_for_each(|found| out.push(Some(found), fields))?;
+        let next = page.next.map(|place| plan.cursor(&place));
         Ok(out.finish(next.as_deref()))
     };
-    if len_max > SHORT_PAGE_LEN { aside(write).await } else { write() }
+    if is_long { aside(write).await } else { write() }
 }
 
 /// What a request about a collection asks for.

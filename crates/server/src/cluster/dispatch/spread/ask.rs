@@ -10,7 +10,7 @@ use axum::{
 };
 use futures_util::future::try_join_all;
 use http_body_util::BodyExt;
-use hyper::{HeaderMap, StatusCode, header};
+use hyper::{HeaderMap, Method, StatusCode, header};
 use lockwood_model::Position;
 use lockwood_router::{Phase, ShardNo};
 use lockwood_wire::Code;
@@ -60,26 +60,35 @@ impl Reply {
         })
     }
 
+    /// What it says, if that is what was asked for.
+    pub(super) fn ok<T: DeserializeOwned>(&self) -> Option<T> {
+        if self.status == StatusCode::OK { serde_json::from_slice(&self.body).ok() } else { None }
+    }
+
     /// The same for what is not JSON.
     pub(super) fn bytes(self) -> Result<Bytes, Stop> {
         if self.status == StatusCode::OK { Ok(self.body) } else { Err(Stop::Reply(self)) }
     }
 
-    pub(super) fn is_missing(&self) -> bool {
-        self.status == StatusCode::NOT_FOUND
+    /// A refusal in the words of the shard.
+    pub(super) fn into_trouble(self) -> Trouble {
+        self.told().map_or_else(
+            || Trouble::new(Code::ShardUnreachable, "a shard answered something else than it was asked for"),
+            |Told { code, detail }| Trouble::new(code, detail),
+        )
     }
 
-    /// The code of a refusal.
-    fn code(&self) -> Option<Code> {
-        #[derive(Deserialize)]
-        struct Coded {
-            code: Code,
-        }
-        if self.status.is_success() {
-            return None;
-        }
-        serde_json::from_slice(&self.body).ok().map(|Coded { code }| code)
+    fn told(&self) -> Option<Told> {
+        if self.status.is_success() { None } else { serde_json::from_slice(&self.body).ok() }
     }
+}
+
+/// A problem, as far as it matters here.
+#[derive(Deserialize)]
+struct Told {
+    code: Code,
+    #[serde(default)]
+    detail: String,
 }
 
 impl IntoResponse for Reply {
@@ -134,15 +143,20 @@ impl Asker<'_> {
         Ok(try_join_all(asked).await?)
     }
 
-    /// Asks one shard.
+    /// Asks one shard something that must be true by this map.
     pub(super) async fn one(&self, shard: ShardNo, message: &Message) -> Result<Reply, Trouble> {
-        let reply = match self.is_own(shard) {
-            true => self.here(message).await?,
-            false => elsewhere(self.shared, self.current, shard, message).await?,
-        };
+        let reply = self.tell(shard, message).await?;
         // It was asked by the map in force, which must have been this one.
         self.check_map()?;
-        retryable(reply)
+        Ok(reply)
+    }
+
+    /// Has a shard do something that does not depend on the map.
+    pub(super) async fn tell(&self, shard: ShardNo, message: &Message) -> Result<Reply, Trouble> {
+        retryable(match self.is_own(shard) {
+            true => self.here(message).await?,
+            false => elsewhere(self.shared, self.current, shard, message).await?,
+        })
     }
 
     async fn here(&self, message: &Message) -> Result<Reply, Trouble> {
@@ -164,14 +178,25 @@ pub(crate) async fn carry_out(
     request: Request,
 ) -> Result<Response, Trouble> {
     let epoch = answer_epoch(request.headers());
+    let reads = reads(&request);
     if let Some(least) = least(request.headers()) {
         shared.shard.raise(least).await?;
     }
     let response = native.local(request).await;
     // What was looked at while the map changed may be neither before nor after the change.
-    match shared.cluster.current().map(|current| current.map.epoch) == epoch {
+    match !reads || shared.cluster.current().map(|current| current.map.epoch) == epoch {
         true => Ok(response),
         false => Err(wrong_epoch_trouble()),
+    }
+}
+
+/// Whether a request changes nothing, so that it can be carried out again.
+fn reads(request: &Request) -> bool {
+    let word = request.uri().path().rsplit('/').next().unwrap_or_default();
+    match *request.method() {
+        Method::GET => true,
+        Method::POST => matches!(word, "get" | "filter" | "count" | "exists" | "min" | "max"),
+        _ => false,
     }
 }
 
@@ -199,9 +224,10 @@ pub(super) async fn elsewhere(
 
 /// What only has to be asked again is a trouble of the whole, not what the client is told.
 pub(super) fn retryable(reply: Reply) -> Result<Reply, Trouble> {
-    match reply.code() {
-        Some(code @ (Code::WrongEpoch | Code::Moving | Code::ShardUnreachable)) => {
-            Err(Trouble::new(code, "a shard cannot answer at the moment; try again"))
+    match reply.told() {
+        Some(Told { code: Code::WrongEpoch | Code::Moving, .. }) => Err(wrong_epoch_trouble()),
+        Some(Told { code: Code::ShardUnreachable, detail }) => {
+            Err(Trouble::new(Code::ShardUnreachable, detail))
         }
         _ => Ok(reply),
     }
@@ -218,7 +244,7 @@ impl Message {
 
     /// A request without a body.
     pub(super) fn get(target: &str) -> Message {
-        Message { method: hyper::Method::GET, ..Message::post(target, Bytes::new()) }
+        Message { method: Method::GET, ..Message::post(target, Bytes::new()) }
     }
 
     /// The same, once the node has this position behind it.

@@ -68,12 +68,7 @@ enum Place {
 }
 
 impl Mine {
-    fn place(
-        &self,
-        reading: &Reading,
-        namespace: NamespaceId,
-        at: &DocumentKey,
-    ) -> Result<Place, PageError> {
+    fn place(&self, reading: &Reading, namespace: NamespaceId, at: &DocumentKey) -> Result<Place, PageError> {
         if EVERYWHERE.contains(&&*at.collection) {
             return Ok(Place::Here);
         }

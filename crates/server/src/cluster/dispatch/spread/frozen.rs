@@ -15,10 +15,7 @@ use crate::{
 use lockwood_model::{Document, DocumentKey, Key, Position};
 use lockwood_router::{Route, ShardNo};
 use lockwood_storage::{Entry, NamespaceId};
-use lockwood_wire::{
-    Code,
-    documents::{Deleted, WireFilter, WireKey},
-};
+use lockwood_wire::documents::{Deleted, WireFilter, WireKey};
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, vec};
 
@@ -146,7 +143,7 @@ impl Known {
         let message = Message::json(KNOWN, &Keys::of(mine, keys, None));
         let reply = retryable(elsewhere(&mine.shared, &mine.current, donor, &message).await?)?;
         let known: Option<Vec<bool>> = serde_json::from_slice(&reply.body).ok();
-        known.filter(|known| known.len() == keys.len()).ok_or_else(|| refused(&reply.body))
+        known.filter(|known| known.len() == keys.len()).ok_or_else(|| reply.into_trouble())
     }
 }
 
@@ -158,20 +155,7 @@ async fn ask(
     let reply = retryable(elsewhere(&mine.shared, &mine.current, donor, message).await?)?;
     match Entry::decode(0, &reply.body) {
         Ok(Entry::Loaded { documents, .. }) => Ok(documents),
-        _ => Err(refused(&reply.body)),
-    }
-}
-
-/// A donor has something against it; the problem is told as it is.
-fn refused(body: &[u8]) -> Trouble {
-    #[derive(Deserialize)]
-    struct Told {
-        code: Code,
-        detail: String,
-    }
-    match serde_json::from_slice(body) {
-        Ok(Told { code, detail }) => Trouble::new(code, detail),
-        Err(_) => Trouble::new(Code::ShardUnreachable, "a donor answered something else than it was asked for"),
+        _ => Err(reply.into_trouble()),
     }
 }
 
@@ -197,7 +181,11 @@ pub(crate) fn search(
         },
         at: past(&reading, namespace, search.at)?,
         looks_max: shared.config.limits.looks_max,
-        custody: Some(Arc::new(Given { current: Arc::clone(current), this: shared.cluster.this(), to: search.to })),
+        custody: Some(Arc::new(Given {
+            current: Arc::clone(current),
+            this: shared.cluster.this(),
+            to: search.to,
+        })),
     };
     let (mut documents, mut bytes) = (Vec::new(), 0);
     reading.each(&find, search.after.as_ref().map(|key| &key.0), &mut |found, document| {
@@ -246,7 +234,8 @@ fn past(reading: &Reading, namespace: NamespaceId, at: Option<u64>) -> Result<Op
     if at < horizon {
         return Err(crate::native::too_old(at, horizon));
     }
-    Ok(Some(at).filter(|at| Ok(*at) < reading.state().position(namespace)))
+    let written = reading.state().position(namespace)?;
+    Ok(Some(at).filter(|at| *at < written))
 }
 
 fn loaded(namespace: &str, documents: Vec<(DocumentKey, Document)>) -> Entry {
