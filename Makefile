@@ -4,7 +4,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help run test test-long check fix deps-test deps-bench bench-locks bench-docs bench-leases
+.PHONY: help run test test-long check fix deps-test deps-bench bench-locks bench-docs bench-leases bench-shards
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ bench-leases: deps-bench ## measure leases, enforcement, search and join, beside
 	$(CARGO) build --locked --release -p lockwood
 	$(CARGO) build --locked --release -p lockwood-bench --features etcd
 	./target/release/lockwood-bench leases
+
+bench-shards: deps-bench ## measure routing, search over shards and resharding, beside Tarantool
+	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
+	./target/release/lockwood-bench shards
 
 deps-test:
 	scripts/deps test

@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use std::{io::Write, net::TcpListener};
 use tempfile::NamedTempFile;
 
-/// Nodes on ports of their own. Node `n` serves shard `n`, counted from 1.
+/// Nodes on ports of their own. Node `n` serves shard `n`, counted from 1, unless it is a proxy.
 pub(crate) struct Cluster {
     key: NamedTempFile,
     pub(crate) addresses: Vec<String>,
+    /// By node, which shard it serves; 0 if none.
+    shards: Vec<usize>,
     nodes: Vec<Option<Server>>,
     ended: Vec<Option<Ended>>,
 }
@@ -22,7 +24,8 @@ impl Cluster {
     pub(crate) fn nodes(len: usize) -> Cluster {
         let mut key = NamedTempFile::new().unwrap();
         key.write_all(b"a key that only the tests know").unwrap();
-        let mut cluster = Cluster { key, addresses: Vec::new(), nodes: Vec::new(), ended: Vec::new() };
+        let (addresses, shards, nodes, ended) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut cluster = Cluster { key, addresses, shards, nodes, ended };
         for _ in 0..len {
             cluster.add();
         }
@@ -38,8 +41,20 @@ impl Cluster {
 
     /// Starts one more node; gives its number.
     pub(crate) fn add(&mut self) -> usize {
+        self.add_for(self.nodes.len() + 1)
+    }
+
+    /// Starts a node that only passes requests on; gives its number.
+    pub(crate) fn add_proxy(&mut self) -> usize {
+        self.add_for(0)
+    }
+
+    fn add_for(&mut self, shard: usize) -> usize {
         let number = self.nodes.len() + 1;
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        self.shards.push(shard);
+        // Connections that are made while a node is down must not take its port; they come from another address.
+        let own = TcpListener::bind(format!("127.0.0.{}:0", number + 1));
+        let listener = own.or_else(|_| TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
         self.addresses.push(address);
@@ -52,7 +67,12 @@ impl Cluster {
 
     fn flags(&self, number: usize) -> Vec<String> {
         let key = self.key.path().to_str().unwrap().to_owned();
-        vec!["--this".into(), number.to_string(), "--cluster-key".into(), key]
+        let this = self.shards[number - 1].to_string();
+        let mut flags = vec!["--this".into(), this, "--cluster-key".into(), key];
+        if number > 1 {
+            flags.extend(["--join".into(), self.addresses[0].clone()]);
+        }
+        flags
     }
 
     /// A map of the first `len` nodes.

@@ -16,7 +16,10 @@ mod http;
 mod store;
 
 mod cluster;
+mod linear;
+mod random;
 
+mod crash_points;
 mod reshard;
 mod routing;
 mod spread_feed;
@@ -24,3 +27,4 @@ mod spread_moving;
 mod spread_registry;
 mod spread_steady;
 mod spread_world;
+mod storm;

@@ -51,3 +51,83 @@ fn documents_move_with_their_history_and_nothing_is_left_behind() {
         }
     }
 }
+
+fn begin(cluster: &Cluster, len: usize, throttle: u64) {
+    let change = json!({ "list": list(cluster, len), "curr": hash(len as u32) });
+    tell(cluster, json!({ "do": "reshard", "change": change, "throttle": throttle }));
+}
+
+fn step(cluster: &Cluster) -> String {
+    cluster.store(1, "_system").get("shard/transition")["step"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_abort_goes_back_and_keeps_what_was_written_meanwhile() {
+    let cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 2, hash(2)));
+    let store = cluster.store(2, "shop");
+    for key in 1..=300u64 {
+        store.create("user", key, json!({ "v": 1 }));
+    }
+    // So slow that it never comes to its end.
+    begin(&cluster, 3, 20);
+    eventually("documents move", || step(&cluster) == "copy");
+    for key in (1..=300u64).step_by(3) {
+        store.write(json!([{ "type": "update", "collection": "user", "key": key, "fields": { "v": 2 } }]));
+    }
+    for key in (2..=300u64).step_by(3) {
+        store.write(json!([{ "type": "delete", "collection": "user", "key": key }]));
+    }
+    store.create("user", 301, json!({ "v": 3 }));
+    tell(&cluster, json!({ "do": "throttle", "rate": null }));
+    tell(&cluster, json!({ "do": "abort" }));
+    eventually("it has gone back", || is_over(&cluster));
+    let map = store.get("shard/map");
+    assert_eq!(map["curr"]["shards"], 2, "{map}");
+    for key in 1..=301u64 {
+        let found = store.send("GET", &format!("documents/user/{key}"), "");
+        match key % 3 {
+            _ if key == 301 => assert_eq!(found.json()["document"]["value"]["v"], 3, "{key}: {}", found.body),
+            1 => assert_eq!(found.json()["document"]["value"]["v"], 2, "{key}: {}", found.body),
+            2 => assert_eq!(found.status, 404, "{key}: {}", found.body),
+            _ => assert_eq!(found.json()["document"]["value"]["v"], 1, "{key}: {}", found.body),
+        }
+    }
+    // And forward again, over what the abort left.
+    reshard(&cluster, 3);
+    for key in 1..=301u64 {
+        let found = store.send("GET", &format!("documents/user/{key}"), "");
+        assert_eq!(found.status == 404, key % 3 == 2 && key != 301, "{key}: {}", found.body);
+    }
+}
+
+#[test]
+fn a_pause_holds_and_a_resume_goes_on() {
+    let cluster = Cluster::nodes(2);
+    cluster.put_map(&cluster.steady(1, 1, hash(1)));
+    let store = cluster.store(1, "shop");
+    for key in 1..=100u64 {
+        store.create("user", key, json!({ "v": 1 }));
+    }
+    begin(&cluster, 2, 10);
+    eventually("documents move", || step(&cluster) == "copy");
+    tell(&cluster, json!({ "do": "pause" }));
+    let status = cluster.store(1, "_system").get("shard/transition");
+    assert_eq!(status["paused"], true, "{status}");
+    assert_eq!(status["throttle"], 10, "{status}");
+    // Everything is served meanwhile.
+    for key in 1..=100u64 {
+        assert_eq!(store.send("GET", &format!("documents/user/{key}"), "").status, 200, "{key}");
+    }
+    store.write(json!([{ "type": "update", "collection": "user", "key": 1, "fields": { "v": 2 } }]));
+    assert_eq!(step(&cluster), "copy");
+    let again = cluster.store(1, "_system").send(
+        "POST",
+        "shard/transition",
+        &json!({ "do": "reshard", "change": { "list": list(&cluster, 1), "curr": hash(1) } }).to_string(),
+    );
+    assert_eq!(again.status, 400, "{}", again.body);
+    tell(&cluster, json!({ "do": "throttle", "rate": null }));
+    tell(&cluster, json!({ "do": "resume" }));
+    eventually("it is over", || is_over(&cluster));
+}

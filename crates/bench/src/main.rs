@@ -6,6 +6,7 @@ mod in_process;
 mod leases;
 mod network;
 mod peer;
+mod shards;
 mod stage;
 mod wire;
 
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: lockwood-bench <what> [--json]
-       lockwood-bench docs|leases [--json] [--quick] [--only <part>]
+       lockwood-bench docs|leases|shards [--json] [--quick] [--only <part>]
 
 what:
   in-process   the lock table by itself, without a server
@@ -24,11 +25,13 @@ what:
   locks        both
   docs         documents, beside PostgreSQL and Tarantool
   leases       leases, what they cost others, search and join, beside etcd and PostgreSQL
+  shards       a hop, a search over shards and moving documents, beside Tarantool
 
 --json         print a list of objects instead of a table
 --quick        shorter, and with a tenth of the documents where there are many
 --only <part>  docs: disk, create, update, bulk, get, filter, all, as-of, feed, lock-check, million
-               leases: pairs, enforcement, search, join, expiry";
+               leases: pairs, enforcement, search, join, expiry
+               shards: routing, search, moving";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -58,6 +61,7 @@ enum What {
     Locks,
     Docs,
     Leases,
+    Shards,
 }
 
 impl What {
@@ -66,6 +70,7 @@ impl What {
         match self {
             What::Docs => &docs::PARTS,
             What::Leases => &leases::PARTS,
+            What::Shards => &shards::PARTS,
             _ => &[],
         }
     }
@@ -78,7 +83,9 @@ impl Order<'_> {
             What::Network => network::measure(),
             What::Pairs => network::measure_pairs(),
             What::Locks => in_process::measure().into_iter().chain(network::measure()).collect(),
-            What::Docs | What::Leases => stage::measure(self.what.parts(), self.quick, self.only),
+            What::Docs | What::Leases | What::Shards => {
+                stage::measure(self.what.parts(), self.quick, self.only)
+            }
         }
     }
 }
@@ -92,6 +99,7 @@ fn read(words: &[String]) -> Option<Order<'_>> {
         "locks" => What::Locks,
         "docs" => What::Docs,
         "leases" => What::Leases,
+        "shards" => What::Shards,
         _ => return None,
     };
     let mut order = Order { what, json: false, quick: false, only: None };
@@ -136,7 +144,7 @@ mod tests {
 
     #[test]
     fn every_part_is_named() {
-        for (name, _) in docs::PARTS.iter().chain(&leases::PARTS) {
+        for (name, _) in docs::PARTS.iter().chain(&leases::PARTS).chain(&shards::PARTS) {
             assert!(USAGE.contains(name), "{name}");
         }
     }

@@ -43,6 +43,17 @@ impl Peer {
         (peer, address(&greeting, "native     http://"))
     }
 
+    /// A node of a cluster, with data that is there before and after.
+    pub(crate) fn lockwood_node(data: &Path, listen: SocketAddr, flags: &[String]) -> Peer {
+        let mut command = Command::new(lockwood_binary());
+        command.args(["serve", "--listen", &listen.to_string(), "--data"]).arg(data).args(flags);
+        command.args(std::env::var("LOCKWOOD_BENCH_SERVE").unwrap_or_default().split_whitespace());
+        command.stdout(Stdio::null()).env("RUST_LOG", "warn");
+        let peer = Peer::start(&mut command, Signal::KILL);
+        wait_until("the node answers", || TcpStream::connect(listen).is_ok());
+        peer
+    }
+
     /// A Lockwood and what it says once it listens.
     fn serve(mut command: Command, data: &Path) -> (Peer, String) {
         command.args(["serve", "--listen", "127.0.0.1:0", "--locktopus", "127.0.0.1:0", "--data"]);

@@ -129,6 +129,10 @@ struct ClusterArgs {
     /// How the other nodes reach this one, if not at the address it listens on
     #[arg(long, value_name = "HOST:PORT", requires = "this")]
     advertise: Option<String>,
+
+    /// A node to ask for the shard map at the start, as a node that is in no map needs; may be repeated
+    #[arg(long, value_name = "HOST:PORT", requires = "this")]
+    join: Vec<String>,
 }
 
 impl ClusterArgs {
@@ -144,7 +148,7 @@ impl ClusterArgs {
             file.display(),
             key.len()
         );
-        Ok(Some(ClusterConfig { this, key, advertise: self.advertise.clone() }))
+        Ok(Some(ClusterConfig { this, key, advertise: self.advertise.clone(), join: self.join.clone() }))
     }
 }
 

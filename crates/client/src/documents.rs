@@ -5,6 +5,7 @@ use crate::{
     error::Error,
     feed::{Feed, Subject},
     lease::Terms,
+    nodes::Nodes,
     transport::{self, Call, Target, escape},
 };
 use bytes::Bytes;
@@ -21,7 +22,10 @@ use lockwood_wire::documents::{
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
-/// The documents of one namespace of a server. Every call is a connection of its own.
+/// The documents of one namespace of a server, or of a cluster. Every call is a connection of its own.
+///
+/// What passes by itself is asked again, as [`Nodes`] says. A write that is sent twice is done once: it has an
+/// idempotency key, the caller's or one of its own.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,8 +44,8 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
-    /// Host and port of the server.
-    pub address: String,
+    /// Where to ask.
+    pub nodes: Nodes,
     /// The namespace.
     pub namespace: String,
 }
@@ -86,9 +90,9 @@ pub struct PutOptions {
 }
 
 impl Store {
-    /// The documents of a namespace.
-    pub fn new(address: impl Into<String>, namespace: impl Into<String>) -> Store {
-        Store { address: address.into(), namespace: namespace.into() }
+    /// The documents of a namespace. Several addresses have commas between them.
+    pub fn new(nodes: impl Into<Nodes>, namespace: impl Into<String>) -> Store {
+        Store { nodes: nodes.into(), namespace: namespace.into() }
     }
 
     /// One document.
@@ -118,13 +122,13 @@ impl Store {
         options: &PutOptions,
     ) -> Result<Written, Error> {
         let target = written_by(self.document(at).query("path", Some(path)), options);
-        self.ask(Call::with_json(Method::PUT, target.text, value)).await
+        self.ask(Call::with_json(Method::PUT, target.text, value).with_retry_key()).await
     }
 
     /// Removes one node of a document.
     pub async fn unset(&self, at: &DocumentKey, path: &Path, options: &PutOptions) -> Result<Written, Error> {
         let target = written_by(self.document(at).query("path", Some(path)), options);
-        self.ask(Call::new(Method::DELETE, target.text)).await
+        self.ask(Call::new(Method::DELETE, target.text).with_retry_key()).await
     }
 
     /// One page of two collections put together; the next one begins at [`JoinPage::next`].
@@ -149,20 +153,20 @@ impl Store {
             PutIf::Present => "present",
         });
         let target = written_by(self.document(at).query("if", only_if), options);
-        self.ask_on(Call::with_json(Method::PUT, target.text, fields), &options.terms).await
+        self.write_on(Call::with_json(Method::PUT, target.text, fields), &options.terms).await
     }
 
     /// Hides a document; it can be restored.
     pub async fn delete(&self, at: &DocumentKey, options: &PutOptions) -> Result<Written, Error> {
-        self.ask_on(Call::new(Method::DELETE, written_by(self.document(at), options).text), &options.terms)
-            .await
+        let target = written_by(self.document(at), options);
+        self.write_on(Call::new(Method::DELETE, target.text), &options.terms).await
     }
 
     /// Writes any number of events, guarded by any number of position locks.
     pub async fn write(&self, call: &WriteCall) -> Result<Written, Error> {
         let wait = call.wait_ms.map(Duration::from_millis);
         let post = Call::with_json(Method::POST, self.target("write").text, call);
-        self.ask_on(post, &Terms { wait, ..Terms::default() }).await
+        self.write_on(post, &Terms { wait, ..Terms::default() }).await
     }
 
     /// The same with a body that is written already.
@@ -174,7 +178,7 @@ impl Store {
     pub async fn write_text_on(&self, body: &WireValue, terms: &Terms) -> Result<Written, Error> {
         let body = WireValue::from_text(terms.inside(body.as_str()))
             .map_err(|error| Error::BadAnswer(error.message))?;
-        self.ask_on(Call::with_json(Method::POST, self.target("write").text, &body), terms).await
+        self.write_on(Call::with_json(Method::POST, self.target("write").text, &body), terms).await
     }
 
     /// One page of the documents that match.
@@ -259,14 +263,14 @@ impl Store {
 
     /// Drops an index.
     pub async fn drop_index(&self, collection: &str, field: &str) -> Result<IndexInfo, Error> {
-        self.ask(Call::new(Method::DELETE, self.index(collection, field).text)).await
+        self.ask(Call::new(Method::DELETE, self.index(collection, field).text).once()).await
     }
 
     /// Everything there is in the namespace, line by line.
     pub async fn dump(&self) -> Result<Dump, Error> {
         let call =
             Call { accept: "application/x-ndjson", ..Call::new(Method::GET, self.target("dump").text) };
-        Ok(Dump::new(transport::open(&self.address, call).await?))
+        Ok(Dump::new(self.nodes.open(&call).await?))
     }
 
     /// Fills an empty namespace with what [`Store::dump`] gave. May take any time.
@@ -277,10 +281,9 @@ impl Store {
         let frames = source.map_ok(Frame::data).map_err(Into::into);
         let call = Call {
             content_type: Some("application/x-ndjson"),
-            body: StreamBody::new(frames).boxed_unsync(),
             ..Call::new(Method::POST, self.target("load").text)
         };
-        transport::ask_patiently(&self.address, call).await
+        transport::upload(self.nodes.address(), &call, StreamBody::new(frames).boxed_unsync()).await
     }
 
     fn target(&self, rest: &str) -> Target {
@@ -304,12 +307,12 @@ impl Store {
     }
 
     async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
-        transport::ask(&self.address, call).await
+        self.nodes.ask(&call).await
     }
 
-    /// The same for what may have to wait for others' locks first.
-    async fn ask_on<T: DeserializeOwned>(&self, call: Call, terms: &Terms) -> Result<T, Error> {
-        transport::ask_within(&self.address, call, terms.wait.unwrap_or_default()).await
+    /// The same for a write, which may have to wait for others' locks first.
+    async fn write_on(&self, call: Call, terms: &Terms) -> Result<Written, Error> {
+        self.nodes.ask_within(&call.with_retry_key(), terms.wait.unwrap_or_default()).await
     }
 }
 

@@ -16,10 +16,10 @@ use tokio::{
 
 /// What a request said: its first line, its header, its body.
 #[derive(Debug)]
-struct Said {
-    line: String,
-    header: String,
-    body: String,
+pub(crate) struct Said {
+    pub(crate) line: String,
+    pub(crate) header: String,
+    pub(crate) body: String,
 }
 
 /// Answers one request after the other, each on its own connection, with these bytes.
@@ -38,7 +38,7 @@ async fn serve(answers: Vec<String>) -> (Store, JoinHandle<Vec<Said>>) {
     (store, server)
 }
 
-async fn hear(stream: &mut TcpStream) -> Said {
+pub(crate) async fn hear(stream: &mut TcpStream) -> Said {
     let mut header = Vec::new();
     while !header.ends_with(b"\r\n\r\n") {
         header.push(stream.read_u8().await.unwrap());
@@ -57,11 +57,11 @@ async fn hear(stream: &mut TcpStream) -> Said {
     Said { line, header, body: String::from_utf8(body).unwrap() }
 }
 
-fn answer(status: &str, body: &str) -> String {
+pub(crate) fn answer(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-fn ok(body: &str) -> String {
+pub(crate) fn ok(body: &str) -> String {
     answer("200 OK", body)
 }
 
@@ -74,7 +74,7 @@ fn ann() -> DocumentKey {
     DocumentKey::new("user", "a%3Ab:42".parse().unwrap())
 }
 
-const WRITTEN: &str = r#"{"position":8,"positions":[8],"replayed":false}"#;
+pub(crate) const WRITTEN: &str = r#"{"position":8,"positions":[8],"replayed":false}"#;
 
 #[tokio::test]
 async fn reading_and_writing_one_document() {

@@ -139,7 +139,7 @@ async fn connect(store: &Store, subject: &Subject, after: Position) -> Result<St
         last_event_id: Some(after.0),
         ..Call::new(Method::GET, subject.target(&store.namespace, after.0).text)
     };
-    transport::open(&store.address, call).await
+    store.nodes.open(&call).await
 }
 
 /// The commits in the next piece of the stream, perhaps none. An end is an error: a feed has none.

@@ -2,6 +2,7 @@
 
 use crate::{
     error::Error,
+    nodes::Nodes,
     transport::{self, Call, Target},
 };
 use hyper::Method;
@@ -93,20 +94,20 @@ impl Admin {
     /// Forgets the history of documents that is older than so many milliseconds, in every namespace.
     pub async fn trim(&self, keep_ms: u64) -> Result<TrimAnswer, Error> {
         let call = Call::with_json(Method::POST, "/v1/trim".into(), &TrimRequest { keep_ms });
-        transport::ask(&self.address, call).await
+        self.nodes().ask(&call.once()).await
     }
 
     /// Whether the server can be used. A server that cannot still says why.
     pub async fn readiness(&self) -> Result<Readiness, Error> {
         let call = Call::new(Method::GET, "/readyz".into());
-        let (_, body) = transport::exchange(&self.address, call).await?;
+        let (_, body) = self.nodes().exchange(&call).await?;
         transport::read(&body)
     }
 
     /// Whether the server is alive.
     pub async fn healthy(&self) -> Result<bool, Error> {
         let call = Call::new(Method::GET, "/healthz".into());
-        Ok(transport::exchange(&self.address, call).await?.0.is_success())
+        Ok(self.nodes().exchange(&call).await?.0.is_success())
     }
 
     async fn get<T: DeserializeOwned>(&self, target: String) -> Result<T, Error> {
@@ -114,7 +115,12 @@ impl Admin {
     }
 
     async fn call<T: DeserializeOwned>(&self, method: Method, target: String) -> Result<T, Error> {
-        transport::ask(&self.address, Call::new(method, target)).await
+        let call = Call { once: method != Method::GET, ..Call::new(method, target) };
+        self.nodes().ask(&call).await
+    }
+
+    fn nodes(&self) -> Nodes {
+        Nodes::new(&self.address)
     }
 }
 

@@ -4,7 +4,8 @@
 use crate::{
     error::{Error, Loss},
     http::{Admin, LockFilter},
-    transport::{self, Call, Target},
+    nodes::Nodes,
+    transport::{Call, Target},
 };
 use hyper::Method;
 use lockwood_model::{LockId, Token};
@@ -26,7 +27,10 @@ const RETRY_AT: u32 = 10;
 /// How long the last attempt may take, even if the lease must be over by then: the server knows better.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
-/// The leases of one namespace of a server. Every call is a connection of its own.
+/// The leases of one namespace of a server, or of a cluster. Every call is a connection of its own.
+///
+/// What passes by itself is asked again, as [`Nodes`] says: what is held already is not taken twice, and what
+/// was released is released.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,16 +57,16 @@ const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leases {
-    /// Host and port of the server.
-    pub address: String,
+    /// Where to ask.
+    pub nodes: Nodes,
     /// The namespace.
     pub namespace: String,
 }
 
 impl Leases {
-    /// The leases of a namespace.
-    pub fn new(address: impl Into<String>, namespace: impl Into<String>) -> Leases {
-        Leases { address: address.into(), namespace: namespace.into() }
+    /// The leases of a namespace. Several addresses have commas between them.
+    pub fn new(nodes: impl Into<Nodes>, namespace: impl Into<String>) -> Leases {
+        Leases { nodes: nodes.into(), namespace: namespace.into() }
     }
 
     /// Takes a lease, and waits for it as long as the request says. Dropping the future leaves the line, unless
@@ -70,7 +74,7 @@ impl Leases {
     pub async fn take(&self, request: &LeaseRequest) -> Result<LeaseAnswer, Error> {
         let patience = Duration::from_millis(request.wait_ms.unwrap_or(0));
         let call = Call::with_json(Method::POST, self.target("locks").text, request);
-        transport::ask_within(&self.address, call, patience).await
+        self.nodes.ask_within(&call, patience).await
     }
 
     /// The same, and keeps it by renewing it until it is released or dropped.
@@ -91,13 +95,13 @@ impl Leases {
     /// How a lease that stands in line goes on; answers when it is granted, or after this time.
     pub async fn poll(&self, lock: LockId, patience: Duration) -> Result<LockInfo, Error> {
         let target = self.target(&format!("locks/{lock}")).query("poll_ms", Some(patience.as_millis()));
-        transport::ask_within(&self.address, Call::new(Method::GET, target.text), patience).await
+        self.nodes.ask_within(&Call::new(Method::GET, target.text), patience).await
     }
 
     /// Changes when leases end: this one, by its token or its owner, or all of an owner.
     pub async fn renew(&self, lock: Option<LockId>, request: &RenewRequest) -> Result<Vec<LeaseInfo>, Error> {
         let call = Call::with_json(Method::POST, self.action(lock, "renew"), request);
-        transport::ask(&self.address, call).await.map(|list: LeaseList| list.leases)
+        self.nodes.ask(&call).await.map(|list: LeaseList| list.leases)
     }
 
     /// Ends leases: this one, by its token or its owner; those of an owner with the same resources; or all of
@@ -108,13 +112,18 @@ impl Leases {
         request: &ReleaseRequest,
     ) -> Result<Vec<LeaseInfo>, Error> {
         let call = Call::with_json(Method::POST, self.action(lock, "release"), request);
-        transport::ask(&self.address, call).await.map(|list: LeaseList| list.leases)
+        match self.nodes.ask_surely(&call, Duration::ZERO).await {
+            Ok(LeaseList { leases, .. }) => Ok(leases),
+            // That it is gone is what an attempt before was to bring about.
+            Err((error, true)) if is_gone(&error) => Ok(Vec::new()),
+            Err((error, _)) => Err(error),
+        }
     }
 
     /// One page of the locks of the namespace, leases among them; the next one begins after
     /// [`LockList::next`].
     pub async fn list(&self, filter: &LockFilter, after: Option<u64>) -> Result<LockList, Error> {
-        Admin { address: self.address.clone() }.locks(&self.namespace, filter, after).await
+        Admin { address: self.nodes.to_string() }.locks(&self.namespace, filter, after).await
     }
 
     fn target(&self, rest: &str) -> Target {
@@ -229,7 +238,7 @@ impl Renewer {
         match timeout(patience, self.leases.renew(Some(self.lock), &request)).await {
             Ok(renewed) => renewed.map(drop)?,
             Err(_) => {
-                let (address, reason) = (self.leases.address.clone(), "no answer in time".to_owned());
+                let (address, reason) = (self.leases.nodes.to_string(), "no answer in time".to_owned());
                 return Err(Error::Unreachable { address, reason });
             }
         }
@@ -241,6 +250,11 @@ impl Renewer {
 /// Whether asking again is no use.
 fn is_final(error: &Error) -> bool {
     error.code().is_some_and(|code| code.status() < 500)
+}
+
+/// Whether there is no such lock, or no longer.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.code(), Some(Code::UnknownLock | Code::LockLost))
 }
 
 fn loss(error: &Error) -> Loss {

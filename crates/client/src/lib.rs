@@ -30,6 +30,9 @@ mod http;
 mod lease;
 mod ledger;
 mod lock;
+mod nodes;
+#[cfg(test)]
+mod nodes_test;
 mod schemas;
 mod session;
 mod sse;
@@ -53,5 +56,6 @@ pub use lockwood_wire::{
     Blocker, Code, LeaseAnswer, LeaseInfo, LeaseOutcome, LeaseRequest, LockInfo, ReleaseRequest,
     RenewRequest, documents as wire,
 };
+pub use nodes::Nodes;
 pub use schemas::Schemas;
 pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};

@@ -2,7 +2,8 @@
 
 use crate::{
     error::Error,
-    transport::{self, Call, Target, escape},
+    nodes::Nodes,
+    transport::{Call, Target, escape},
 };
 use hyper::Method;
 use lockwood_wire::{
@@ -79,7 +80,7 @@ impl Schemas {
     ) -> Result<SchemaDeleted, Error> {
         let rest = version.map_or_else(String::new, |version| format!("/{version}"));
         let target = self.subject(subject, &rest).query("permanent", permanent.then_some(true));
-        self.ask(Call::new(Method::DELETE, target.text)).await
+        self.ask(Call::new(Method::DELETE, target.text).once()).await
     }
 
     /// What holds for a subject, or for those that say nothing themselves.
@@ -116,7 +117,7 @@ impl Schemas {
     }
 
     async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
-        transport::ask(&self.address, call).await
+        Nodes::new(&self.address).ask(&call).await
     }
 }
 

@@ -1,17 +1,25 @@
-//! Requests and answers over HTTP, whole or as streams. Knows nothing of what they say.
+//! Requests and answers over HTTP, whole or as streams, one attempt each. Knows nothing of what they say, nor of
+//! asking again.
 //!
 //! Every call is a connection of its own.
 
 use crate::error::Error;
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Empty, Full, Limited, combinators::UnsyncBoxBody};
-use hyper::{Method, Request, Response, StatusCode, body::Incoming, header};
+use http_body_util::{BodyExt, Full, Limited, combinators::UnsyncBoxBody};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    client::conn::http1::{SendRequest, handshake},
+    header,
+};
 use hyper_util::rt::TokioIo;
-use lockwood_wire::Problem;
+use lockwood_wire::{Code, Problem};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fmt::Write, time::Duration};
 use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
 
+/// A server that cannot be reached within this is none.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer that takes longer is given up.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A stream in which nothing comes for longer is given up; a live one says something now and then.
@@ -22,14 +30,19 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, Failure>;
 
-/// A request.
+/// A request, to be sent as often as it takes.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) target: String,
     pub(crate) accept: &'static str,
     pub(crate) content_type: Option<&'static str>,
     pub(crate) last_event_id: Option<u64>,
-    pub(crate) body: Body,
+    /// By which a server knows a write that it has done already.
+    pub(crate) retry_key: Option<String>,
+    /// Whether it must not be sent again if it may have been carried out.
+    pub(crate) once: bool,
+    pub(crate) body: Bytes,
 }
 
 impl Call {
@@ -41,21 +54,36 @@ impl Call {
             accept: "application/json",
             content_type: None,
             last_event_id: None,
-            body: Empty::new().map_err(|never| match never {}).boxed_unsync(),
+            retry_key: None,
+            once: false,
+            body: Bytes::new(),
         }
     }
 
     /// A request with a JSON body.
     pub(crate) fn with_json(method: Method, target: String, body: &impl Serialize) -> Call {
         let text = serde_json::to_vec(body).expect("bodies can be written");
-        let body = Full::new(text.into()).map_err(|never| match never {}).boxed_unsync();
-        Call { content_type: Some("application/json"), body, ..Call::new(method, target) }
+        Call { content_type: Some("application/json"), body: text.into(), ..Call::new(method, target) }
     }
 
-    fn into_request(self, address: &str) -> Result<Request<Body>, hyper::http::Error> {
+    /// The same for what changes something: it is done once, however often it is sent.
+    pub(crate) fn with_retry_key(self) -> Call {
+        // Without randomness it cannot be told from others, so it is not sent again.
+        match getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?))) {
+            Ok((high, low)) => Call { retry_key: Some(format!("client-{high:016x}{low:016x}")), ..self },
+            Err(_) => self.once(),
+        }
+    }
+
+    /// The same for what may not be done twice.
+    pub(crate) fn once(self) -> Call {
+        Call { once: true, ..self }
+    }
+
+    fn request(&self, address: &str, body: Body) -> Result<Request<Body>, hyper::http::Error> {
         let mut request = Request::builder()
-            .method(self.method)
-            .uri(self.target)
+            .method(self.method.clone())
+            .uri(&self.target)
             .header(header::HOST, address)
             .header(header::ACCEPT, self.accept);
         if let Some(content_type) = self.content_type {
@@ -64,7 +92,41 @@ impl Call {
         if let Some(id) = self.last_event_id {
             request = request.header("last-event-id", id);
         }
-        request.body(self.body)
+        if let Some(key) = &self.retry_key {
+            request = request.header("lockwood-retry", key);
+        }
+        request.body(body)
+    }
+
+    fn body(&self) -> Body {
+        Full::new(self.body.clone()).map_err(|never| match never {}).boxed_unsync()
+    }
+}
+
+/// An attempt that came to nothing.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    /// Whether the request was sent, or a part of it.
+    sent: bool,
+}
+
+impl Failed {
+    fn unsent(error: Error) -> Failed {
+        Failed { error, sent: false }
+    }
+
+    fn sent(error: Error) -> Failed {
+        Failed { error, sent: true }
+    }
+
+    /// Whether the request may have been carried out all the same.
+    pub(crate) fn may_be_done(&self) -> bool {
+        match self.error.code() {
+            // The node that was asked asked another one.
+            Some(code) => code == Code::ShardUnreachable,
+            None => self.sent,
+        }
     }
 }
 
@@ -81,26 +143,48 @@ impl Drop for Streaming {
     }
 }
 
-/// The answer to a call, if it is a good one.
-pub(crate) async fn ask<T: DeserializeOwned>(address: &str, call: Call) -> Result<T, Error> {
-    let (status, body) = exchange(address, call).await?;
-    judge(status, &body)
-}
-
-/// The same for what the server may wait so long with before it answers.
-pub(crate) async fn ask_within<T: DeserializeOwned>(
+/// The answer to a call, if it is a good one. The server may wait so long with it.
+pub(crate) async fn ask<T: DeserializeOwned>(
     address: &str,
-    call: Call,
+    call: &Call,
     wait: Duration,
-) -> Result<T, Error> {
-    let (status, body) = exchange_within(address, call, ANSWER_TIMEOUT.saturating_add(wait)).await?;
-    judge(status, &body)
+) -> Result<T, Failed> {
+    let (status, body) = exchange(address, call, wait).await?;
+    judge(status, &body).map_err(Failed::sent)
 }
 
-/// The same for what may take any time.
-pub(crate) async fn ask_patiently<T: DeserializeOwned>(address: &str, call: Call) -> Result<T, Error> {
-    let (status, body) = patient_exchange(address, call).await?;
-    judge(status, &body)
+/// The answer to a call, whatever it is.
+pub(crate) async fn exchange(
+    address: &str,
+    call: &Call,
+    wait: Duration,
+) -> Result<(StatusCode, Bytes), Failed> {
+    let connection = connect(address).await.map_err(Failed::unsent)?;
+    let answer = async {
+        let (status, mut stream) = connection.send(call, call.body()).await?;
+        let body = stream.collect().await?;
+        Ok((status, body))
+    };
+    within(address, ANSWER_TIMEOUT.saturating_add(wait), answer).await.map_err(Failed::sent)
+}
+
+/// The answer to a call with a body that comes bit by bit, if it is a good one. It may take any time.
+pub(crate) async fn upload<T: DeserializeOwned>(address: &str, call: &Call, body: Body) -> Result<T, Error> {
+    let (status, mut stream) = connect(address).await?.send(call, body).await?;
+    judge(status, &stream.collect().await?)
+}
+
+/// The answer to a call as a stream, if it is a good one.
+pub(crate) async fn open(address: &str, call: &Call) -> Result<Streaming, Failed> {
+    let connection = connect(address).await.map_err(Failed::unsent)?;
+    let opened = async {
+        let (status, mut stream) = connection.send(call, call.body()).await?;
+        match status.is_success() {
+            true => Ok(stream),
+            false => Err(problem(status, &stream.collect().await?)),
+        }
+    };
+    within(address, ANSWER_TIMEOUT, opened).await.map_err(Failed::sent)
 }
 
 fn judge<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Error> {
@@ -110,62 +194,54 @@ fn judge<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Erro
     }
 }
 
-/// The answer to a call, whatever it is.
-pub(crate) async fn exchange(address: &str, call: Call) -> Result<(StatusCode, Bytes), Error> {
-    exchange_within(address, call, ANSWER_TIMEOUT).await
-}
-
-async fn exchange_within(
+async fn within<T>(
     address: &str,
-    call: Call,
     patience: Duration,
-) -> Result<(StatusCode, Bytes), Error> {
-    match timeout(patience, patient_exchange(address, call)).await {
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match timeout(patience, answer).await {
         Ok(answer) => answer,
         Err(_) => Err(unreachable(address, format!("no answer within {} s", patience.as_secs()))),
     }
 }
 
-async fn patient_exchange(address: &str, call: Call) -> Result<(StatusCode, Bytes), Error> {
-    let (status, mut stream) = begin(address, call).await?;
-    let body = stream.collect().await?;
-    Ok((status, body))
+/// A connection that nothing was sent over yet.
+struct Connection {
+    address: String,
+    sender: SendRequest<Body>,
+    connection: JoinHandle<()>,
 }
 
-/// The answer to a call as a stream, if it is a good one.
-pub(crate) async fn open(address: &str, call: Call) -> Result<Streaming, Error> {
-    let opened = async {
-        let (status, mut stream) = begin(address, call).await?;
-        match status.is_success() {
-            true => Ok(stream),
-            false => Err(problem(status, &stream.collect().await?)),
-        }
+async fn connect(address: &str) -> Result<Connection, Error> {
+    let connecting = async {
+        let failed = |error: &(dyn std::error::Error + 'static)| unreachable(address, causes(error));
+        let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
+        let opened = handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = opened.map_err(|error| failed(&error))?;
+        // What goes wrong with the connection is told to whoever waits for the answer.
+        let connection = tokio::spawn(async { drop(connection.await) });
+        Ok(Connection { address: address.to_owned(), sender, connection })
     };
-    match timeout(ANSWER_TIMEOUT, opened).await {
-        Ok(stream) => stream,
-        Err(_) => Err(unreachable(address, format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
-    }
+    within(address, CONNECT_TIMEOUT, connecting).await
 }
 
-async fn begin(address: &str, call: Call) -> Result<(StatusCode, Streaming), Error> {
-    let (response, connection) =
-        send(address, call).await.map_err(|error| unreachable(address, causes(&*error)))?;
-    let (status, body) = (response.status(), response.into_body());
-    Ok((status, Streaming { address: address.to_owned(), body, connection }))
-}
-
-async fn send(address: &str, call: Call) -> Result<(Response<Incoming>, JoinHandle<()>), Failure> {
-    let request = call.into_request(address)?;
-    let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // What goes wrong with the connection is told to whoever waits for the answer.
-    let connection = tokio::spawn(async { drop(connection.await) });
-    match sender.send_request(request).await {
-        Ok(response) => Ok((response, connection)),
-        Err(error) => {
-            connection.abort();
-            Err(error.into())
+impl Connection {
+    async fn send(mut self, call: &Call, body: Body) -> Result<(StatusCode, Streaming), Error> {
+        match self.exchange(call, body).await {
+            Ok(response) => {
+                let (status, body) = (response.status(), response.into_body());
+                Ok((status, Streaming { address: self.address, body, connection: self.connection }))
+            }
+            Err(error) => {
+                self.connection.abort();
+                Err(unreachable(&self.address, causes(&*error)))
+            }
         }
+    }
+
+    async fn exchange(&mut self, call: &Call, body: Body) -> Result<Response<Incoming>, Failure> {
+        let request = call.request(&self.address, body)?;
+        Ok(self.sender.send_request(request).await?)
     }
 }
 

@@ -2,6 +2,7 @@
 //! clocks, disks, connections or other requests under way.
 
 mod fault;
+pub mod format;
 mod list;
 mod position_lock;
 mod recent;

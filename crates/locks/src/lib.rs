@@ -9,8 +9,10 @@ mod entry_set;
 mod fault;
 mod holding;
 mod lock;
+mod moving;
 mod outcome;
 mod queue;
+mod series;
 mod table;
 mod tree;
 mod view;
@@ -28,8 +30,10 @@ mod table_test;
 #[cfg(test)]
 mod view_test;
 
+pub use moving::Left;
 pub use outcome::{
     CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,
     LockView, NodeView, Outcome, Rank, Recorded, Refusal, Request, Standing, UnknownLock, Waiters,
 };
+pub use series::Series;
 pub use table::{BLOCKERS_LEN_MAX, LockTable, merge};

@@ -26,6 +26,7 @@ use crate::{
         CancelOutcome, Counts, Cycle, Effect, Ended, Outcome, Rank, Recorded, Refusal, Request, UnknownLock,
         Waiters,
     },
+    series::{Counters, Series},
     tree::{Among, Tree},
 };
 use foldhash::quality::FixedState;
@@ -66,9 +67,7 @@ pub struct LockTable {
     pub(crate) upheavals: u64,
     pub(crate) frozen: bool,
     pub(crate) waiting_len: usize,
-    first_number: u64,
-    next_lock: u64,
-    next_token: u64,
+    pub(crate) counters: Counters,
     next_back: Order,
     next_front: Order,
 }
@@ -78,6 +77,11 @@ impl LockTable {
     ///
     /// `hash_seed` should be unpredictable to whoever chooses the paths.
     pub fn new(first_number: u64, hash_seed: u64) -> LockTable {
+        LockTable::with_series(first_number, hash_seed, Series::ALL)
+    }
+
+    /// The same with lock ids and tokens of one series only.
+    pub fn with_series(first_number: u64, hash_seed: u64, series: Series) -> LockTable {
         LockTable {
             tree: Tree::new(hash_seed),
             entries: Slab::new(),
@@ -91,9 +95,7 @@ impl LockTable {
             upheavals: 0,
             frozen: false,
             waiting_len: 0,
-            first_number,
-            next_lock: first_number,
-            next_token: first_number,
+            counters: Counters::new(first_number, series),
             next_back: Order::BACK,
             next_front: Order::FIRST,
         }
@@ -101,6 +103,10 @@ impl LockTable {
 
     /// Takes a set of resources, queues for it, or says why not. Grants nothing to others.
     pub fn lock(&mut self, request: Request, now: Timestamp) -> Outcome {
+        self.lock_numbered(None, request, now)
+    }
+
+    pub(crate) fn lock_numbered(&mut self, id: Option<LockId>, request: Request, now: Timestamp) -> Outcome {
         let Request { owner, mut resources, wait, ttl_ms, rank } = request;
         let end = ttl_ms.map_or(End::Never, End::After);
         merge(&mut resources);
@@ -110,13 +116,13 @@ impl LockTable {
             self.claim_held(&places, &mut wanted);
         }
         if self.is_complete(&wanted) {
-            let lock = self.new_lock(owner, now, None, (end, rank));
+            let lock = self.new_lock(id, owner, now, None, (end, rank));
             self.insert_entries(lock, &places, &wanted);
             // It may come to be in the way of those its owner waits for elsewhere.
             if rank.overtakes()
                 && let Some(cycle) = self.find_cycle_of(owner)
             {
-                return self.undo_lock(lock, cycle);
+                return self.undo_lock(lock, id.is_none(), cycle);
             }
             let token = self.grant_lock(lock, now);
             return Outcome::Granted { lock: self.lock_of(lock).id, token };
@@ -132,19 +138,21 @@ impl LockTable {
                 *wanted = self.judge(*place, rank);
             }
         }
-        let lock = self.new_lock(owner, now, wait.deadline(now), (end, rank));
+        let lock = self.new_lock(id, owner, now, wait.deadline(now), (end, rank));
         self.insert_entries(lock, &places, &wanted);
         match self.find_cycle_by(lock) {
-            Some(cycle) => self.undo_lock(lock, cycle),
+            Some(cycle) => self.undo_lock(lock, id.is_none(), cycle),
             None => Outcome::Queued { lock: self.lock_of(lock).id },
         }
     }
 
-    fn undo_lock(&mut self, lock: LockKey, cycle: Cycle) -> Outcome {
+    fn undo_lock(&mut self, lock: LockKey, is_numbered_here: bool, cycle: Cycle) -> Outcome {
         self.remove_lock(lock);
         debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
-        // Nobody has heard of the number yet.
-        self.next_lock -= 1;
+        if is_numbered_here {
+            // Nobody has heard of the number yet.
+            self.counters.untake_lock();
+        }
         Outcome::Refused(Refusal::Deadlock(cycle))
     }
 
@@ -166,7 +174,7 @@ impl LockTable {
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Err(blockers);
         }
-        let lock = self.new_lock(owner, now, None, (End::Never, Rank::Ordinary));
+        let lock = self.new_lock(None, owner, now, None, (End::Never, Rank::Ordinary));
         self.put_back(lock, &places, token, now);
         Ok(self.lock_of(lock).id)
     }
@@ -368,17 +376,17 @@ impl LockTable {
 
     /// A number larger than every lock id and token given out so far.
     pub fn next_number(&self) -> u64 {
-        self.next_lock.max(self.next_token)
+        self.counters.next()
     }
 
     /// The number this table started from.
     pub fn first_number(&self) -> u64 {
-        self.first_number
+        self.counters.first()
     }
 
     /// How many locks there have been, refused ones aside.
     pub fn locks_total(&self) -> u64 {
-        self.next_lock - self.first_number
+        self.counters.locks_len()
     }
 
     /// True when there is no lock at all.
@@ -512,13 +520,13 @@ impl LockTable {
     /// A new lock, waiting and without entries.
     fn new_lock(
         &mut self,
+        id: Option<LockId>,
         owner: OwnerId,
         now: Timestamp,
         deadline: Option<Timestamp>,
         kind: (End, Rank),
     ) -> LockKey {
-        let id = LockId(self.next_lock);
-        self.next_lock += 1;
+        let id = id.unwrap_or_else(|| self.counters.take_lock());
         self.insert_lock(id, owner, now, deadline, kind)
     }
 
@@ -604,11 +612,7 @@ impl LockTable {
     }
 
     pub(crate) fn take_token(&mut self) -> Token {
-        let token = Token(self.next_token);
-        if !self.tree.faults.has(Fault::RepeatToken) {
-            self.next_token += 1;
-        }
-        token
+        self.counters.take_token(self.tree.faults.has(Fault::RepeatToken))
     }
 }
 

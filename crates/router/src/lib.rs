@@ -14,6 +14,8 @@ mod function_test;
 #[cfg(test)]
 mod map_test;
 #[cfg(test)]
+mod protocol_test;
+#[cfg(test)]
 mod transition_model_test;
 #[cfg(test)]
 mod transition_test;

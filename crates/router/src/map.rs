@@ -40,7 +40,7 @@ pub enum Phase {
 }
 
 /// Which shards there are, who serves them, and which one has a key: one object, replaced whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardMap {
     /// Higher than that of every map before.

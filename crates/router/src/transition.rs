@@ -53,7 +53,7 @@ pub enum Drive {
 ///
 /// Holds at all times: a map is only made when what the step before waits for is here, so no node ever has
 /// a `Resharding` map while another could still serve by the map before `Preparing`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transition {
     /// The map that every node is to have now.
     pub map: ShardMap,
@@ -89,7 +89,7 @@ pub struct Transition {
 }
 
 /// A shard that gives keys away, and how far it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Donor {
     /// Which one.
     pub shard: ShardNo,

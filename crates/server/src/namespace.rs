@@ -3,6 +3,7 @@
 //! [`crate::gate`] or the listings here.
 
 use crate::{
+    cluster::Admitted,
     lease::{Leases, Verdict},
     session::{Notice, Opening, Session},
     shard::Follow,
@@ -336,8 +337,12 @@ impl Namespace {
 
     /// Ends a lock whoever owns it, and tells its owner. Gives the record that must be durable before anybody
     /// can rely on it.
-    pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<u64, Trouble> {
+    pub(crate) fn revoke(&self, shared: &Shared, lock: u64, admitted: Admitted) -> Result<u64, Trouble> {
         let mut state = self.lock();
+        let passage = shared.cluster.pass(admitted)?;
+        if let Some(lease) = state.leases.get(LockId(lock)) {
+            shared.cluster.check_locks(&passage, &lease.resources)?;
+        }
         let now = shared.clock.now();
         if state.table.view(LockId(lock)).is_some_and(|view| view.rank.is_operation() && view.token.is_some())
         {
@@ -548,6 +553,11 @@ impl State {
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push(sender);
         verdict
+    }
+
+    /// Whether anybody outside of a session still wants to know how the wait for a lock ends.
+    pub(crate) fn is_awaited(&self, lock: LockId) -> bool {
+        self.waiters.get(&lock).is_some_and(|waiters| waiters.iter().any(|waiter| !waiter.is_closed()))
     }
 
     /// Tells everybody outside of a session who waits for a lock; false if nobody does.

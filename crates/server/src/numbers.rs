@@ -4,14 +4,16 @@
 //! The ledger holds a *ceiling*: no number at or above it has been given out. It is raised long before it
 //! is reached, so a lock never waits for the disk; after a restart numbers start at the ceiling.
 
-use lockwood_storage::Ledger;
+use lockwood_locks::Series;
+use lockwood_storage::{Ledger, StoreError};
+use parking_lot::Mutex;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 use tokio::sync::Notify;
 
-/// How far the ceiling is raised at a time.
+/// How far the ceiling is raised at a time, counted in numbers that are given out.
 const STEP: u64 = 1 << 20;
 /// The ceiling is raised when fewer numbers than this are left. More than [`WAITERS_CAP`], so that every
 /// waiter can still be granted if the disk fails in between.
@@ -23,22 +25,33 @@ const _: () = assert!(WAITERS_CAP < MARGIN);
 
 pub(crate) struct Numbers {
     ledger: Arc<Ledger>,
+    series: Series,
     ceiling: AtomicU64,
     /// Where the table of a new namespace starts.
     first: AtomicU64,
     low: Notify,
+    /// One at a time puts a ceiling on record, so that a lower one never comes after a higher.
+    raising: Mutex<()>,
 }
 
 impl Numbers {
     /// Continues after everything given out below `ceiling` by earlier runs.
-    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64) -> Result<Numbers, lockwood_storage::StoreError> {
-        ledger.raise_ceiling(ceiling + STEP)?;
+    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64, series: Series) -> Result<Numbers, StoreError> {
+        let next = ceiling + STEP * series.step();
+        ledger.raise_ceiling(next)?;
         Ok(Numbers {
             ledger,
-            ceiling: AtomicU64::new(ceiling + STEP),
+            series,
+            ceiling: AtomicU64::new(next),
             first: AtomicU64::new(ceiling),
             low: Notify::new(),
+            raising: Mutex::new(()),
         })
+    }
+
+    /// Which numbers this server gives out.
+    pub(crate) fn series(&self) -> Series {
+        self.series
     }
 
     /// The first number for a new namespace: larger than any its predecessor of the same name gave out.
@@ -54,23 +67,50 @@ impl Numbers {
     /// Whether a table that has come to `next` may take another lock.
     pub(crate) fn suffice(&self, next: u64) -> bool {
         let ceiling = self.ceiling.load(Ordering::Acquire);
-        if next + MARGIN > ceiling {
+        if next + self.spread(MARGIN) > ceiling {
             self.low.notify_one();
         }
-        next + WAITERS_CAP < ceiling
+        next + self.spread(WAITERS_CAP) < ceiling
+    }
+
+    /// Makes sure that whatever is given out after a restart is larger than `number`, and that there is room
+    /// above it now. New namespaces start above it.
+    pub(crate) async fn raise(self: &Arc<Numbers>, number: u64) -> Result<(), StoreError> {
+        self.first.fetch_max(number + 1, Ordering::AcqRel);
+        let enough = number + self.spread(MARGIN);
+        match self.ceiling.load(Ordering::Acquire) < enough {
+            true => self.lift(number + self.spread(STEP)).await,
+            false => Ok(()),
+        }
     }
 
     /// Raises the ceiling whenever it comes near. Ends when the disk fails.
     pub(crate) async fn keep_ahead(self: Arc<Numbers>) {
         loop {
             self.low.notified().await;
-            let next = self.ceiling.load(Ordering::Acquire) + STEP;
-            let ledger = Arc::clone(&self.ledger);
-            match tokio::task::spawn_blocking(move || ledger.raise_ceiling(next)).await {
-                Ok(Ok(())) => self.ceiling.store(next, Ordering::Release),
-                Ok(Err(error)) => return tracing::error!(%error, "raise the ceiling of lock numbers"),
-                Err(_) => return,
+            let next = self.ceiling.load(Ordering::Acquire) + self.spread(STEP);
+            if let Err(error) = self.lift(next).await {
+                return tracing::error!(%error, "raise the ceiling of lock numbers");
             }
         }
+    }
+
+    /// Puts a ceiling on record, unless a higher one is.
+    async fn lift(self: &Arc<Numbers>, ceiling: u64) -> Result<(), StoreError> {
+        let numbers = Arc::clone(self);
+        let lifting = tokio::task::spawn_blocking(move || {
+            let _raising = numbers.raising.lock();
+            if numbers.ceiling.load(Ordering::Acquire) < ceiling {
+                numbers.ledger.raise_ceiling(ceiling)?;
+                numbers.ceiling.store(ceiling, Ordering::Release);
+            }
+            Ok(())
+        });
+        lifting.await.unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
+    }
+
+    /// How far apart the first and the last of so many numbers are.
+    fn spread(&self, len: u64) -> u64 {
+        len * self.series.step()
     }
 }

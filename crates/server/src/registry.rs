@@ -72,7 +72,8 @@ fn make(
     namespaces: &mut BTreeMap<Arc<str>, Arc<Namespace>>,
     name: &str,
 ) -> Arc<Namespace> {
-    let mut table = LockTable::new(shared.numbers.first(), u64::from_be_bytes(random()));
+    let numbers = &shared.numbers;
+    let mut table = LockTable::with_series(numbers.first(), u64::from_be_bytes(random()), numbers.series());
     if shared.grace_left_ms() > 0 {
         table.freeze();
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    cluster::{Cluster, keeper},
+    cluster::{self, Cluster, ClusterConfig, SHARDS_MAX, keeper, replica},
     config::Config,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -21,6 +21,7 @@ use crate::{
     shard::{Shard, ShardLimits},
     shared::Shared,
 };
+use lockwood_locks::Series;
 use lockwood_model::Timestamp;
 use lockwood_storage::{Embedded, Ledger, OpenError, Recovered, Store, StoreError};
 use std::{
@@ -172,6 +173,11 @@ pub async fn run(
     }
     if shared.cluster.is_on() {
         tasks.spawn(keeper::keep(Arc::clone(&shared)));
+        tasks.spawn(replica::follow(Arc::clone(&shared)));
+        tasks.spawn(cluster::join(Arc::clone(&shared)));
+        if let Some(current) = shared.cluster.current() {
+            shared.cluster.follow_up(&shared, &current);
+        }
     }
     ready(&bound);
     let _ = stop.recv().await;
@@ -184,6 +190,10 @@ fn check(config: &Config) -> Result<(), ServeError> {
     if config.ping_interval.is_zero() || config.silence_max <= config.ping_interval {
         let message =
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
+        return Err(ServeError::Setting(message));
+    }
+    if config.cluster.as_ref().is_some_and(|cluster| u64::from(cluster.this) >= SHARDS_MAX) {
+        let message = format!("--this is the number of a shard, and at most {}", SHARDS_MAX - 1);
         return Err(ServeError::Setting(message));
     }
     let facades = [
@@ -238,7 +248,8 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
     let ledger = Arc::new(ledger);
     let numbers = {
         let ledger = Arc::clone(&ledger);
-        blocking(move || Numbers::start(ledger, ceiling)).await?
+        let series = config.cluster.as_ref().map_or(Series::ALL, numbers_of);
+        blocking(move || Numbers::start(ledger, ceiling, series)).await?
     };
     let clock = Clock::new();
     let grace_until = if grace_ms > 0 { clock.now().after(grace_ms).0 } else { 0 };
@@ -263,6 +274,11 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
         owners: AtomicU64::new(1),
     };
     Ok((Arc::new(shared), grace_ms))
+}
+
+/// The lock numbers of a node: no two shards ever give out the same.
+fn numbers_of(cluster: &ClusterConfig) -> Series {
+    Series::new(SHARDS_MAX, u64::from(cluster.this) % SHARDS_MAX)
 }
 
 fn open_data(directory: &Path, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {

@@ -64,6 +64,7 @@ fn fill(directory: &Path) {
         }
     }
     take(&*store, &log, epoch, 30, &leased());
+    take(&*store, &log, epoch, 31, &crate::suite::moving::arrived());
 }
 
 fn leased() -> Entry {
@@ -81,6 +82,7 @@ fn leased() -> Entry {
         expires_at: Some(Timestamp(2)),
         note: None,
         version: 1,
+        part: None,
     };
     Entry::Leased { namespace: "n".into(), lease }
 }

@@ -135,6 +135,8 @@ pub enum Entry {
         namespace: Box<str>,
         /// In which transition.
         transition: u64,
+        /// Up to where nothing is known of their past.
+        horizon: Position,
         /// As they were there.
         documents: Vec<Moved>,
     },
@@ -287,6 +289,7 @@ enum StoredEntry<'a> {
     Installed {
         namespace: &'a str,
         transition: u64,
+        horizon: u64,
         documents: Vec<StoredMoved<'a>>,
     },
     Forgotten {
@@ -391,9 +394,10 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
         Entry::LeasesEnded { namespace, locks } => {
             StoredEntry::LeasesEnded { namespace, locks: locks.iter().map(|lock| lock.0).collect() }
         }
-        Entry::Installed { namespace, transition, documents } => StoredEntry::Installed {
+        Entry::Installed { namespace, transition, horizon, documents } => StoredEntry::Installed {
             namespace,
             transition: *transition,
+            horizon: horizon.0,
             documents: documents.iter().map(StoredMoved::from).collect(),
         },
         Entry::Forgotten { namespace, documents } => {
@@ -497,9 +501,10 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
         StoredEntry::LeasesEnded { namespace, locks } => {
             Entry::LeasesEnded { namespace: namespace.into(), locks: locks.into_iter().map(LockId).collect() }
         }
-        StoredEntry::Installed { namespace, transition, documents } => Entry::Installed {
+        StoredEntry::Installed { namespace, transition, horizon, documents } => Entry::Installed {
             namespace: namespace.into(),
             transition,
+            horizon: Position(horizon),
             documents: documents.iter().map(StoredMoved::to_moved).collect::<Option<_>>()?,
         },
         StoredEntry::Forgotten { namespace, documents } => Entry::Forgotten {
@@ -589,7 +594,7 @@ impl StoredDocument<'_> {
 mod tests {
     use super::*;
     use crate::moved::{MovedAnswer, MovedStep};
-    use lockwood_model::{Depth, LeaseVia, Mode, Path, Resource, Token};
+    use lockwood_model::{Depth, LeasePart, LeaseVia, Mode, Path, Resource, Token};
 
     fn at(key: &str) -> DocumentKey {
         DocumentKey::new("user", key.parse().unwrap())
@@ -614,7 +619,14 @@ mod tests {
             expires_at: None,
             note: Some(Json::trusted("{}")),
             version: 3,
+            part: None,
         }
+    }
+
+    fn lease_part() -> Lease {
+        let whole = vec![Resource::new(Path::root(), Mode::List, Depth::SUBTREE)];
+        let part = Some(Box::new(LeasePart { whole, settled: true }));
+        Lease { via: LeaseVia::Native, part, ..lease() }
     }
 
     fn moved() -> Moved {
@@ -686,13 +698,19 @@ mod tests {
             Entry::Trimmed { to: 77 },
             Entry::Loading { namespace: namespace.clone(), done: true },
             Entry::Leased { namespace: namespace.clone(), lease: lease() },
+            Entry::Leased { namespace: namespace.clone(), lease: lease_part() },
             Entry::LeaseRenewed {
                 namespace: namespace.clone(),
                 lock: LockId(9),
                 expires_at: Some(Timestamp(8)),
             },
             Entry::LeasesEnded { namespace: namespace.clone(), locks: vec![LockId(9), LockId(u64::MAX)] },
-            Entry::Installed { namespace: namespace.clone(), transition: 7, documents: vec![moved()] },
+            Entry::Installed {
+                namespace: namespace.clone(),
+                transition: 7,
+                horizon: Position(2),
+                documents: vec![moved()],
+            },
             Entry::Forgotten { namespace: namespace.clone(), documents: vec![at("1"), at("a:2")] },
             Entry::Unmarked { namespace, documents: vec![at("1")] },
             Entry::Raised { floor: Position(77) },

@@ -1,6 +1,6 @@
 //! Leases as they are kept, in the log and in the state. Knows nothing of whether they still hold.
 
-use lockwood_model::{Depth, Json, Lease, LeaseVia, LockId, Path, Resource, Timestamp, Token};
+use lockwood_model::{Depth, Json, Lease, LeasePart, LeaseVia, LockId, Path, Resource, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -9,26 +9,42 @@ pub(crate) struct StoredLease<'a> {
     token: u64,
     #[serde(borrow)]
     owner: &'a str,
-    elasticsearch: bool,
-    /// Segments, mode, depth.
-    resources: Vec<(Vec<&'a str>, &'a str, u8)>,
+    kind: StoredKind<'a>,
+    resources: Vec<StoredResource<'a>>,
     granted_at: u64,
     expires_at: Option<u64>,
     note: Option<&'a str>,
     version: u64,
 }
 
+/// Segments, mode, depth.
+type StoredResource<'a> = (Vec<&'a str>, &'a str, u8);
+
+/// The first two are written as false and true are, which is what earlier versions wrote.
+#[derive(Serialize, Deserialize)]
+enum StoredKind<'a> {
+    Native,
+    Elasticsearch,
+    Part {
+        #[serde(borrow)]
+        whole: Vec<StoredResource<'a>>,
+        settled: bool,
+    },
+}
+
 impl<'a> From<&'a Lease> for StoredLease<'a> {
     fn from(lease: &'a Lease) -> StoredLease<'a> {
-        let resource = |resource: &'a Resource| {
-            (resource.path.segments().collect(), resource.mode.as_str(), resource.depth.raw())
+        let kind = match (&lease.part, lease.via) {
+            (Some(part), _) => StoredKind::Part { whole: stored(&part.whole), settled: part.settled },
+            (None, LeaseVia::Native) => StoredKind::Native,
+            (None, LeaseVia::Elasticsearch) => StoredKind::Elasticsearch,
         };
         StoredLease {
             lock: lease.lock.0,
             token: lease.token.0,
             owner: &lease.owner,
-            elasticsearch: lease.via == LeaseVia::Elasticsearch,
-            resources: lease.resources.iter().map(resource).collect(),
+            kind,
+            resources: stored(&lease.resources),
             granted_at: lease.granted_at.0,
             expires_at: lease.expires_at.map(|at| at.0),
             note: lease.note.as_ref().map(Json::as_str),
@@ -40,20 +56,81 @@ impl<'a> From<&'a Lease> for StoredLease<'a> {
 impl StoredLease<'_> {
     /// None if it is not what was written.
     pub(crate) fn to_lease(&self) -> Option<Lease> {
-        let resource = |(segments, mode, depth): &(Vec<&str>, &str, u8)| {
-            let path = Path::from_segments(segments.iter().copied());
-            Some(Resource::new(path, mode.parse().ok()?, Depth::levels(u64::from(*depth))?))
+        let (via, part) = match &self.kind {
+            StoredKind::Native => (LeaseVia::Native, None),
+            StoredKind::Elasticsearch => (LeaseVia::Elasticsearch, None),
+            StoredKind::Part { whole, settled } => {
+                let part = LeasePart { whole: read(whole)?, settled: *settled };
+                (LeaseVia::Native, Some(Box::new(part)))
+            }
         };
         Some(Lease {
             lock: LockId(self.lock),
             token: Token(self.token),
             owner: self.owner.into(),
-            via: if self.elasticsearch { LeaseVia::Elasticsearch } else { LeaseVia::Native },
-            resources: self.resources.iter().map(resource).collect::<Option<_>>()?,
+            via,
+            resources: read(&self.resources)?,
             granted_at: Timestamp(self.granted_at),
             expires_at: self.expires_at.map(Timestamp),
             note: self.note.map(Json::trusted),
             version: self.version,
+            part,
         })
+    }
+}
+
+fn stored(resources: &[Resource]) -> Vec<StoredResource<'_>> {
+    resources
+        .iter()
+        .map(|resource| (resource.path.segments().collect(), resource.mode.as_str(), resource.depth.raw()))
+        .collect()
+}
+
+fn read(stored: &[StoredResource<'_>]) -> Option<Vec<Resource>> {
+    let resource = |(segments, mode, depth): &StoredResource<'_>| {
+        let path = Path::from_segments(segments.iter().copied());
+        Some(Resource::new(path, mode.parse().ok()?, Depth::levels(u64::from(*depth))?))
+    };
+    stored.iter().map(resource).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written before locks had parts on several shards.
+    #[derive(Serialize)]
+    struct Before<'a> {
+        lock: u64,
+        token: u64,
+        owner: &'a str,
+        elasticsearch: bool,
+        resources: Vec<StoredResource<'a>>,
+        granted_at: u64,
+        expires_at: Option<u64>,
+        note: Option<&'a str>,
+        version: u64,
+    }
+
+    #[test]
+    fn leases_of_earlier_versions_are_read() {
+        for elasticsearch in [false, true] {
+            let before = Before {
+                lock: 7,
+                token: 9,
+                owner: "p",
+                elasticsearch,
+                resources: vec![(vec!["a", "1"], "write", 255)],
+                granted_at: 5,
+                expires_at: Some(6),
+                note: Some("{}"),
+                version: 2,
+            };
+            let bytes = postcard::to_allocvec(&before).unwrap();
+            let lease = postcard::from_bytes::<StoredLease<'_>>(&bytes).unwrap().to_lease().unwrap();
+            let via = if elasticsearch { LeaseVia::Elasticsearch } else { LeaseVia::Native };
+            assert_eq!((lease.lock, lease.via, lease.version, &lease.part), (LockId(7), via, 2, &None));
+            assert_eq!(postcard::to_allocvec(&StoredLease::from(&lease)).unwrap(), bytes);
+        }
     }
 }

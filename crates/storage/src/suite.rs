@@ -33,6 +33,7 @@
 
 mod log;
 mod model;
+pub(crate) mod moving;
 mod state;
 mod store;
 
@@ -143,6 +144,7 @@ on_every_back_end! {
     state::a_damaged_snapshot_or_log_is_not_rebuilt_from,
     state::an_index_finds_what_a_scan_finds,
     state::an_answer_of_a_later_life_outlives_the_trim_of_an_earlier_one,
+    moving::what_moves_keeps_its_past,
 }
 
 /// A small random source, the same as that of the lock table's model.

@@ -66,6 +66,14 @@ pub(crate) fn run<W: Work>(clients: usize, slice: Duration, open: impl AsyncFn(u
     })
 }
 
+/// So many clients at once, each to its end.
+pub(crate) fn each(clients: usize, work: impl AsyncFn(usize)) {
+    block_on(async {
+        let all = (0..clients).map(async |number| work(number).await);
+        futures_util::future::join_all(all).await;
+    });
+}
+
 async fn work_until(mut work: impl Work, end: Instant) -> Vec<f64> {
     let mut latencies = Vec::new();
     while Instant::now() < end {

@@ -20,7 +20,7 @@ pub(crate) const BULK_LEN: u64 = 1_000;
 pub(crate) struct Lockwood {
     pub(crate) peer: Peer,
     pub(crate) address: SocketAddr,
-    data: PathBuf,
+    pub(crate) data: PathBuf,
 }
 
 impl Lockwood {

@@ -1,6 +1,7 @@
 //! Where it takes place: a directory on a real disk and the servers, each started when it is first needed.
 //! Knows nothing of what is measured.
 
+pub(crate) mod cluster;
 pub(crate) mod disk;
 pub(crate) mod document;
 #[cfg(feature = "etcd")]
@@ -92,6 +93,11 @@ impl Stage {
 
     pub(crate) fn slice(&self) -> Duration {
         if self.quick { SLICE_QUICK } else { SLICE }
+    }
+
+    /// Whether this is only a first look.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
     }
 
     /// How many documents there are in other collections when there are many.

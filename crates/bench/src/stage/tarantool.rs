@@ -95,6 +95,15 @@ fn reply_len(buffer: &[u8]) -> usize {
 }
 
 pub(crate) fn insert(id: u64) -> Vec<u8> {
+    request(2, &document_of(id))
+}
+
+/// Writes a document, be it there or not.
+pub(crate) fn replace(id: u64) -> Vec<u8> {
+    request(3, &document_of(id))
+}
+
+fn document_of(id: u64) -> Vec<u8> {
     let mut body = vec![0x82, 0x10];
     uint(&mut body, WRITTEN);
     body.extend([0x21, 0x95]);
@@ -103,7 +112,7 @@ pub(crate) fn insert(id: u64) -> Vec<u8> {
     uint(&mut body, id);
     string(&mut body, &format!("city-{id}"));
     string(&mut body, &document::padding());
-    request(2, &body)
+    body
 }
 
 /// Sets the number of a document.

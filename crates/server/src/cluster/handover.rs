@@ -2,12 +2,16 @@
 //! what every shard must have, and whose locks go where. Knows nothing of who brings it from one to the other.
 
 use super::{Current, SYSTEM, work::EVERYWHERE};
-use crate::{secret::hex, shared::Shared, trouble::Trouble};
+use crate::{secret::hex, shard::in_place, shared::Shared, trouble::Trouble};
 use lockwood_model::{DocumentKey, Position};
+use lockwood_router::Route;
 use lockwood_storage::{Entry, Order, StoreError};
 use lockwood_wire::Code;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+
+/// So many are taken away at a time.
+const LEFTOVERS_LEN: usize = 1000;
 
 /// What one node gives.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -45,6 +49,29 @@ impl Takeover {
     }
 }
 
+/// Old copies of keys that are about to come are nobody's: they would be taken for the real ones if nothing comes.
+fn forget_leftovers(shared: &Shared, current: &Current) -> Result<(), Trouble> {
+    let reading = shared.shard.read();
+    let state = reading.state();
+    let this = shared.cluster.this();
+    for (name, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
+        for collection in state.collections(id)?.iter().filter(|name| !EVERYWHERE.contains(&name.as_str())) {
+            let mut leftovers = Vec::new();
+            for found in state.documents(id, collection, None, Order::Forward) {
+                let (at, _) = found?;
+                if matches!(current.route(&at)?, Route::Moving { to, .. } if to == this) {
+                    leftovers.push(at);
+                }
+            }
+            for some in leftovers.chunks(LEFTOVERS_LEN) {
+                tracing::warn!(namespace = name, collection, len = some.len(), "old copies are taken away");
+                shared.shard.forget(&name, some.to_vec())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What this node gives.
 pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
@@ -61,7 +88,9 @@ pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trou
                 found.map(|found| Ok(found?.0)).collect::<Result<_, StoreError>>()?;
             if !keys.is_empty() {
                 let documents = state.export(id, &keys)?;
-                let entry = Entry::Installed { namespace: name.as_str().into(), transition: 0, documents };
+                let namespace = name.as_str().into();
+                let entry =
+                    Entry::Installed { namespace, transition: 0, horizon: Position::START, documents };
                 handover.everywhere.push(hex(&entry.encode()));
             }
         }
@@ -70,7 +99,15 @@ pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trou
 }
 
 /// Takes over what was given; durable when it answers.
-pub(crate) async fn take(shared: &Arc<Shared>, takeover: Takeover) -> Result<(), Trouble> {
+pub(crate) async fn take(
+    shared: &Arc<Shared>,
+    current: &Arc<Current>,
+    takeover: Takeover,
+) -> Result<(), Trouble> {
+    // On the way back what is here may be what counts.
+    if current.map.reverses == 0 {
+        in_place(|| forget_leftovers(shared, current))?;
+    }
     for record in &takeover.everywhere {
         let bad = || Trouble::new(Code::BadBody, "what every shard has is not a record");
         let bytes = crate::secret::unhex(record).ok_or_else(bad)?;

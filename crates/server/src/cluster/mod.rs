@@ -14,8 +14,10 @@
 pub(crate) mod dispatch;
 pub(crate) mod handover;
 pub(crate) mod keeper;
+pub(crate) mod locks;
 mod peers;
 mod pull;
+pub(crate) mod replica;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
@@ -28,13 +30,19 @@ use crate::{
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
-use lockwood_model::{DocumentKey, Json, Key};
+use lockwood_model::{DocumentKey, Json, Key, Resource};
 use lockwood_router::{Epoch, HostMode, NoScripts, Phase, Route, Scripts, ShardMap, ShardNo};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
 use sha2::Sha256;
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use dispatch::spread::HoldTable;
 pub(crate) use dispatch::spread::{NOWHERE, custody};
@@ -42,6 +50,10 @@ pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
 pub(crate) const SYSTEM: &str = "_system";
+/// How often a node without a map asks for one.
+const JOIN_INTERVAL: Duration = Duration::from_millis(500);
+/// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
+pub(crate) const SHARDS_MAX: u64 = 1024;
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
@@ -54,6 +66,8 @@ pub struct ClusterConfig {
     pub key: Vec<u8>,
     /// How others reach it, host and port; the address it listens on if absent.
     pub advertise: Option<String>,
+    /// Nodes that can be asked for the map, until there is one.
+    pub join: Vec<String>,
 }
 
 /// A node's part in a cluster, if it has one.
@@ -61,6 +75,8 @@ pub(crate) struct Cluster {
     node: Option<Node>,
     /// Read by whoever decides, written by whoever changes the map.
     fence: RwLock<Option<Arc<Current>>>,
+    /// The epoch of the map, for those who cannot go through the fence; 0 without one. Written with the map.
+    epoch: AtomicU64,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
     /// Locks that operations on several shards have here.
@@ -79,6 +95,8 @@ pub(crate) struct Current {
     pub(crate) map: ShardMap,
     /// Whether this node may write: it is the rw host of its shard.
     pub(crate) is_owner: bool,
+    /// Whether this node follows the rw host of its shard.
+    pub(crate) is_replica: bool,
     scripts: Box<dyn Scripts + Send + Sync>,
 }
 
@@ -90,12 +108,19 @@ impl Current {
 }
 
 /// That some keys may be decided about here, as of one map.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Admitted(Option<Epoch>);
+
+impl Admitted {
+    /// The epoch of that map; none if it does not matter.
+    pub(crate) fn epoch(self) -> Option<Epoch> {
+        self.0
+    }
+}
 
 /// While this is held the map stays as it is.
 pub(crate) struct Passage<'a> {
-    _fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
+    fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
 }
 
 impl Cluster {
@@ -112,6 +137,7 @@ impl Cluster {
         Cluster {
             node,
             fence: RwLock::new(None),
+            epoch: AtomicU64::new(0),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
             holds: HoldTable::default(),
@@ -130,6 +156,7 @@ impl Cluster {
             .ok()
             .and_then(|map| ShardMap::from_json(&map).ok())
             .ok_or_else(damaged)?;
+        self.epoch.store(map.epoch, Ordering::Release);
         *self.fence.write() = Some(Arc::new(node.current(map)));
         Ok(())
     }
@@ -141,6 +168,11 @@ impl Cluster {
     /// The map in force, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.fence.read().clone()
+    }
+
+    /// The epoch of the map in force; 0 without one.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// This node's shard; 0 if it has none.
@@ -200,6 +232,7 @@ impl Cluster {
             return Ok(None);
         }
         let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
+        self.epoch.store(map.epoch, Ordering::Release);
         let current = Arc::new(node.current(map));
         *fence = Some(Arc::clone(&current));
         Ok(Some((pending, current)))
@@ -229,12 +262,42 @@ impl Cluster {
         Ok(Admitted(Some(current.map.epoch)))
     }
 
+    /// Whether the locks of a namespace are spread over shards.
+    pub(crate) fn spreads(&self, namespace: &str) -> bool {
+        self.is_on() && namespace != SYSTEM
+    }
+
+    /// Makes sure that this node may decide about locks: it serves every document they are in.
+    pub(crate) fn admit_locks(&self, namespace: &str, resources: &[Resource]) -> Result<Admitted, Trouble> {
+        if !self.spreads(namespace) {
+            return Ok(Admitted(None));
+        }
+        let current = self.current().ok_or_else(no_map)?;
+        locks::check_here(&current, self.this(), resources)?;
+        Ok(Admitted(Some(current.map.epoch)))
+    }
+
+    /// That whatever is found may be decided about under the map in force.
+    pub(crate) fn admit_now(&self, namespace: &str) -> Result<Admitted, Trouble> {
+        match self.epoch() {
+            _ if !self.spreads(namespace) => Ok(Admitted(None)),
+            0 => Err(no_map()),
+            epoch => Ok(Admitted(Some(epoch))),
+        }
+    }
+
+    /// That locks on these resources are decided about here, by the map that whoever passes goes by.
+    pub(crate) fn check_locks(&self, passage: &Passage<'_>, resources: &[Resource]) -> Result<(), Trouble> {
+        let current = passage.fence.as_ref().and_then(|fence| fence.as_deref());
+        current.map_or(Ok(()), |current| locks::check_here(current, self.this(), resources))
+    }
+
     /// Goes through the fence, if the map is still the one the keys were admitted under.
     pub(crate) fn pass(&self, admitted: Admitted) -> Result<Passage<'_>, ShardError> {
-        let Some(epoch) = admitted.0 else { return Ok(Passage { _fence: None }) };
+        let Some(epoch) = admitted.0 else { return Ok(Passage { fence: None }) };
         let fence = self.fence.read();
         match fence.as_ref().is_some_and(|current| current.map.epoch == epoch) {
-            true => Ok(Passage { _fence: Some(fence) }),
+            true => Ok(Passage { fence: Some(fence) }),
             false => Err(ShardError::Elsewhere),
         }
     }
@@ -244,11 +307,8 @@ impl Node {
     fn current(&self, map: ShardMap) -> Current {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
-        Current {
-            is_owner: own.is_some_and(|host| host.mode == HostMode::Rw),
-            scripts: Box::new(NoScripts),
-            map,
-        }
+        let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
+        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Box::new(NoScripts), map }
     }
 }
 
@@ -282,7 +342,7 @@ pub(crate) fn not_a_node() -> Trouble {
     Trouble::new(Code::NotSharded, message)
 }
 
-fn no_map() -> Trouble {
+pub(crate) fn no_map() -> Trouble {
     let message = "this node has no shard map yet; give the cluster one with `lockwood shard config`";
     Trouble::new(Code::NoMap, message)
 }
@@ -310,6 +370,31 @@ async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result
             Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")))
         }
     }
+}
+
+/// Asks other nodes for the map, until there is one.
+pub(crate) async fn join(shared: Arc<Shared>) {
+    let nodes = shared.config.cluster.as_ref().map(|config| config.join.clone()).unwrap_or_default();
+    while shared.cluster.current().is_none() && !nodes.is_empty() {
+        for node in &nodes {
+            if let Err(why) = learn(&shared, node).await {
+                tracing::warn!(node, why, "ask for the shard map");
+            }
+        }
+        tokio::time::sleep(JOIN_INTERVAL).await;
+    }
+}
+
+async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+    let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
+    let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
+    let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;
+    let map: serde_json::Value = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
+    if !answer.status().is_success() || map.is_null() {
+        return Err(format!("it gave none: {map}"));
+    }
+    let map = ShardMap::from_json(&map).map_err(|error| error.to_string())?;
+    shared.cluster.adopt(shared, map).await.map(drop).map_err(|trouble| trouble.message)
 }
 
 /// When a transition is over it does not matter any more what became known in it.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::Method;
 use lockwood_model::DocumentKey;
 use lockwood_router::{Route, ShardNo};
-use lockwood_storage::{Entry, Moved};
+use lockwood_storage::Entry;
 use lockwood_wire::Code;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,8 +33,8 @@ pub(super) async fn ensure_known<'a>(
         }
     }
     for (donor, keys) in wanted {
-        let documents = pull(shared, current, donor, namespace, keys).await?;
-        transfer::install_in_passing(shared, current, namespace, documents)?;
+        let brought = pull(shared, current, donor, namespace, keys).await?;
+        transfer::install_in_passing(shared, current, brought)?;
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ async fn pull(
     donor: ShardNo,
     namespace: &str,
     keys: Vec<DocumentKey>,
-) -> Result<Vec<Moved>, Trouble> {
+) -> Result<Entry, Trouble> {
     let wanted = Entry::Unmarked { namespace: namespace.into(), documents: keys };
     let message = Message {
         method: Method::POST,
@@ -81,7 +81,7 @@ async fn pull(
         return Err(unreachable_shard(donor, &String::from_utf8_lossy(answer.body())));
     }
     match Entry::decode(0, answer.body()) {
-        Ok(Entry::Installed { documents, .. }) => Ok(documents),
+        Ok(brought @ Entry::Installed { .. }) => Ok(brought),
         _ => Err(unreachable_shard(donor, "it answered something else")),
     }
 }

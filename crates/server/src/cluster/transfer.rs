@@ -3,9 +3,9 @@
 
 use super::{Admitted, Current, work};
 use crate::{shared::Shared, trouble::Trouble};
-use lockwood_model::DocumentKey;
+use lockwood_model::{DocumentKey, Position};
 use lockwood_router::Epoch;
-use lockwood_storage::{DocumentRef, Moved, NamespaceId, State};
+use lockwood_storage::{DocumentRef, Entry, Moved, NamespaceId, State};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -73,13 +73,16 @@ pub(crate) fn export(
     current: &Current,
     namespace: &str,
     keys: &[DocumentKey],
-) -> Result<Vec<Moved>, Trouble> {
+) -> Result<Entry, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
     let goes_back = current.map.reverses != 0;
+    let transition = current.map.transition;
+    let installed =
+        |documents, horizon| Entry::Installed { namespace: namespace.into(), transition, horizon, documents };
     let Some(id) = state.namespace(namespace)? else {
         let nothing = |at| if goes_back { Moved::kept(at) } else { Moved::nothing(at) };
-        return Ok(keys.iter().map(nothing).collect());
+        return Ok(installed(keys.iter().map(nothing).collect(), Position::START));
     };
     let mut documents = state.export(id, keys)?;
     if goes_back {
@@ -89,17 +92,12 @@ pub(crate) fn export(
             }
         }
     }
-    Ok(documents)
+    Ok(installed(documents, state.horizon(id)?))
 }
 
 /// Takes in what is not known here yet; says how many documents that were, once they are durable.
-pub(crate) async fn install(
-    shared: &Arc<Shared>,
-    current: &Current,
-    namespace: &str,
-    documents: Vec<Moved>,
-) -> Result<u64, Trouble> {
-    let (installed, index) = install_in_passing(shared, current, namespace, documents)?;
+pub(crate) async fn install(shared: &Arc<Shared>, current: &Current, brought: Entry) -> Result<u64, Trouble> {
+    let (installed, index) = install_in_passing(shared, current, brought)?;
     shared.shard.shown(index).await?;
     Ok(installed)
 }
@@ -108,9 +106,8 @@ pub(crate) async fn install(
 pub(super) fn install_in_passing(
     shared: &Shared,
     current: &Current,
-    namespace: &str,
-    documents: Vec<Moved>,
+    brought: Entry,
 ) -> Result<(u64, u64), Trouble> {
     let _passage = shared.cluster.pass(Admitted(Some(current.map.epoch)))?;
-    Ok(shared.shard.install(namespace, current.map.transition, documents)?)
+    Ok(shared.shard.install(brought)?)
 }

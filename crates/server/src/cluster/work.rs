@@ -7,25 +7,29 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
+use bytes::Bytes;
 use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key};
 use lockwood_router::{Epoch, Phase, Route, ShardNo};
-use lockwood_storage::{DocumentRef, Entry, NamespaceId, Order, State};
+use lockwood_storage::{DocumentRef, Entry, Moved, NamespaceId, Order, State};
 use lockwood_wire::Code;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
+use tokio::task::JoinHandle;
 
 /// So many documents are looked at for one message, and so many bytes of them sent.
 const CHUNK_LEN: usize = 1000;
 const CHUNK_BYTES: usize = 1024 * 1024;
+/// So many documents are looked up at a time.
+const GROUP_LEN: usize = 50;
 /// How often a task that rests looks whether it may go on.
 const REST: Duration = Duration::from_millis(50);
 /// Collections that every shard has for itself.
@@ -245,24 +249,95 @@ async fn each_chunk(
             cursor.namespace == namespace && cursor.collection == collection && cursor.task == task
         });
         let mut after: Option<Key> = resumed.and_then(|cursor| cursor.key?.parse().ok());
+        // One chunk is on its way while the next one is got ready.
+        let mut flight: Option<Flight> = None;
         loop {
             rest(shared, current).await?;
             let chunk = in_place(|| scan(shared, current, task, (&namespace, &collection), after.as_ref()))?;
-            let len: usize = chunk.keys.values().map(Vec::len).sum();
-            carry_out(shared, current, task, &chunk, progress).await?;
-            sent += len as u64;
-            throttle(shared, started, sent).await;
-            let key = chunk.last.as_ref().map(Key::to_string);
-            progress.cursor =
-                Some(Cursor { task, namespace: namespace.clone(), collection: collection.clone(), key });
-            if len > 0 {
-                shared.cluster.work.save(shared, progress)?;
+            after.clone_from(&chunk.last);
+            let next = take_off(shared, current, task, chunk)?;
+            sent += next.len;
+            if let Some(flight) = flight.replace(next) {
+                land(shared, flight, progress).await?;
             }
-            match chunk.last {
-                Some(key) => after = Some(key),
-                None => break,
+            throttle(shared, started, sent).await;
+            if after.is_none() {
+                break;
             }
         }
+        if let Some(flight) = flight {
+            land(shared, flight, progress).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A chunk that is being worked on.
+struct Flight {
+    task: Task,
+    namespace: String,
+    collection: String,
+    last: Option<Key>,
+    /// How many documents it is about.
+    len: u64,
+    work: JoinHandle<Result<Done, Trouble>>,
+}
+
+/// What came of a chunk.
+#[derive(Default)]
+struct Done {
+    copied: u64,
+    removed: u64,
+    differs: Option<String>,
+}
+
+/// Begins with a chunk; what has to be looked up for it is looked up here.
+fn take_off(
+    shared: &Arc<Shared>,
+    current: &Arc<Current>,
+    task: Task,
+    chunk: Chunk,
+) -> Result<Flight, Trouble> {
+    let len = chunk.keys.values().map(|found| found.len() as u64).sum();
+    let messages = match task {
+        Task::Copy => in_place(|| messages(shared, current, &chunk))?,
+        Task::Verify | Task::Clean => Vec::new(),
+    };
+    let (namespace, collection) = (chunk.namespace.clone(), chunk.collection.clone());
+    let last = chunk.last.clone();
+    let (shared, current) = (Arc::clone(shared), Arc::clone(current));
+    let work = tokio::spawn(async move {
+        match task {
+            Task::Copy => send(&shared, &current, messages).await,
+            Task::Verify => verify(&shared, &current, &chunk).await,
+            Task::Clean => clean(&shared, &current, &chunk).await,
+        }
+    });
+    Ok(Flight { task, namespace, collection, last, len, work })
+}
+
+/// Waits for a chunk and notes how far that is.
+async fn land(shared: &Shared, flight: Flight, progress: &mut Progress) -> Result<(), Trouble> {
+    let Flight { task, namespace, collection, last, len, work } = flight;
+    let done = work.await.map_err(|error| {
+        tracing::error!(%error, "a step of resharding");
+        Trouble::storage_failed()
+    })??;
+    if task == Task::Copy {
+        progress.seen += len;
+    }
+    progress.copied += done.copied;
+    progress.removed += done.removed;
+    if progress.differs.is_none() {
+        progress.differs = done.differs;
+    }
+    if len > 0 {
+        let row = progress.row(&namespace, &collection);
+        row.copied += done.copied;
+        row.removed += done.removed;
+        let key = last.as_ref().map(Key::to_string);
+        progress.cursor = Some(Cursor { task, namespace, collection, key });
+        shared.cluster.work.save(shared, progress)?;
     }
     Ok(())
 }
@@ -387,42 +462,11 @@ fn count(shared: &Shared, current: &Current, from: Option<&Cursor>) -> Result<u6
     Ok(len)
 }
 
-async fn carry_out(
-    shared: &Arc<Shared>,
-    current: &Arc<Current>,
-    task: Task,
-    chunk: &Chunk,
-    progress: &mut Progress,
-) -> Result<(), Trouble> {
-    for (owner, found) in &chunk.keys {
-        match task {
-            Task::Copy => {
-                let copied = send(shared, current, *owner, chunk, found).await?;
-                progress.copied += copied;
-                progress.seen += found.len() as u64;
-                progress.row(chunk).copied += copied;
-            }
-            Task::Verify => {
-                let unconfirmed = confirm(shared, current, *owner, chunk, found).await?;
-                if let Some((at, why)) = unconfirmed.first() {
-                    progress.differs.get_or_insert_with(|| format!("{at} on shard {}: {why}", owner.0));
-                }
-            }
-            Task::Clean => {
-                let removed = clean(shared, current, *owner, chunk, found, progress).await?;
-                progress.removed += removed;
-                progress.row(chunk).removed += removed;
-            }
-        }
-    }
-    Ok(())
-}
-
 impl Progress {
-    fn row(&mut self, chunk: &Chunk) -> &mut Row {
-        let is_it = |row: &Row| row.namespace == chunk.namespace && row.collection == chunk.collection;
+    fn row(&mut self, namespace: &str, collection: &str) -> &mut Row {
+        let is_it = |row: &Row| row.namespace == namespace && row.collection == collection;
         let place = self.rows.iter().position(is_it).unwrap_or_else(|| {
-            let (namespace, collection) = (chunk.namespace.clone(), chunk.collection.clone());
+            let (namespace, collection) = (namespace.to_owned(), collection.to_owned());
             self.rows.push(Row { namespace, collection, copied: 0, removed: 0 });
             self.rows.len() - 1
         });
@@ -430,23 +474,90 @@ impl Progress {
     }
 }
 
-/// Sends documents to their new owner; says how many were not known there.
+/// What is to be sent of a chunk, and to whom. A document may have a long history, so a chunk may be several
+/// messages.
+fn messages(shared: &Shared, current: &Current, chunk: &Chunk) -> Result<Vec<(ShardNo, Bytes)>, Trouble> {
+    let mut messages = Vec::new();
+    for (owner, found) in &chunk.keys {
+        let mut gathered: Option<Entry> = None;
+        let mut bytes = 0;
+        for some in found.chunks(GROUP_LEN) {
+            let keys: Vec<DocumentKey> = some.iter().map(|found| found.at.clone()).collect();
+            let Entry::Installed { namespace, transition, horizon, mut documents } =
+                transfer::export(shared, current, &chunk.namespace, &keys)?
+            else {
+                unreachable!("that is what an export is")
+            };
+            bytes += documents.iter().map(size).sum::<usize>();
+            if let Some(Entry::Installed { documents: before, .. }) = &mut gathered {
+                before.append(&mut documents);
+            } else {
+                gathered = Some(Entry::Installed { namespace, transition, horizon, documents });
+            }
+            if bytes >= CHUNK_BYTES {
+                messages.extend(gathered.take().map(|entry| (*owner, Bytes::from(entry.encode()))));
+                bytes = 0;
+            }
+        }
+        messages.extend(gathered.map(|entry| (*owner, Bytes::from(entry.encode()))));
+    }
+    Ok(messages)
+}
+
+/// About as many bytes as a document takes in a message.
+fn size(moved: &Moved) -> usize {
+    let fields = moved.document.iter().flat_map(|document| document.present());
+    let fields: usize = fields.map(|(name, value)| name.len() + value.as_str().len() + 8).sum();
+    let steps: usize = moved.steps.iter().map(|step| step.undo.as_ref().map_or(0, Vec::len) + 32).sum();
+    fields + steps
+}
+
+/// Sends documents to their new owners; says how many were not known there.
 async fn send(
     shared: &Arc<Shared>,
     current: &Current,
-    owner: ShardNo,
-    chunk: &Chunk,
-    found: &[Found],
-) -> Result<u64, Trouble> {
-    let keys: Vec<DocumentKey> = found.iter().map(|found| found.at.clone()).collect();
-    let entry = in_place(|| {
-        let documents = transfer::export(shared, current, &chunk.namespace, &keys)?;
-        let namespace = chunk.namespace.as_str().into();
-        let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
-        Ok::<_, Trouble>(entry.encode())
-    })?;
-    let answer = ask(shared, current, owner, Message::post("/internal/install", entry)).await?;
-    Ok(answer["installed"].as_u64().unwrap_or(0))
+    messages: Vec<(ShardNo, Bytes)>,
+) -> Result<Done, Trouble> {
+    let mut done = Done::default();
+    for (owner, message) in messages {
+        let answer = ask(shared, current, owner, Message::post("/internal/install", message)).await?;
+        done.copied += answer["installed"].as_u64().unwrap_or(0);
+    }
+    Ok(done)
+}
+
+async fn verify(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result<Done, Trouble> {
+    let mut done = Done::default();
+    for (owner, found) in &chunk.keys {
+        let unconfirmed = confirm(shared, current, *owner, chunk, found).await?;
+        if let Some((at, why)) = unconfirmed.first() {
+            done.differs.get_or_insert_with(|| format!("{at} on shard {}: {why}", owner.0));
+        }
+    }
+    Ok(done)
+}
+
+/// Takes away what its owners confirm.
+async fn clean(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result<Done, Trouble> {
+    let mut done = Done::default();
+    for (owner, found) in &chunk.keys {
+        let unconfirmed = confirm(shared, current, *owner, chunk, found).await?;
+        if let Some((at, why)) = unconfirmed.first() {
+            let message = format!("{at} stays: shard {} does not confirm it, {why}", owner.0);
+            done.differs.get_or_insert(message);
+        }
+        let stays: BTreeSet<&DocumentKey> = unconfirmed.iter().map(|(at, _)| at).collect();
+        let goes = found.iter().map(|found| &found.at).filter(|at| !stays.contains(at));
+        let documents: Vec<DocumentKey> = goes.cloned().collect();
+        let len = documents.len() as u64;
+        if len > 0 {
+            let entry = Entry::Forgotten { namespace: chunk.namespace.as_str().into(), documents };
+            let _passage = shared.cluster.pass(super::Admitted(Some(current.map.epoch)))?;
+            shared.shard.append(&entry, Follow::Thread)?;
+        }
+        done.removed += len;
+    }
+    Ok(done)
 }
 
 /// Which documents an owner does not have as they are here, and why.
@@ -472,34 +583,6 @@ async fn confirm(
     let answer: transfer::Unconfirmed = serde_json::from_value(answer).unwrap_or_default();
     let named = |(place, why): (usize, String)| Some((found.get(place)?.at.clone(), why));
     Ok(answer.unconfirmed.into_iter().filter_map(named).collect())
-}
-
-async fn clean(
-    shared: &Arc<Shared>,
-    current: &Current,
-    owner: ShardNo,
-    chunk: &Chunk,
-    found: &[Found],
-    progress: &mut Progress,
-) -> Result<u64, Trouble> {
-    let unconfirmed = confirm(shared, current, owner, chunk, found).await?;
-    if let Some((at, why)) = unconfirmed.first() {
-        let message = format!("{at} stays: shard {} does not confirm it, {why}", owner.0);
-        progress.differs.get_or_insert(message);
-    }
-    let stays = |at: &DocumentKey| unconfirmed.iter().any(|(kept, _)| kept == at);
-    let documents: Vec<DocumentKey> = found
-        .iter()
-        .map(|found| found.at.clone())
-        .filter(|at| unconfirmed.is_empty() || !stays(at))
-        .collect();
-    let len = documents.len() as u64;
-    if len > 0 {
-        let entry = Entry::Forgotten { namespace: chunk.namespace.as_str().into(), documents };
-        let _passage = shared.cluster.pass(super::Admitted(Some(current.map.epoch)))?;
-        shared.shard.append(&entry, Follow::Thread)?;
-    }
-    Ok(len)
 }
 
 async fn ask(

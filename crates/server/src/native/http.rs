@@ -1,13 +1,16 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, documents, guard, internal, internal_spread, leases, openapi, schemas, shards};
+use super::{
+    connection, documents, guard, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
+};
 use crate::{
-    clock::rfc3339,
-    lease,
+    cluster::{Admitted, locks as spread},
     listener::Counted,
+    listing::{self, Selection},
     metrics,
-    namespace::{Namespace, State as NamespaceState},
+    namespace::Namespace,
+    operator,
     shared::Shared,
     trouble::Trouble,
 };
@@ -20,9 +23,6 @@ use axum::{
     routing::{get, post},
 };
 use hyper::{StatusCode, header, http::request::Parts};
-use lockwood_locks::LockView;
-use lockwood_model::{LockId, Path};
-use lockwood_storage::Action;
 use lockwood_wire::{
     Code, LockInfo, LockList, NamespaceInfo, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness,
     Tree, WaitGraph,
@@ -34,9 +34,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 const PAGE_LEN: usize = 100;
 /// The reason an operator gives.
 const REASON_BYTES_MAX: usize = 1024;
-const OPERATOR_LOG_LEN: usize = 100;
-/// How many resources of a lock a record keeps.
-const RECORDED_RESOURCES_MAX: usize = 16;
+
+pub(super) use crate::listing::read_path;
 
 pub(super) type App = State<Arc<Shared>>;
 
@@ -60,6 +59,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .merge(documents::router())
         .merge(schemas::router())
         .merge(internal::router())
+        .merge(internal_locks::router())
         .merge(internal_spread::router())
         .merge(shards::router())
         .fallback(not_found)
@@ -207,33 +207,12 @@ async fn locks(
     InPath(namespace): InPath<String>,
     query: Result<Query<LocksQuery>, QueryRejection>,
 ) -> Answer<LockList> {
-    let query = read_query(query)?;
-    let len_max = page_len(&shared, query.limit)?;
-    let path = query.path.as_deref().map(read_path).transpose()?;
-    let name = namespace;
-    let Some(namespace) = shared.registry.get(&name) else {
-        return Ok(Json(LockList { locks: Vec::new(), next: None }));
-    };
-    let wanted = |state: &NamespaceState, view: &LockView| {
-        owned_by(state, view, query.owner.as_deref())
-            && path
-                .as_ref()
-                .is_none_or(|path| view.resources.iter().any(|held| path.is_prefix_of(&held.path)))
-            && query.state.is_none_or(|wanted| crate::view::lock_state(view) == wanted)
-    };
-    let (locks, next) = namespace.list(&shared, query.after, len_max, wanted);
-    // If the disk failed, whoever wants to know what is going on shall see it all the same.
-    let _ = lease::settled(&shared, &name).await;
-    Ok(Json(LockList { locks, next }))
-}
-
-fn owned_by(state: &NamespaceState, view: &LockView, owner: Option<&str>) -> bool {
-    let Some(owner) = owner else { return true };
-    if state.leases.describe(view.owner) == Some(owner) {
-        return true;
+    let LocksQuery { owner, path, state, limit, after } = read_query(query)?;
+    let selection = Selection { owner, path, state, after, len_max: page_len(&shared, limit)? };
+    if shared.cluster.spreads(&namespace) {
+        return Ok(Json(spread::page(&shared, &namespace, &selection).await?));
     }
-    let opening = state.sessions.get(&view.owner).map(|session| &session.opening);
-    opening.is_some_and(|opening| opening.id == owner || opening.name.as_deref() == Some(owner))
+    Ok(Json(listing::page(&shared, &namespace, &selection).await?))
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -254,21 +233,21 @@ async fn lock(
     query: Result<Query<LockQuery>, QueryRejection>,
 ) -> Answer<LockInfo> {
     let LockQuery { poll_ms } = read_query(query)?;
-    let (namespace, lock) = find(&shared, &name, &lock)?;
-    if let Some(poll_ms) = poll_ms {
-        let limit = shared.config.limits.wait_ms_max;
-        if poll_ms > limit {
-            return Err(Trouble::over(
-                "wait_ms_max",
-                limit,
-                &format!("the request would wait for {poll_ms} ms"),
-            ));
-        }
-        lease::poll(&shared, &name, LockId(lock), Duration::from_millis(poll_ms)).await?;
+    let number = lock_number(&lock)?;
+    let limit = shared.config.limits.wait_ms_max;
+    if let Some(poll_ms) = poll_ms.filter(|poll_ms| *poll_ms > limit) {
+        let what = format!("the request would wait for {poll_ms} ms");
+        return Err(Trouble::over("wait_ms_max", limit, &what));
     }
-    let info = namespace.lock_info(&shared, lock).ok_or_else(|| Trouble::unknown_lock(lock))?;
-    lease::settled(&shared, &name).await?;
-    Ok(Json(info))
+    let patience = poll_ms.map(Duration::from_millis);
+    let found = match shared.cluster.spreads(&name) {
+        true => spread::one(&shared, &name, number, patience).await?,
+        false => {
+            find(&shared, &name)?;
+            listing::one(&shared, &name, number, patience).await?
+        }
+    };
+    Ok(Json(found.ok_or_else(|| Trouble::unknown_lock(number))?))
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -292,33 +271,21 @@ async fn release(
     if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
         return Err(Trouble::new(Code::BadQuery, format!("a reason has at most {REASON_BYTES_MAX} bytes")));
     }
-    let (namespace, number) = find(&shared, &name, &lock)?;
-    let info = namespace.lock_info(&shared, number).ok_or_else(|| Trouble::unknown_lock(number))?;
-    let mut info = info;
-    info.resources.truncate(RECORDED_RESOURCES_MAX);
-    let at = rfc3339(shared.clock.now());
-    let action = OperatorAction { at, namespace: name, reason, lock: info };
-    // Recorded before it is done, so that nothing is ever done without a record.
-    record(&shared, &action).await?;
-    let after = namespace.revoke(&shared, number)?;
-    shared.shard.shown(after).await?;
+    let number = lock_number(&lock)?;
+    let action = match shared.cluster.spreads(&name) {
+        true => spread::end(&shared, &name, number, reason).await?,
+        false => {
+            let namespace = find(&shared, &name)?;
+            let info = namespace.lock_info(&shared, number).ok_or_else(|| Trouble::unknown_lock(number))?;
+            let action = operator::action(&shared, &name, info, reason);
+            operator::record(&shared, &action).await?;
+            operator::end(&shared, &name, number, Admitted::default()).await?;
+            action
+        }
+    };
     tracing::warn!(namespace = ?action.namespace, lock = number, owner = %action.lock.owner.session,
         reason = ?action.reason, "an operator ended a lock");
     Ok(Json(action))
-}
-
-async fn record(shared: &Shared, action: &OperatorAction) -> Result<(), Trouble> {
-    let record = serde_json::to_vec(action).expect("an action is valid JSON");
-    let entry = Action { namespace: action.namespace.clone(), record };
-    let ledger = Arc::clone(&shared.ledger);
-    match tokio::task::spawn_blocking(move || ledger.record(&entry)).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "record an operator's action");
-            Err(Trouble::storage_failed())
-        }
-        Err(_) => Err(Trouble::storage_failed()),
-    }
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -338,29 +305,30 @@ async fn tree(
     query: Result<Query<TreeQuery>, QueryRejection>,
 ) -> Answer<Tree> {
     let path = read_query(query)?.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
-    let namespace = shared.registry.get(&namespace);
-    Ok(Json(
-        namespace.map_or(Tree { nodes: Vec::new(), truncated: false }, |namespace| namespace.tree(&path)),
-    ))
+    match shared.cluster.spreads(&namespace) {
+        true => Ok(Json(spread::tree(&shared, &namespace, &path).await?)),
+        false => Ok(Json(listing::tree(&shared, &namespace, &path))),
+    }
 }
 
 /// Who waits for whom.
 #[utoipa::path(get, path = "/v1/{namespace}/waits", params(("namespace" = String, Path)), responses(
     (status = 200, body = WaitGraph)))]
-async fn waits(State(shared): App, InPath(namespace): InPath<String>) -> Json<WaitGraph> {
-    let namespace = shared.registry.get(&namespace);
-    let none = WaitGraph { edges: Vec::new(), truncated: false };
-    Json(namespace.map_or(none, |namespace| namespace.wait_graph()))
+async fn waits(State(shared): App, InPath(namespace): InPath<String>) -> Answer<WaitGraph> {
+    match shared.cluster.spreads(&namespace) {
+        true => Ok(Json(spread::waits(&shared, &namespace).await?)),
+        false => Ok(Json(listing::waits(&shared, &namespace))),
+    }
 }
 
 /// What operators did, the latest first.
 #[utoipa::path(get, path = "/v1/{namespace}/operator-log", params(("namespace" = String, Path)), responses(
     (status = 200, body = OperatorLog)))]
 async fn operator_log(State(shared): App, InPath(namespace): InPath<String>) -> Answer<OperatorLog> {
-    let ledger = Arc::clone(&shared.ledger);
-    let read = tokio::task::spawn_blocking(move || ledger.actions(&namespace, OPERATOR_LOG_LEN)).await;
-    let Ok(Ok(actions)) = read else { return Err(Trouble::storage_failed()) };
-    let actions = actions.iter().filter_map(|action| serde_json::from_slice(&action.record).ok()).collect();
+    let actions = match shared.cluster.spreads(&namespace) {
+        true => spread::log(&shared, &namespace).await?,
+        false => operator::log(&shared, &namespace).await?,
+    };
     Ok(Json(OperatorLog { actions }))
 }
 
@@ -372,12 +340,10 @@ async fn method_not_allowed() -> Trouble {
     Trouble::new(Code::MethodNotAllowed, "this address does not take this method; see /openapi.json")
 }
 
-pub(super) fn find(shared: &Shared, name: &str, lock: &str) -> Result<(Arc<Namespace>, u64), Trouble> {
-    let number = lock_number(lock)?;
-    let namespace = shared.registry.get(name).ok_or_else(|| {
+fn find(shared: &Shared, name: &str) -> Result<Arc<Namespace>, Trouble> {
+    shared.registry.get(name).ok_or_else(|| {
         Trouble::new(Code::UnknownNamespace, format!("nobody uses the namespace {name:?} at the moment"))
-    })?;
-    Ok((namespace, number))
+    })
 }
 
 pub(super) fn lock_number(lock: &str) -> Result<u64, Trouble> {
@@ -403,10 +369,6 @@ pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble
 
 pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
     query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, error.body_text()))
-}
-
-pub(super) fn read_path(text: &str) -> Result<Path, Trouble> {
-    text.parse().map_err(|error: lockwood_model::PathError| Trouble::new(Code::BadPath, error.to_string()))
 }
 
 fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {

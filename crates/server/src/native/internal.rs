@@ -5,7 +5,7 @@ use crate::{
     cluster::{
         Current,
         dispatch::wrong_epoch,
-        handover, keeper, transfer,
+        handover, keeper, replica, transfer,
         work::{self, Task},
     },
     shard::in_place,
@@ -15,7 +15,7 @@ use crate::{
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::State,
+    extract::{DefaultBodyLimit, Query, State},
     http::HeaderMap,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -37,6 +37,9 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/export", post(export))
         .route("/internal/import", post(import))
         .route("/internal/keeper", post(keeper_command))
+        .route("/internal/log", get(log))
+        // Nodes know what they send each other.
+        .layer(DefaultBodyLimit::disable())
         .route("/internal/work", get(report).post(start))
 }
 
@@ -47,6 +50,11 @@ struct Order {
     round: u32,
     paused: bool,
     throttle: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct LogQuery {
+    from: u64,
 }
 
 /// Why an internal request is not answered as asked.
@@ -101,20 +109,17 @@ async fn pull(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Res
     let Entry::Unmarked { namespace, documents } = read_entry(&body)? else {
         return Err(Trouble::new(Code::BadBody, "a pull names documents").into());
     };
-    let documents = transfer::export(&shared, &current, &namespace, &documents)?;
-    let entry = Entry::Installed { namespace, transition: current.map.transition, documents };
+    let entry = transfer::export(&shared, &current, &namespace, &documents)?;
     Ok(entry.encode().into_response())
 }
 
 async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
     let current = same_epoch(&shared, &headers)?;
-    let Entry::Installed { namespace, transition, documents } = read_entry(&body)? else {
-        return Err(Trouble::new(Code::BadBody, "an install brings documents").into());
-    };
-    if transition != current.map.transition {
+    let brought = read_entry(&body)?;
+    if !matches!(&brought, Entry::Installed { transition, .. } if *transition == current.map.transition) {
         return Err(Refused::Epoch(wrong_epoch(&shared)));
     }
-    let installed = transfer::install(&shared, &current, &namespace, documents).await?;
+    let installed = transfer::install(&shared, &current, brought).await?;
     Ok(Json(json!({ "installed": installed })).into_response())
 }
 
@@ -161,12 +166,22 @@ async fn export(State(shared): App, headers: HeaderMap) -> Result<Response, Refu
 }
 
 async fn import(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    handover::take(&shared, read_json(&body)?).await?;
+    let current = same_epoch(&shared, &headers)?;
+    handover::take(&shared, &current, read_json(&body)?).await?;
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
 async fn keeper_command(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
     let command = read_json(&body)?;
     Ok(Json(keeper::command_here(&shared, &command).await?).into_response())
+}
+
+async fn log(
+    State(shared): App,
+    headers: HeaderMap,
+    Query(LogQuery { from }): Query<LogQuery>,
+) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    shared.shard.wait_for(from.saturating_sub(1), replica::POLL).await;
+    Ok(in_place(|| replica::part(&shared.shard.read(), from))?.into_response())
 }

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     clock::rfc3339,
-    lease::{self, Taken, Which},
+    cluster::locks as spread,
+    lease::{self, Share, Taken, Which},
     shared::Shared,
     trouble::Trouble,
 };
@@ -36,36 +37,22 @@ pub(super) async fn take(
     let body: LeaseRequest = body.read()?;
     let (wait_ms, poll_ms) = waits(&shared, &body)?;
     let request = read_request(&shared, body, wait_ms)?;
-    let taken = match poll_ms {
-        Some(poll_ms) if poll_ms < wait_ms => {
-            take_and_poll(&shared, &namespace, request, Duration::from_millis(poll_ms)).await?
+    let patience = poll_ms.filter(|poll_ms| *poll_ms < wait_ms).map(Duration::from_millis);
+    if shared.cluster.spreads(&namespace) {
+        return Ok(answer(&spread::take(&shared, &namespace, request, patience).await?));
+    }
+    let taken = match patience {
+        Some(patience) => {
+            lease::take_and_poll(&shared, &namespace, request, &Share::default(), patience).await?
         }
-        _ => lease::take(&shared, &namespace, request).await?,
+        None => lease::take(&shared, &namespace, request).await?,
     };
-    let response = answer(&shared, &namespace, &taken)?;
+    let response = answer(&spread::answer(&shared, &namespace, &taken)?);
     if matches!(taken, Taken::Queued(..)) {
         // It may have been granted just now.
         lease::settled(&shared, &namespace).await?;
     }
     Ok(response)
-}
-
-/// Stands in line and waits a while for what comes of it.
-async fn take_and_poll(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    request: lease::LeaseRequest,
-    patience: Duration,
-) -> Result<Taken, Trouble> {
-    let taken = lease::enqueue(shared, namespace, request).await?;
-    if let Taken::Queued(lock, _) = &taken {
-        lease::poll(shared, namespace, *lock, patience).await?;
-        if let Some(lease) = lease::get(shared, namespace, *lock) {
-            lease::settled(shared, namespace).await?;
-            return Ok(Taken::Granted(lease));
-        }
-    }
-    Ok(taken)
 }
 
 fn waits(shared: &Shared, body: &LeaseRequest) -> Result<(u64, Option<u64>), Trouble> {
@@ -95,23 +82,14 @@ fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble
     read.map_err(|error| Trouble::new(error.code, error.message))
 }
 
-fn answer(shared: &Shared, namespace: &str, taken: &Taken) -> Result<Response, Trouble> {
-    let (outcome, status, lock, in_the_way) = match taken {
-        Taken::Granted(lease) => (LeaseOutcome::Granted, StatusCode::CREATED, lease.lock, Vec::new()),
-        Taken::Held(lease) => (LeaseOutcome::Held, StatusCode::OK, lease.lock, Vec::new()),
-        Taken::Queued(lock, line) => {
-            (LeaseOutcome::Queued, StatusCode::ACCEPTED, *lock, line.blockers.clone())
-        }
+fn answer(answer: &LeaseAnswer) -> Response {
+    let mut response = json_of(answer);
+    *response.status_mut() = match answer.outcome {
+        LeaseOutcome::Granted => StatusCode::CREATED,
+        LeaseOutcome::Held => StatusCode::OK,
+        LeaseOutcome::Queued => StatusCode::ACCEPTED,
     };
-    let found = shared.registry.get(namespace).and_then(|space| space.lock_info(shared, lock.0));
-    let lock = found.ok_or_else(|| lease::lost(lock))?;
-    let (outcome, status) = match lock.token {
-        Some(_) if outcome == LeaseOutcome::Queued => (LeaseOutcome::Granted, StatusCode::CREATED),
-        _ => (outcome, status),
-    };
-    let mut response = json_of(&LeaseAnswer { outcome, lock, in_the_way });
-    *response.status_mut() = status;
-    Ok(response)
+    response
 }
 
 /// Changes when a lease ends. Only its owner can: by its token, its name, or both.
@@ -125,7 +103,7 @@ pub(super) async fn renew(
 ) -> Result<Response, Trouble> {
     let RenewRequest { ttl_ms, owner, token } = body.read()?;
     let which = one(&lock, owner, token)?;
-    Ok(listed(&lease::renew(&shared, &namespace, &which, ttl_ms).await?))
+    renewed(&shared, &namespace, &which, ttl_ms).await
 }
 
 /// Changes when all leases of an owner end.
@@ -140,7 +118,7 @@ pub(super) async fn renew_all(
     let (Some(owner), None) = (owner, token) else {
         return Err(Trouble::new(Code::BadBody, "give the owner whose leases are all to be renewed"));
     };
-    Ok(listed(&lease::renew(&shared, &namespace, &Which::All { owner }, ttl_ms).await?))
+    renewed(&shared, &namespace, &Which::All { owner }, ttl_ms).await
 }
 
 /// Ends a lease. Only its owner can: by its token, its name, or both. An operator uses DELETE.
@@ -160,7 +138,7 @@ pub(super) async fn release(
         ));
     }
     let which = one(&lock, owner, token)?;
-    Ok(listed(&lease::release(&shared, &namespace, &which).await?))
+    released(&shared, &namespace, &which).await
 }
 
 /// Ends leases of an owner: those taken with exactly these resources, or all of them.
@@ -181,7 +159,7 @@ pub(super) async fn release_all(
             return Err(Trouble::new(Code::BadBody, message));
         }
     };
-    Ok(listed(&lease::release(&shared, &namespace, &which).await?))
+    released(&shared, &namespace, &which).await
 }
 
 fn one(lock: &str, owner: Option<String>, token: Option<u64>) -> Result<Which, Trouble> {
@@ -191,6 +169,25 @@ fn one(lock: &str, owner: Option<String>, token: Option<u64>) -> Result<Which, T
     }
     // In a namespace that nobody uses any more, every lease is over.
     Ok(Which::Lock { lock: LockId(lock_number(lock)?), token, owner })
+}
+
+async fn renewed(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    which: &Which,
+    ttl_ms: u64,
+) -> Result<Response, Trouble> {
+    if shared.cluster.spreads(namespace) {
+        return Ok(json_of(&spread::renew(shared, namespace, which, ttl_ms).await?));
+    }
+    Ok(listed(&lease::renew(shared, namespace, which, ttl_ms).await?))
+}
+
+async fn released(shared: &Arc<Shared>, namespace: &str, which: &Which) -> Result<Response, Trouble> {
+    if shared.cluster.spreads(namespace) {
+        return Ok(json_of(&spread::release(shared, namespace, which).await?));
+    }
+    Ok(listed(&lease::release(shared, namespace, which).await?.leases))
 }
 
 fn listed(leases: &[Lease]) -> Response {

@@ -5,6 +5,7 @@ mod documents;
 mod guard;
 mod http;
 mod internal;
+mod internal_locks;
 mod internal_spread;
 mod leases;
 mod openapi;

@@ -5,7 +5,7 @@ use super::{Call, Follow, Shard, ShardError, writer::Writer};
 use lockwood_engine::NoRules;
 use lockwood_model::{DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 /// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
 /// raised a little. After a restart it counts as it is on record.
@@ -27,14 +27,8 @@ impl Shard {
 
     /// Takes in what is not known yet; says how many of the documents were there at all. They are durable before
     /// anything that is decided later.
-    pub(crate) fn install(
-        &self,
-        namespace: &str,
-        transition: u64,
-        documents: Vec<Moved>,
-    ) -> Result<(u64, u64), ShardError> {
-        let done = self.decide_in_passing(|writer| writer.install(namespace, transition, documents))?;
-        Ok(done)
+    pub(crate) fn install(&self, brought: Entry) -> Result<(u64, u64), ShardError> {
+        self.decide_in_passing(|writer| writer.install(brought))
     }
 
     /// Takes in documents that are newer than what is here; gives the record to wait for.
@@ -45,6 +39,27 @@ impl Shard {
     /// Forgets in which transitions keys became known; says whether there may be more.
     pub(crate) async fn unmark(&self, namespace: &str) -> Result<bool, ShardError> {
         self.submit(|writer| writer.unmark(namespace)).await
+    }
+
+    /// Takes in records of another host's log and notes how far it is, in one step; gives the record to wait for.
+    pub(crate) fn replay(
+        &self,
+        entries: Vec<Entry>,
+        namespace: &str,
+        note: &Call,
+        now: Timestamp,
+    ) -> Result<u64, ShardError> {
+        let replayed = self.decide_in_passing(|writer| {
+            entries.iter().try_for_each(|entry| writer.record(entry))?;
+            writer.write(namespace, note, &NoRules, now)
+        });
+        replayed.map(|(_, index)| index)
+    }
+
+    /// Waits for a while until there is a record after this one.
+    pub(crate) async fn wait_for(&self, index: u64, patience: Duration) {
+        let mut applied = self.applied();
+        let _ = tokio::time::timeout(patience, applied.wait_for(|applied| *applied > index)).await;
     }
 
     /// Does a write call that nobody waits for.
@@ -90,14 +105,12 @@ impl Writer {
         })
     }
 
-    fn install(
-        &mut self,
-        namespace: &str,
-        transition: u64,
-        mut documents: Vec<Moved>,
-    ) -> Result<u64, ShardError> {
+    fn install(&mut self, brought: Entry) -> Result<u64, ShardError> {
+        let Entry::Installed { namespace, transition, horizon, mut documents } = brought else {
+            return Err(ShardError::Misfit("nothing was brought".to_owned()));
+        };
         let mut failed = None;
-        documents.retain(|moved| match self.is_known(namespace, &moved.at, transition) {
+        documents.retain(|moved| match self.is_known(&namespace, &moved.at, transition) {
             Ok(known) => !known,
             Err(error) => {
                 failed = Some(error);
@@ -111,8 +124,9 @@ impl Writer {
             return Ok(0);
         }
         let installed = documents.iter().filter(|moved| moved.document.is_some()).count() as u64;
-        self.record(&Entry::Installed { namespace: namespace.into(), transition, documents })?;
-        self.forget_recent(namespace)?;
+        let entry = Entry::Installed { namespace, transition, horizon, documents };
+        self.record(&entry)?;
+        self.forget_recent(entry.namespace().unwrap_or_default())?;
         Ok(installed)
     }
 
@@ -129,7 +143,10 @@ impl Writer {
         });
         match documents.is_empty() {
             true => Ok(()),
-            false => self.record(&Entry::Installed { namespace: namespace.into(), transition: 0, documents }),
+            false => {
+                let (namespace, horizon) = (namespace.into(), Position::START);
+                self.record(&Entry::Installed { namespace, transition: 0, horizon, documents })
+            }
         }
     }
 

@@ -211,9 +211,12 @@ impl<'a> Fold<'a> {
                     .iter()
                     .for_each(|lock| self.batch.remove(Space::Leases, keys::lease(namespace, lock.0)));
             }
-            Entry::Installed { namespace, transition, documents } => {
+            Entry::Installed { namespace, transition, horizon, documents } => {
                 let id = self.namespace(namespace)?;
                 self.install(id, *transition, documents)?;
+                if self.read(|state| state.horizon(id))? < *horizon {
+                    self.put_number(keys::meta::horizon(id.0), horizon.0);
+                }
             }
             Entry::Forgotten { namespace, documents } => {
                 let id = self.namespace(namespace)?;

@@ -122,6 +122,10 @@ impl State<'_> {
         self.meta(keys::meta::FLOOR).map(Position)
     }
 
+    fn erased(&self, namespace: NamespaceId) -> Result<Position, StoreError> {
+        self.meta(&keys::meta::erased(namespace.0)).map(Position)
+    }
+
     /// Who changed a document at a position, when and why, if that is still known.
     pub fn origin(
         &self,
@@ -133,6 +137,8 @@ impl State<'_> {
         if let Some(bytes) = self.snapshot.get(Space::Origins, &place)? {
             let read: Option<(u64, Option<&str>, Option<&str>)> = record::decode(&bytes);
             let (at, user, note) = read.ok_or_else(|| StoreError::damaged("the origin of a change"))?;
+            let erased = self.erased(namespace)?;
+            let note = note.filter(|_| position > erased);
             let (user, note) = (user.map(Json::trusted), note.map(Json::trusted));
             return Ok(Some(Origin { at: Timestamp(at), user, note }));
         }
@@ -147,7 +153,7 @@ impl State<'_> {
 
     /// Everything that is known of some keys, for another shard to take in.
     pub fn export(&self, namespace: NamespaceId, keys: &[DocumentKey]) -> Result<Vec<Moved>, StoreError> {
-        let mut entries = Entries::default();
+        let mut entries = Entries { found: HashMap::new(), erased: self.erased(namespace)? };
         keys.iter().map(|at| self.export_one(namespace, at, &mut entries)).collect()
     }
 
@@ -201,8 +207,11 @@ impl State<'_> {
 }
 
 /// Records of the log that were read for one export; one record is about many documents, as a rule.
-#[derive(Default)]
-struct Entries(HashMap<u64, Option<Entry>>);
+struct Entries {
+    found: HashMap<u64, Option<Entry>>,
+    /// The notes up to here are not to be shown.
+    erased: Position,
+}
 
 /// So many records are kept at hand.
 const ENTRIES_LEN_MAX: usize = 64;
@@ -215,10 +224,10 @@ impl Entries {
         position: Position,
         moved: &mut Moved,
     ) -> Result<Option<Origin>, StoreError> {
-        if self.0.len() > ENTRIES_LEN_MAX {
-            self.0.clear();
+        if self.found.len() > ENTRIES_LEN_MAX {
+            self.found.clear();
         }
-        let entry = match self.0.entry(index) {
+        let entry = match self.found.entry(index) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => place.insert(state.entry(index)?),
         };
@@ -231,6 +240,7 @@ impl Entries {
             let (first, last) = (first.position, last.position);
             moved.answers.push(MovedAnswer { key: key.clone(), fingerprint: *fingerprint, first, last });
         }
-        Ok(Some(Origin { at: commit.at, user: commit.user.clone(), note: commit.note.clone() }))
+        let note = commit.note.clone().filter(|_| position > self.erased);
+        Ok(Some(Origin { at: commit.at, user: commit.user.clone(), note }))
     }
 }

@@ -297,6 +297,11 @@ impl<'a> State<'a> {
         found.map(|record| Entry::decode(index, &record)).transpose()
     }
 
+    /// A record of the log as it is kept.
+    pub fn record(&self, index: u64) -> Read<Option<Slice>> {
+        self.snapshot.get(Space::Log, &index.to_be_bytes())
+    }
+
     /// Shows the history of a document after a position, the newest of the first `len_max` steps first. Not
     /// all at once: each step has the whole document twice.
     pub fn each_step(

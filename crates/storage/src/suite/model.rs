@@ -4,8 +4,8 @@
 use super::Random;
 use crate::{Answer, Answered, Entry};
 use lockwood_model::{
-    Change, Commit, Depth, Document, DocumentKey, Event, Field, FieldValue, Json, Key, Lease, LeaseVia,
-    LockId, Mode, Path, Position, Resource, Timestamp, Token,
+    Change, Commit, Depth, Document, DocumentKey, Event, Field, FieldValue, Json, Key, Lease, LeasePart,
+    LeaseVia, LockId, Mode, Path, Position, Resource, Timestamp, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,9 +59,8 @@ impl Model {
                 self.namespaces.entry(namespace.clone()).or_default().apply(index, entry);
             }
             Entry::Loading { .. } | Entry::Raised { .. } => {}
-            Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {
-                unreachable!("moves have a suite of their own")
-            }
+            // Moves have a suite of their own.
+            Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {}
             Entry::Leased { namespace, lease } => {
                 self.leases.insert((namespace.clone(), lease.lock.0), lease.clone());
             }
@@ -238,6 +237,8 @@ fn random_lease(namespace: Box<str>, random: &mut Random) -> Entry {
 
 pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry {
     let path = Path::from_segments(["a", "b"]);
+    let whole = vec![Resource::new(Path::from_segments(["a"]), Mode::Read, Depth::SUBTREE)];
+    let part = LeasePart { whole, settled: random.one_in(2) };
     let lease = Lease {
         lock: LockId(random.below(4)),
         token: Token(random.below(100)),
@@ -248,6 +249,7 @@ pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry 
         expires_at: random.one_in(2).then(|| Timestamp(random.below(100))),
         note: random.one_in(2).then(|| Json::trusted("{}")),
         version: random.below(3),
+        part: random.one_in(2).then(|| Box::new(part)),
     };
     Entry::Leased { namespace, lease }
 }

@@ -31,7 +31,8 @@ impl Kind {
                 Decoder(limits).document_at(collection, key).map_or(Kind::Local, Kind::Document)
             }
             ["v1", _, "write"] if method == Method::POST => Kind::Write,
-            ["v1", _, "shard", ..] => Kind::Local,
+            // Whoever is asked asks the shards that have something to do with it.
+            ["v1", _, "shard" | "locks" | "tree" | "waits" | "operator-log" | "session", ..] => Kind::Local,
             ["v1", _, other, ..] => Kind::Namespace(other.to_owned()),
             _ => Kind::Local,
         }

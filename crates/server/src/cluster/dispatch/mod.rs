@@ -218,7 +218,9 @@ async fn read_moving(
         message.headers.push((FROZEN, current.map.transition.to_string()));
         let answer = forward(shared, current, donor, message).await?;
         if !known()? {
-            return Ok(answer);
+            // By the map of now: when the transition is over nothing is unknown any more.
+            let same = shared.cluster.current().is_some_and(|now| now.map.epoch == current.map.epoch);
+            return if same { Ok(answer) } else { Err(pull::elsewhere(at)) };
         }
     }
     Ok(native.local(whole.request()).await)

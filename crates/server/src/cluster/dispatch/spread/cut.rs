@@ -11,9 +11,6 @@ use lockwood_model::Resource;
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{Isolation, PositionAnswer};
 
-/// Lock numbers and tokens say in this many-th part which shard they are of.
-const TOKEN_SHARDS: u64 = 1024;
-
 /// How a read stands to the locks of others.
 #[derive(Debug, Clone)]
 pub(super) struct Manner {
@@ -25,18 +22,12 @@ pub(super) struct Manner {
 impl Manner {
     /// The same for what one shard is asked. Who waits for a whole collection has done so when it is asked; who
     /// waits for single documents does it there.
-    pub(super) fn of(&self, shard: ShardNo) -> Manner {
+    pub(super) fn part(&self) -> Manner {
         match self.isolation {
             Isolation::Locked => Manner { isolation: Isolation::Snapshot, tokens: Vec::new(), wait_ms: None },
-            isolation => Manner { isolation, tokens: tokens_of(&self.tokens, shard), wait_ms: self.wait_ms },
+            Isolation::Snapshot | Isolation::Document => self.clone(),
         }
     }
-}
-
-/// The tokens that a shard has given out. What cannot be one of any is shown to the first, which refuses it.
-pub(super) fn tokens_of(tokens: &[u64], shard: ShardNo) -> Vec<u64> {
-    let of = |token: u64| u32::try_from(token % TOKEN_SHARDS).unwrap_or_default().max(1);
-    tokens.iter().copied().filter(|token| of(*token) == shard.0).collect()
 }
 
 /// A moment of some shards.

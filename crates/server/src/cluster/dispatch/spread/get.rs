@@ -42,7 +42,7 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     let cut = Cut::begin(ask, namespace, &shards, request.at, (&manner, locked)).await?;
     let target = target(namespace, "get");
     let replies = ask.some(&shards, |shard| {
-        let Manner { isolation, tokens, wait_ms } = manner.of(shard);
+        let Manner { isolation, tokens, wait_ms } = manner.part();
         let part = GetRequest { at: cut.at, isolation, tokens, wait_ms, ..part(shard) };
         cut.message(Message::json(&target, &part))
     });

@@ -4,7 +4,7 @@
 use super::{
     super::Message,
     ask::{Asker, Stop, elsewhere},
-    cut::{Manner, tokens_of},
+    cut::Manner,
 };
 use crate::{cluster::Current, gate::Turn, secret, shared::Shared, trouble::Trouble};
 use lockwood_model::Resource;
@@ -101,7 +101,7 @@ impl<'a> Holds<'a> {
             let request = HoldRequest {
                 namespace: namespace.to_owned(),
                 resources: resources(*shard).iter().map(Into::into).collect(),
-                tokens: tokens_of(&manner.tokens, *shard),
+                tokens: manner.tokens.clone(),
                 wait_ms: Some(left),
             };
             let mut message = Message::json(HOLD, &request);

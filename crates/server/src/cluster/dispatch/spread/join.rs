@@ -87,7 +87,7 @@ impl Sides<'_> {
     }
 
     async fn page(&self, shard: ShardNo, find: &Find, after: Option<&Key>) -> Result<DocumentPage, Stop> {
-        let Manner { isolation, tokens, wait_ms } = self.manner.of(shard);
+        let Manner { isolation, tokens, wait_ms } = self.manner.part();
         let request = FilterRequest {
             collection: find.collection.to_string(),
             filter: find.filter.as_ref().map(Into::into),
@@ -128,7 +128,7 @@ impl Sides<'_> {
         let mut found = Vec::new();
         for (shard, documents) in places {
             for documents in documents.chunks(len_max) {
-                let Manner { isolation, tokens, wait_ms } = self.manner.of(shard);
+                let Manner { isolation, tokens, wait_ms } = self.manner.part();
                 let request = GetRequest {
                     documents: documents.to_vec(),
                     fields: fields.clone(),

@@ -70,8 +70,8 @@ async fn ask_pages(
     manner: &Manner,
 ) -> Result<Vec<Page>, Stop> {
     let target = target(namespace, "filter");
-    let replies = ask.all(|shard| {
-        let Manner { isolation, tokens, wait_ms } = manner.of(shard);
+    let replies = ask.all(|_| {
+        let Manner { isolation, tokens, wait_ms } = manner.part();
         let (fields, limit, at) = (fields(plan), Some(plan.len_max as u64), cut.at);
         let part = FilterRequest { fields, limit, at, isolation, tokens, wait_ms, ..plan.request.clone() };
         cut.message(Message::json(&target, &part))

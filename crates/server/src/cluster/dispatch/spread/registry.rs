@@ -18,7 +18,7 @@ use crate::{
     trouble::Trouble,
 };
 use axum::response::IntoResponse;
-use lockwood_model::{Depth, DocumentKey, Mode, Path, Resource};
+use lockwood_model::{Depth, DocumentKey, Mode, Path, Position, Resource};
 use lockwood_storage::{Entry, Order, StoreError};
 use lockwood_wire::{
     Code,
@@ -91,7 +91,8 @@ pub(crate) fn records(shared: &Shared, namespace: &str) -> Result<Entry, Trouble
             documents.extend(reading.state().export(id, &keys)?);
         }
     }
-    Ok(Entry::Installed { namespace: namespace.into(), transition: 0, documents })
+    let (namespace, horizon) = (namespace.into(), Position::START);
+    Ok(Entry::Installed { namespace, transition: 0, horizon, documents })
 }
 
 /// Takes over those that are newer; durable when it answers.

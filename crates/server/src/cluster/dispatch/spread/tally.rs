@@ -128,7 +128,7 @@ impl<R: Serialize, F: Fn(Option<u64>, Manner) -> R> Question<'_, F> {
         let whole = |_| vec![collection_resource(collection)];
         let cut = Cut::begin(ask, namespace, &shards, *at, (manner, whole)).await?;
         let target = target(namespace, word);
-        let message = |shard| cut.message(Message::json(&target, &part(cut.at, manner.of(shard))));
+        let message = |_| cut.message(Message::json(&target, &part(cut.at, manner.part())));
         let replies = ask.all(message).await?.into_iter();
         let parts: Vec<T> = replies.map(|reply| reply.read()).collect::<Result<_, _>>()?;
         let position = cut.told(parts.iter().map(position));

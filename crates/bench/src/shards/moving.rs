@@ -1,0 +1,97 @@
+//! Measures how fast documents move from one node to another, alone and beside writers, and what the writers
+//! notice. Knows nothing of protocols.
+
+use crate::{
+    figure::Figure,
+    peer,
+    stage::{
+        Stage,
+        cluster::Cluster,
+        load::{self, Client},
+        lockwood,
+        random::Random,
+        run::{REPETITIONS, Run, median},
+    },
+};
+use std::time::{Duration, Instant};
+
+const NAMESPACE: &str = "moving";
+const WRITERS: usize = 16;
+/// The writers' own documents, a few of those that move.
+const WRITTEN: u64 = 5_000;
+
+/// Everything is on the first shard, or everything on the second.
+fn constant(shard: u32) -> String {
+    format!(r#"{{"function":"constant","shard":{shard}}}"#)
+}
+
+pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
+    let len = if stage.is_quick() { 20_000 } else { 100_000 };
+    let cluster = Cluster::start(&stage.directory("moving"), 2, 2, &constant(1));
+    cluster.nodes[0].fill(NAMESPACE, "user", 1, len);
+    let mut target = 2;
+    let mut figures = vec![idle(&cluster, len, &mut target)];
+    figures.extend(beside_writers(stage, &cluster, len, &mut target));
+    figures
+}
+
+/// Moves everything to the other shard; says how long it took until all was there and found equal.
+fn go_over(cluster: &Cluster, target: &mut u32) -> Duration {
+    let mut session = cluster.nodes[0].session();
+    let start = Instant::now();
+    cluster.reshard(2, &constant(*target));
+    *target = 3 - *target;
+    peer::wait_until("everything is copied", || cluster.is_copied(&mut session));
+    let took = start.elapsed();
+    peer::wait_until("everything is cleaned up", || cluster.is_over(&mut session));
+    took
+}
+
+fn idle(cluster: &Cluster, len: u64, target: &mut u32) -> Figure {
+    let rates: Vec<f64> =
+        (0..REPETITIONS).map(|_| len as f64 / go_over(cluster, target).as_secs_f64()).collect();
+    Figure::new("records moved and compared, idle", median(rates), "/s")
+        .note(format!("{len} documents of 300 bytes, two nodes"))
+}
+
+fn beside_writers(stage: &Stage, cluster: &Cluster, len: u64, target: &mut u32) -> Vec<Figure> {
+    let mut before: Vec<Run> = Vec::new();
+    let mut during: Vec<Run> = Vec::new();
+    let mut rates = Vec::new();
+    for _ in 0..REPETITIONS {
+        before.push(write(cluster, stage.slice()));
+        let (run, took) = std::thread::scope(|scope| {
+            let moving = scope.spawn(|| go_over(cluster, target));
+            // As long as a move takes, as far as that is known beforehand.
+            let run = write(cluster, stage.slice());
+            (run, moving.join().expect("the move comes to its end"))
+        });
+        during.push(run);
+        rates.push(len as f64 / took.as_secs_f64());
+    }
+    let of = |runs: &[Run], of: fn(&Run) -> f64| median(runs.iter().map(of));
+    let share = median(before.iter().zip(&during).map(|(before, during)| during.rate / before.rate));
+    vec![
+        Figure::new(format!("records moved and compared, {WRITERS} writers"), median(rates), "/s"),
+        Figure::new(format!("{WRITERS} writers before a move"), of(&before, |run| run.rate), "/s").note(
+            format!("p50 {:.0} us, p99 {:.0} us", of(&before, |run| run.p50), of(&before, |run| run.p99)),
+        ),
+        Figure::new(format!("{WRITERS} writers during a move"), of(&during, |run| run.rate), "/s").note(
+            format!(
+                "p50 {:.0} us, p99 {:.0} us, longest {:.0} us",
+                of(&during, |run| run.p50),
+                of(&during, |run| run.p99),
+                of(&during, |run| run.max)
+            ),
+        ),
+        Figure::new("share of the writers' throughput during a move", share, ""),
+    ]
+}
+
+fn write(cluster: &Cluster, slice: Duration) -> Run {
+    load::run(WRITERS, slice, async |number| {
+        let mut random = Random::new(number);
+        let next = move |_| lockwood::update(NAMESPACE, "user", random.up_to(WRITTEN), 7);
+        Client::new(cluster.nodes[number % 2].connect().await, 0, next)
+    })
+}

@@ -1,0 +1,191 @@
+//! Locks that are parts of a larger one, spread over several tables, and that move from one to another. Knows
+//! nothing of the other tables.
+
+use crate::{
+    entry::{EntryKey, LockKey, Order},
+    lock::{Deadline, State},
+    outcome::{Effect, Outcome, Request, UnknownLock},
+    table::LockTable,
+};
+use lockwood_model::{LockId, Resource, Timestamp, Token};
+
+/// What is left of a lock that gave up some of its resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// All of it.
+    Whole,
+    /// Some of it.
+    Part,
+    /// Nothing, so it is gone.
+    Nothing,
+}
+
+impl LockTable {
+    /// Like [`LockTable::lock`], with a number that another table gave out. There must be no such lock here.
+    pub fn lock_as(&mut self, lock: LockId, request: Request, now: Timestamp) -> Outcome {
+        assert!(!self.by_id.contains_key(&lock), "a lock of this number is here already");
+        self.lock_numbered(Some(lock), request, now)
+    }
+
+    /// Everything given out from now on is larger than `number`.
+    pub fn raise(&mut self, number: u64) {
+        self.counters.raise(number);
+    }
+
+    /// Gives a held lock another token, one that it has in other tables too.
+    pub fn give_token(&mut self, lock: LockId, token: Token) -> Result<(), UnknownLock> {
+        let key = *self.by_id.get(&lock).ok_or(UnknownLock)?;
+        let State::Granted { token: before, at } = self.lock_of(key).state else { return Err(UnknownLock) };
+        self.by_token.remove(&before);
+        self.by_token.insert(token, key);
+        self.lock_mut(key).state = State::Granted { token, at };
+        self.raise(token.0);
+        Ok(())
+    }
+
+    /// From now on a waiting lock waits until this moment, or for ever.
+    pub fn set_wait(&mut self, lock: LockId, until: Option<Timestamp>) -> Result<(), UnknownLock> {
+        let key = *self.by_id.get(&lock).filter(|key| self.lock_of(**key).is_waiting()).ok_or(UnknownLock)?;
+        let before = std::mem::replace(&mut self.lock_mut(key).pending_mut(false).deadline, until);
+        if let Some(before) = before {
+            self.deadlines.remove(&(before, Deadline::Wait(lock)));
+        }
+        if let Some(until) = until {
+            self.deadlines.insert((until, Deadline::Wait(lock)));
+        }
+        Ok(())
+    }
+
+    /// The locks that wait, in the order they stand in line.
+    pub fn line(&self) -> Vec<LockId> {
+        let waiting = self.by_id.iter().filter(|(_, key)| self.lock_of(**key).is_waiting());
+        let order = |key: LockKey| {
+            let entries = self.lock_of(key).entries.iter().map(|entry| self.entry(*entry));
+            entries.filter(|entry| !entry.granted()).map(|entry| entry.order).min()
+        };
+        let mut line: Vec<(Option<Order>, LockId)> = waiting.map(|(id, key)| (order(*key), *id)).collect();
+        line.sort_unstable();
+        line.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// A held lock gives up the resources that are not to be kept, and hands them over.
+    pub fn narrow(
+        &mut self,
+        lock: LockId,
+        keep: impl Fn(&Resource) -> bool,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Left, UnknownLock> {
+        let key =
+            *self.by_id.get(&lock).filter(|key| !self.lock_of(**key).is_waiting()).ok_or(UnknownLock)?;
+        let stays = |entry: &EntryKey| keep(&self.resource(*entry));
+        let (kept, gone): (Vec<EntryKey>, Vec<EntryKey>) =
+            self.lock_of(key).entries.iter().partition(|entry| stays(entry));
+        if gone.is_empty() {
+            return Ok(Left::Whole);
+        }
+        self.remove_conversion(key);
+        if kept.is_empty() {
+            self.remove_lock(key);
+            self.settle(now, effects);
+            return Ok(Left::Nothing);
+        }
+        let owner = self.lock_of(key).owner;
+        self.owners.get_mut(&owner).expect("a lock has an owner").resources_len -= gone.len();
+        self.lock_mut(key).entries = kept.into_iter().collect();
+        gone.into_iter().for_each(|entry| self.remove_entry(entry));
+        self.settle(now, effects);
+        Ok(Left::Part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Refusal, Series,
+        scene::{A, B, C, START, resources},
+    };
+    use lockwood_model::{OwnerId, Wait};
+
+    fn request(owner: OwnerId, text: &str) -> Request {
+        let resources = resources(text);
+        Request { owner, resources, wait: Wait::Forever, ttl_ms: None, rank: crate::Rank::Ordinary }
+    }
+
+    #[test]
+    fn a_lock_keeps_the_number_another_table_gave_it() {
+        let mut table = LockTable::with_series(1, 1, Series::new(10, 1));
+        let granted = table.lock_as(LockId(52), request(A, "write a"), START);
+        assert_eq!(granted, Outcome::Granted { lock: LockId(52), token: Token(1) });
+        assert_eq!(
+            table.lock_as(LockId(33), request(B, "write a"), START),
+            Outcome::Queued { lock: LockId(33) }
+        );
+        assert_eq!(table.give_token(LockId(33), Token(99)), Err(UnknownLock), "it has none yet");
+        table.give_token(LockId(52), Token(99)).unwrap();
+        assert_eq!(table.granted(Token(99)), Some((LockId(52), A)));
+        assert_eq!(table.granted(Token(1)), None);
+        let mut effects = Vec::new();
+        table.release(A, LockId(52), START, &mut effects).unwrap();
+        let (owner, lock, waited_ms) = (B, LockId(33), 0);
+        assert_eq!(effects, [Effect::Granted { owner, lock, token: Token(101), waited_ms }]);
+        table.check_invariants();
+    }
+
+    #[test]
+    fn a_number_of_another_table_that_is_refused_does_not_come_back() {
+        let mut table = LockTable::with_series(1, 1, Series::new(10, 1));
+        assert!(matches!(table.lock(request(A, "write a"), START), Outcome::Granted { .. }));
+        assert!(matches!(table.lock(request(B, "write b"), START), Outcome::Granted { .. }));
+        assert_eq!(table.lock(request(A, "write b"), START), Outcome::Queued { lock: LockId(21) });
+        let doomed = table.lock_as(LockId(1011), request(B, "write a"), START);
+        assert!(matches!(doomed, Outcome::Refused(Refusal::Deadlock(_))), "{doomed:?}");
+        let next = table.lock(request(C, "write c"), START);
+        assert_eq!(next, Outcome::Granted { lock: LockId(31), token: Token(21) });
+        table.check_invariants();
+    }
+
+    #[test]
+    fn a_wait_can_be_made_longer_and_the_line_is_seen_in_its_order() {
+        let mut table = LockTable::new(100, 1);
+        table.lock(request(A, "write a"), START);
+        table.lock_as(LockId(9), Request { wait: Wait::Millis(10), ..request(B, "write a") }, START);
+        table.lock_as(LockId(3), request(C, "write a"), START);
+        assert_eq!(table.line(), [LockId(9), LockId(3)]);
+        table.set_wait(LockId(9), Some(START.after(50))).unwrap();
+        assert_eq!(table.set_wait(LockId(100), None), Err(UnknownLock), "it does not wait");
+        let mut effects = Vec::new();
+        table.expire(START.after(49), &mut effects);
+        assert_eq!(effects, []);
+        table.expire(START.after(50), &mut effects);
+        assert!(matches!(effects[..], [Effect::TimedOut { lock: LockId(9), .. }]), "{effects:?}");
+        table.set_wait(LockId(3), Some(START.after(60))).unwrap();
+        table.set_wait(LockId(3), None).unwrap();
+        assert_eq!((table.next_deadline(), table.line()), (None, vec![LockId(3)]));
+        table.check_invariants();
+    }
+
+    #[test]
+    fn what_is_given_up_goes_to_those_who_wait_for_it() {
+        let mut table = LockTable::new(1, 1);
+        table.lock(request(A, "write a, write b"), START);
+        table.lock(request(B, "write a"), START);
+        table.lock(request(C, "write b"), START);
+        let mut effects = Vec::new();
+        let keep = |text: &'static str| move |resource: &Resource| resource.path == text.parse().unwrap();
+        assert_eq!(table.narrow(LockId(1), |_| true, START, &mut effects), Ok(Left::Whole));
+        assert_eq!(effects, []);
+        assert_eq!(table.narrow(LockId(1), keep("b"), START, &mut effects), Ok(Left::Part));
+        let granted = |effects: &[Effect]| match effects {
+            [Effect::Granted { lock, .. }] => Some(*lock),
+            _ => None,
+        };
+        assert_eq!(granted(&effects), Some(LockId(2)));
+        effects.clear();
+        assert_eq!(table.narrow(LockId(1), |_| false, START, &mut effects), Ok(Left::Nothing));
+        assert_eq!(granted(&effects), Some(LockId(3)));
+        assert_eq!(table.narrow(LockId(1), |_| false, START, &mut effects), Err(UnknownLock));
+        table.check_invariants();
+    }
+}

@@ -1,0 +1,170 @@
+//! What a shard does about its locks when a node asks it to. Knows nothing of the other shards.
+
+use super::letter::{Letter, Meant, Order, Part, PartTaken, Piece, Pieces, Voucher, Wanted, read, written};
+use crate::{
+    clock::rfc3339,
+    cluster::Admitted,
+    lease::{self, PartOf, Released, Settle, Share, Taken, Which},
+    listing, operator,
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_locks::merge;
+use lockwood_model::{Lease, LockId, Token};
+use lockwood_wire::{Code, LeaseAnswer, LeaseInfo, LeaseOutcome};
+use serde::Serialize;
+use std::{sync::Arc, time::Duration};
+
+/// Does what a letter says, if the map is the one it was written by; gives the answer as JSON.
+pub(crate) async fn carry_out(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> {
+    let Letter { namespace: name, epoch, order } = letter;
+    let current = shared.cluster.current().filter(|current| current.map.epoch == epoch && current.is_owner);
+    if current.is_none() {
+        return Err(Trouble::new(Code::WrongEpoch, "the shard map is another one; ask again"));
+    }
+    let admitted = Admitted(Some(epoch));
+    match order {
+        Order::Take { wanted, poll_ms } => json(&take(shared, (&name, admitted), wanted, poll_ms).await?),
+        Order::Part(part) => json(&take_part(shared, (&name, admitted), part).await?),
+        Order::Settle { lock, token, ttl_ms } => {
+            let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms };
+            lease::settle_part(shared, &name, settle).await?;
+            let info = listing::one(shared, &name, lock, None).await?;
+            json(&info.ok_or_else(|| lease::lost(LockId(lock)))?)
+        }
+        Order::Drop { owner, whole } => {
+            json(&lease::drop_part(shared, &name, (&owner, &read(whole)?)).await?)
+        }
+        Order::Renew { meant, ttl_ms } => {
+            let which = meant.into_which()?;
+            let renewed = lease::renew(shared, &name, &which, ttl_ms).await;
+            let leases = some(shared, (&name, &which), renewed)?;
+            json(&Pieces { leases: leases.iter().map(piece).collect(), waits: Vec::new() })
+        }
+        Order::Release { meant } => json(&release(shared, &name, meant).await?),
+        Order::Show { lock, poll_ms } => {
+            json(&listing::one(shared, &name, lock, poll_ms.map(Duration::from_millis)).await?)
+        }
+        Order::List(selection) => json(&listing::page(shared, &name, &selection).await?),
+        Order::Tree { path } => json(&listing::tree(shared, &name, &listing::read_path(&path)?)),
+        Order::Waits => json(&listing::waits(shared, &name)),
+        Order::Log => json(&operator::log(shared, &name).await?),
+        Order::End { lock, action } => {
+            if let Some(action) = action {
+                operator::record(shared, &action).await?;
+            }
+            json(&operator::end(shared, &name, lock, admitted).await?)
+        }
+        Order::Vouch { tokens } => json(&vouch(shared, &name, &tokens)),
+    }
+}
+
+fn json<T: Serialize>(answer: &T) -> Result<Vec<u8>, Trouble> {
+    Ok(serde_json::to_vec(answer).expect("an answer is valid JSON"))
+}
+
+async fn take(
+    shared: &Arc<Shared>,
+    (name, admitted): (&str, Admitted),
+    wanted: Wanted,
+    poll_ms: Option<u64>,
+) -> Result<LeaseAnswer, Trouble> {
+    let request = wanted.into_request()?;
+    let share = Share::under(shared, (name, admitted), &request, None)?;
+    let taken = match poll_ms.map(Duration::from_millis) {
+        Some(patience) => lease::take_and_poll(shared, name, request, &share, patience).await?,
+        None => lease::take_share(shared, name, request, &share).await?,
+    };
+    let answer = answer(shared, name, &taken)?;
+    if matches!(taken, Taken::Queued(..)) {
+        // It may have been granted just now.
+        lease::settled(shared, name).await?;
+    }
+    Ok(answer)
+}
+
+/// How a lease was taken, in the words of the native interface.
+pub(crate) fn answer(shared: &Shared, name: &str, taken: &Taken) -> Result<LeaseAnswer, Trouble> {
+    let (outcome, lock, in_the_way) = match taken {
+        Taken::Granted(lease) => (LeaseOutcome::Granted, lease.lock, Vec::new()),
+        Taken::Held(lease) => (LeaseOutcome::Held, lease.lock, Vec::new()),
+        Taken::Queued(lock, line) => (LeaseOutcome::Queued, *lock, line.blockers.clone()),
+    };
+    let found = shared.registry.get(name).and_then(|space| space.lock_info(shared, lock.0));
+    let lock = found.ok_or_else(|| lease::lost(lock))?;
+    let is_granted = outcome == LeaseOutcome::Queued && lock.token.is_some();
+    let outcome = if is_granted { LeaseOutcome::Granted } else { outcome };
+    Ok(LeaseAnswer { outcome, lock, in_the_way })
+}
+
+async fn take_part(
+    shared: &Arc<Shared>,
+    (name, admitted): (&str, Admitted),
+    part: Part,
+) -> Result<PartTaken, Trouble> {
+    let Part { wanted, lock, whole, floor, slice_ms, unless_covered } = part;
+    let request = wanted.into_request()?;
+    let mut whole = read(whole)?;
+    merge(&mut whole);
+    if unless_covered && let Some(lock) = lease::covering(shared, name, &request, &whole) {
+        return Ok(PartTaken::Covered { lock: lock.0 });
+    }
+    let of = PartOf { lock: lock.map(LockId), whole };
+    let share = Share::under(shared, (name, admitted), &request, Some(of))?;
+    lease::raise_in(shared, name, floor).await?;
+    let slice = Duration::from_millis(slice_ms);
+    Ok(match lease::take_slice(shared, name, request, &share, slice).await? {
+        Taken::Granted(lease) | Taken::Held(lease) => {
+            PartTaken::Held { lock: lease.lock.0, token: lease.token.0, settled: lease.is_settled() }
+        }
+        Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, in_the_way: line.blockers },
+    })
+}
+
+async fn release(shared: &Arc<Shared>, name: &str, meant: Meant) -> Result<Pieces, Trouble> {
+    let which = meant.into_which()?;
+    let released = lease::release(shared, name, &which).await;
+    let Released { leases, waits } = some(shared, (name, &which), released)?;
+    let waits = waits.iter().map(|(lock, whole)| (lock.0, written(whole))).collect();
+    Ok(Pieces { leases: leases.iter().map(piece).collect(), waits })
+}
+
+/// What was found, be it nothing: others may have it. That it is somebody else's is an error all the same.
+fn some<T: Default>(
+    shared: &Shared,
+    (name, which): (&str, &Which),
+    found: Result<T, Trouble>,
+) -> Result<T, Trouble> {
+    let is_here = |lock| lease::get(shared, name, lock).is_some();
+    match found {
+        Err(trouble) if trouble.code == Code::LockLost => match which {
+            Which::Lock { lock, .. } if is_here(*lock) => Err(trouble),
+            _ => Ok(T::default()),
+        },
+        found => found,
+    }
+}
+
+fn piece(lease: &Lease) -> Piece {
+    let info = LeaseInfo {
+        lock: lease.lock.0,
+        token: lease.token.0,
+        owner: lease.owner.to_string(),
+        resources: written(lease.whole()),
+        expires_at: lease.expires_at.map(rfc3339),
+    };
+    Piece { lease: info, settled: lease.is_settled() }
+}
+
+fn vouch(shared: &Shared, name: &str, tokens: &[u64]) -> Vec<Voucher> {
+    let Some(namespace) = shared.registry.get(name) else { return Vec::new() };
+    let state = namespace.lock();
+    let now = shared.clock.now();
+    let voucher = |token: &u64| {
+        let (lock, _) = state.table.granted(Token(*token))?;
+        let lease = state.leases.get(lock).filter(|lease| lease.is_alive(now) && lease.is_settled())?;
+        let until = lease.expires_at.map(|at| at.0);
+        Some(Voucher { token: *token, owner: lease.owner.to_string(), until })
+    };
+    tokens.iter().filter_map(voucher).collect()
+}

@@ -1,0 +1,253 @@
+//! Leases: locks with a named owner, on record, so that they outlive connections and restarts. They are in
+//! the same table as everybody else's locks. Knows nothing of protocols.
+
+mod documents;
+mod part;
+mod take;
+mod which;
+
+use crate::{namespace::State, shared::Shared, trouble::Trouble};
+use lockwood_locks::Recorded;
+use lockwood_model::{Json, Lease, LeasePart, LeaseVia, LockId, OwnerId, Path, Resource};
+use lockwood_router::Epoch;
+use lockwood_storage::{Entry, StoreError};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
+pub(crate) use part::{PartOf, Settle, Share, covering, drop_part, raise_in, settle_part};
+pub(crate) use take::check_request;
+pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};
+pub(crate) use which::{Released, Which, lost, nothing_held, release, renew};
+
+/// How a wait for a lock outside of a session ended.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// It is held. Not to be told before the record `after` is durable.
+    Granted { after: u64 },
+    /// It is gone.
+    Refused(Box<Trouble>),
+}
+
+/// The leases of one namespace. A part of its state.
+#[derive(Default)]
+pub(crate) struct Leases {
+    owners: HashMap<Box<str>, OwnerId>,
+    names: HashMap<OwnerId, Box<str>>,
+    held: BTreeMap<LockId, Lease>,
+    /// What is wanted by those that are not granted yet.
+    asked: HashMap<LockId, Asked>,
+    /// Lock documents by the path they stand for.
+    by_path: HashMap<Path, LockId>,
+    /// On a node of a cluster: requests in line and leases that are parts, by [`like`] of what they belong to.
+    alike: HashMap<u64, Vec<LockId>>,
+    /// Over, but not on record yet.
+    ended: Vec<LockId>,
+}
+
+struct Asked {
+    owner: Box<str>,
+    via: LeaseVia,
+    note: Option<Json>,
+    ttl_ms: Option<u64>,
+    /// What all parts are to cover together; none on a server that is no node of a cluster.
+    whole: Option<Vec<Resource>>,
+    /// Under which map it is all there is to the lock; none if there are other parts.
+    alone: Option<Epoch>,
+    /// Whether it is wanted although nobody waits for the answer.
+    stays: bool,
+}
+
+impl Leases {
+    pub(crate) fn held_len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn get(&self, lock: LockId) -> Option<&Lease> {
+        self.held.get(&lock)
+    }
+
+    /// What a lease, or a request for one, covers together with its other parts, if it has any.
+    pub(crate) fn whole(&self, lock: LockId) -> Option<&[Resource]> {
+        match (self.held.get(&lock), self.asked.get(&lock)) {
+            (Some(lease), _) => lease.part.as_ref().map(|part| &part.whole[..]),
+            (None, asked) => asked.and_then(|asked| asked.whole.as_deref()),
+        }
+    }
+
+    /// The owner's name and how its lock came to be, if the lock is a lease or is to become one.
+    pub(crate) fn describe(&self, owner: OwnerId) -> Option<&str> {
+        self.names.get(&owner).map(|name| &**name)
+    }
+
+    fn via(&self, lock: LockId) -> Option<LeaseVia> {
+        let held = self.held.get(&lock).map(|lease| lease.via);
+        held.or_else(|| self.asked.get(&lock).map(|asked| asked.via))
+    }
+
+    pub(crate) fn via_of(&self, lock: LockId) -> &'static str {
+        self.via(lock).map_or("lease", LeaseVia::as_str)
+    }
+
+    fn insert(&mut self, lease: Lease) {
+        if let Some(part) = &lease.part {
+            self.note_alike(lease.lock, &lease.owner, &part.whole);
+        }
+        if let (LeaseVia::Elasticsearch, [only]) = (lease.via, &lease.resources[..]) {
+            self.by_path.insert(only.path.clone(), lease.lock);
+        }
+        self.held.insert(lease.lock, lease);
+    }
+}
+
+// What happens to leases, whoever brings it about.
+impl State {
+    fn lease_owner(&mut self, shared: &Shared, name: &str) -> OwnerId {
+        if let Some(owner) = self.leases.owners.get(name) {
+            return *owner;
+        }
+        let owner = shared.next_owner();
+        self.leases.owners.insert(name.into(), owner);
+        self.leases.names.insert(owner, name.into());
+        owner
+    }
+
+    /// An owner without locks is nobody.
+    pub(crate) fn forget_lockless(&mut self, owner: OwnerId) {
+        if self.table.owned_len(owner) == 0
+            && let Some(name) = self.leases.names.remove(&owner)
+        {
+            self.leases.owners.remove(&name);
+        }
+    }
+
+    /// A lock was granted; if it is a lease, that goes on record.
+    pub(crate) fn lease_granted(&mut self, shared: &Shared, lock: LockId) {
+        let Some(asked) = self.leases.take_asked(lock) else { return };
+        let is_wanted = asked.stays || self.is_awaited(lock);
+        let is_settled = asked.whole.is_none() || (is_wanted && asked.alone == Some(shared.cluster.epoch()));
+        if asked.alone.is_some() && !is_settled {
+            self.limit_orphan(shared, lock, asked.ttl_ms);
+        }
+        let view = self.table.view(lock).expect("it was just granted");
+        let Asked { owner, via, note, whole, .. } = asked;
+        let part = whole.filter(|_| !is_settled).map(|whole| Box::new(LeasePart { whole, settled: false }));
+        let lease = Lease {
+            lock,
+            token: view.token.expect("it was just granted"),
+            owner,
+            via,
+            resources: view.resources,
+            granted_at: view.granted_at.expect("it was just granted"),
+            expires_at: view.expires_at,
+            note,
+            version: 1,
+            part,
+        };
+        self.note_ended(shared);
+        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
+        self.leases.insert(lease);
+    }
+
+    /// A lock is gone, however that came; if it was a lease, that has to go on record before anything that
+    /// comes of it. True if it was one.
+    pub(crate) fn lease_gone(&mut self, lock: LockId) -> bool {
+        if let Some(asked) = self.leases.take_asked(lock) {
+            self.forget_named(&asked.owner);
+        }
+        let Some(lease) = self.leases.held.remove(&lock) else { return false };
+        if let [only] = &lease.resources[..]
+            && self.leases.by_path.get(&only.path) == Some(&lock)
+        {
+            self.leases.by_path.remove(&only.path);
+        }
+        if let Some(part) = &lease.part {
+            self.leases.forget_alike(lock, &lease.owner, &part.whole);
+        }
+        self.leases.ended.push(lock);
+        self.forget_named(&lease.owner);
+        true
+    }
+
+    fn forget_named(&mut self, name: &str) {
+        if let Some(owner) = self.leases.owners.get(name).copied() {
+            self.forget_lockless(owner);
+        }
+    }
+
+    /// Puts on record which leases are over.
+    pub(crate) fn note_ended(&mut self, shared: &Shared) {
+        if !self.leases.ended.is_empty() {
+            let locks = std::mem::take(&mut self.leases.ended);
+            self.record(shared, &Entry::LeasesEnded { namespace: (&*self.name).into(), locks });
+        }
+    }
+
+    fn record(&mut self, shared: &Shared, entry: &Entry) {
+        match shared.shard.append(entry, self.follow) {
+            Ok(index) => self.written = self.written.max(index),
+            Err(error) => {
+                tracing::error!(?error, "record a lease");
+                // Whoever waits for this record learns that it will never be there.
+                self.written = u64::MAX;
+            }
+        }
+    }
+
+    /// Puts back what was held when the server stopped.
+    fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>) {
+        let was_frozen = self.table.is_frozen();
+        self.table.freeze();
+        for lease in leases {
+            let recorded = Recorded {
+                lock: lease.lock,
+                token: lease.token,
+                owner: self.lease_owner(shared, &lease.owner),
+                resources: lease.resources.clone(),
+                granted_at: lease.granted_at,
+                expires_at: lease.expires_at,
+            };
+            match self.table.restore_recorded(recorded) {
+                Ok(()) => self.leases.insert(lease),
+                Err(_) => tracing::error!(namespace = ?self.name, lock = lease.lock.0, owner = ?lease.owner,
+                    "a lease on record is in the way of another; it is not put back"),
+            }
+        }
+        if !was_frozen {
+            let now = shared.clock.now();
+            let mut effects = std::mem::take(&mut self.effects);
+            self.table.thaw(now, &mut effects);
+            self.deliver(effects, now, shared);
+        }
+    }
+}
+
+/// Puts back all leases on record. To be called before anybody can ask for anything.
+pub(crate) fn restore(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    let reading = shared.shard.read();
+    let mut by_namespace: BTreeMap<Box<str>, Vec<Lease>> = BTreeMap::new();
+    for (namespace, lease) in reading.state().leases()? {
+        by_namespace.entry(namespace).or_default().push(lease);
+    }
+    for (name, leases) in by_namespace {
+        let namespace = shared.registry.insert(shared, &name);
+        let mut state = namespace.lock();
+        state.restore_leases(shared, leases);
+        namespace.rearm(state);
+    }
+    Ok(())
+}
+
+/// Waits until everything is durable that a look at the namespace can have shown by now.
+pub(crate) async fn settled(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(namespace) else { return Ok(()) };
+    let after = namespace.lock().written;
+    Ok(shared.shard.shown(after).await?)
+}
+
+/// A lease that is held.
+pub(crate) fn get(shared: &Shared, namespace: &str, lock: LockId) -> Option<Lease> {
+    shared.registry.get(namespace)?.lock().leases.get(lock).cloned()
+}

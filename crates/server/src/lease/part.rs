@@ -1,0 +1,344 @@
+//! Leases that are parts of a lock on several shards, and leases on a node whose map may change: whether their owner
+//! may rely on them is settled in a step of its own. Knows nothing of the other parts, nor of who takes them.
+//!
+//! ```text
+//!   asked ──► in line ──► held, not settled ──► settled: one number and one token for all parts
+//!                │                │
+//!                └── asked again ─┘  by the same owner for the same whole: the same place, the same lease
+//! ```
+
+use super::{
+    Asked, Lease, LeaseRequest, Leases, Taken, lost,
+    take::Asking,
+    which::{Meant, merged, on_leases},
+};
+use crate::{
+    cluster::Admitted,
+    lease::Which,
+    namespace::{Namespace, State},
+    shard::{Follow, ShardError},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_locks::LockView;
+use lockwood_model::{LockId, Resource, Timestamp, Token, Wait};
+use lockwood_storage::Entry;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+/// How long something is held that was granted while its owner was sent elsewhere, unless the owner asks again.
+pub(super) const ORPHAN_MS: u64 = 30_000;
+
+/// How much of a lock a lease is to be; all of it, on a server that is no node of a cluster, unless said otherwise.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Share {
+    /// Under which map it was found that this node decides.
+    pub(super) admitted: Admitted,
+    /// What it is a part of; none if there is nothing else.
+    pub(super) of: Option<PartOf>,
+}
+
+/// What a lease is to be a part of.
+#[derive(Debug, Clone)]
+pub(crate) struct PartOf {
+    /// The number of the lock, if other parts have it already.
+    pub(crate) lock: Option<LockId>,
+    /// What all parts are to cover, as the table has them.
+    pub(crate) whole: Vec<Resource>,
+}
+
+impl Share {
+    /// What is asked for, if this node decides about it under a certain map.
+    pub(crate) fn under(
+        shared: &Shared,
+        (namespace, admitted): (&str, Admitted),
+        request: &LeaseRequest,
+        of: Option<PartOf>,
+    ) -> Result<Share, Trouble> {
+        let found = shared.cluster.admit_locks(namespace, &request.resources)?;
+        match found == admitted {
+            true => Ok(Share { admitted, of }),
+            false => Err(ShardError::Elsewhere.into()),
+        }
+    }
+
+    /// What has to be known of a request while it waits.
+    pub(super) fn asked(&self, request: &LeaseRequest) -> (Option<Vec<Resource>>, Option<u64>) {
+        match (&self.of, self.admitted.epoch()) {
+            (Some(of), _) => (Some(of.whole.clone()), None),
+            (None, Some(epoch)) => (Some(merged(&request.resources)), Some(epoch)),
+            (None, None) => (None, None),
+        }
+    }
+}
+
+/// What became of the same request when it was made before.
+pub(super) enum Again {
+    /// This is how it stands now.
+    Answered(Asking),
+    /// It led to this lock, which has another number; it may go once there is one with the right number.
+    Replaced(LockId),
+    /// Nothing that is of use.
+    New,
+}
+
+/// The lock of an owner that covers all of this and that it may rely on, as far as this node knows.
+pub(crate) fn covering(
+    shared: &Shared,
+    name: &str,
+    request: &LeaseRequest,
+    whole: &[Resource],
+) -> Option<LockId> {
+    let namespace = shared.registry.get(name)?;
+    let mut state = namespace.lock();
+    let owner = *state.leases.owners.get(&*request.owner)?;
+    let lease = state.lease_holding(owner, &request.resources, shared.clock.now())?;
+    let covers = |wanted: &Resource| lease.whole().iter().any(|held| held.includes(wanted));
+    whole.iter().all(covers).then_some(lease.lock)
+}
+
+/// Makes all numbers given out in a namespace from now on larger than `number`.
+pub(crate) async fn raise_in(shared: &Arc<Shared>, name: &str, number: u64) -> Result<(), Trouble> {
+    if number == 0 {
+        return Ok(());
+    }
+    shared.numbers.raise(number).await?;
+    if let Some(namespace) = shared.registry.get(name) {
+        namespace.lock().table.raise(number);
+    }
+    Ok(())
+}
+
+/// What makes a part one that its owner may rely on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settle {
+    pub(crate) admitted: Admitted,
+    pub(crate) lock: LockId,
+    /// The largest of the tokens that the parts got.
+    pub(crate) token: Token,
+    /// None: until it is released.
+    pub(crate) ttl_ms: Option<u64>,
+}
+
+/// Settles a part: it gets the token that all parts have, and its time begins.
+pub(crate) async fn settle_part(shared: &Arc<Shared>, name: &str, settle: Settle) -> Result<Lease, Trouble> {
+    let Settle { admitted, lock, token, ttl_ms } = settle;
+    // On record before anybody can hear of the token, so that no smaller one is given out after a restart.
+    shared.numbers.raise(token.0).await?;
+    let which = Which::Lock { lock, token: None, owner: None };
+    let meant = Meant { which: &which, admitted, settled: false };
+    let (lease, after) = on_leases(shared, name, meant, |state, now, _| {
+        state.settle(shared, lock, token, ttl_ms.map(|ttl_ms| now.after(ttl_ms)));
+        state.leases.held[&lock].clone()
+    })?;
+    shared.shard.shown(after).await?;
+    Ok(lease)
+}
+
+/// Settles a lease that turned out to be all there is to its lock.
+pub(super) async fn settle_alone(
+    shared: &Arc<Shared>,
+    namespace: &Arc<Namespace>,
+    admitted: Admitted,
+    lock: LockId,
+    ttl_ms: Option<u64>,
+) -> Result<Taken, Trouble> {
+    let (lease, after) = {
+        let mut state = namespace.lock();
+        let _passage = shared.cluster.pass(admitted)?;
+        let now = shared.clock.now();
+        let token = state.leases.get(lock).ok_or_else(|| lost(lock))?.token;
+        state.follow = Follow::Caller;
+        state.settle(shared, lock, token, ttl_ms.map(|ttl_ms| now.after(ttl_ms)));
+        state.follow = Follow::Thread;
+        let done = (state.leases.held[&lock].clone(), state.written);
+        namespace.rearm(state);
+        done
+    };
+    shared.shard.shown(after).await?;
+    Ok(Taken::Granted(lease))
+}
+
+/// Gives back what there is of a lock that is not going to be taken after all.
+pub(crate) async fn drop_part(
+    shared: &Arc<Shared>,
+    name: &str,
+    (owner, whole): (&str, &[Resource]),
+) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+    let after = {
+        let mut state = namespace.lock();
+        let now = shared.clock.now();
+        let lock = state.leases.alike(owner, whole);
+        let is_settled = |lock| state.leases.get(lock).is_some_and(Lease::is_settled);
+        if let Some(lock) = lock.filter(|lock| !is_settled(*lock)) {
+            state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
+            state.end(shared, lock, now);
+        }
+        let after = state.written;
+        namespace.rearm(state);
+        after
+    };
+    shared.registry.drop_if_unused(shared, &namespace);
+    Ok(shared.shard.shown(after).await?)
+}
+
+impl State {
+    /// Looks for the same request by the same owner: its answer may have been lost, or it was sent elsewhere and
+    /// comes back.
+    pub(super) fn ask_again(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &Arc<Namespace>,
+        request: &LeaseRequest,
+        share: &Share,
+        now: Timestamp,
+    ) -> Again {
+        let (Some(whole), _) = share.asked(request) else { return Again::New };
+        let named = share.of.as_ref().and_then(|of| of.lock);
+        let here = named.filter(|lock| self.table.owner_of(*lock).is_some());
+        let Some(lock) = here.or_else(|| self.leases.alike(&request.owner, &whole)) else {
+            return Again::New;
+        };
+        let view = self.table.view(lock).expect("a lease, or a request for one, is in the table");
+        let is_alive = self.leases.get(lock).is_none_or(|lease| lease.is_alive(now));
+        if view.resources != merged(&request.resources) || !is_alive {
+            // It was for what was here before the map changed, and nobody relies on it.
+            self.end(shared, lock, now);
+            return Again::New;
+        }
+        if named.is_some_and(|named| named != lock) {
+            return Again::Replaced(lock);
+        }
+        let Some(lease) = self.leases.get(lock).cloned() else {
+            if request.wait == Wait::Never {
+                return Again::New;
+            }
+            self.wait_anew(&view, request, share, now);
+            return Again::Answered(self.wait_on(shared, namespace, (view.owner, lock), share, now));
+        };
+        let until = request.ttl_ms.map(|ttl_ms| now.after(ttl_ms));
+        let taken = match &share.of {
+            _ if lease.is_settled() => Taken::Held(lease),
+            Some(_) => {
+                self.hold_until(shared, lock, until);
+                Taken::Held(self.leases.held[&lock].clone())
+            }
+            None => {
+                self.settle(shared, lock, lease.token, until);
+                Taken::Granted(self.leases.held[&lock].clone())
+            }
+        };
+        Again::Answered(Asking::Done { taken, after: self.written })
+    }
+
+    /// A request that stands in line was made again, perhaps under another map.
+    fn wait_anew(&mut self, view: &LockView, request: &LeaseRequest, share: &Share, now: Timestamp) {
+        let (_, alone) = share.asked(request);
+        if let Some(asked) = self.leases.asked.get_mut(&view.id) {
+            asked.alone = alone;
+            asked.ttl_ms = request.ttl_ms;
+        }
+        let until = request.wait.deadline(now);
+        // Somebody else may wait for the same, and longer.
+        if view.wait_until.is_some_and(|before| until.is_none_or(|until| until > before)) {
+            let set = self.table.set_wait(view.id, until);
+            debug_assert!(set.is_ok(), "a request that stands in line waits");
+        }
+    }
+
+    /// A part that is not settled yet is kept until then.
+    fn hold_until(&mut self, shared: &Shared, lock: LockId, until: Option<Timestamp>) {
+        let owner = self.table.owner_of(lock).expect("a lease is in the table");
+        let renewed = self.table.renew(owner, lock, until);
+        debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
+        if let Some(lease) = self.leases.held.get_mut(&lock) {
+            lease.expires_at = until;
+        }
+        let namespace = (&*self.name).into();
+        self.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at: until });
+    }
+
+    /// From now on the owner may rely on a lease, until it ends.
+    fn settle(&mut self, shared: &Shared, lock: LockId, token: Token, until: Option<Timestamp>) {
+        let Some(lease) = self.leases.held.get_mut(&lock) else { return };
+        lease.token = token;
+        lease.expires_at = until;
+        let whole = lease.part.take().map(|part| part.whole);
+        if let Some(whole) = &whole {
+            let owner = lease.owner.clone();
+            match *whole == lease.resources {
+                true => self.leases.forget_alike(lock, &owner, whole),
+                false => {
+                    lease.part =
+                        Some(Box::new(lockwood_model::LeasePart { whole: whole.clone(), settled: true }))
+                }
+            }
+        }
+        let lease = self.leases.held[&lock].clone();
+        let owner = self.table.owner_of(lock).expect("a lease is in the table");
+        let changed = self.table.give_token(lock, token).and_then(|()| self.table.renew(owner, lock, until));
+        debug_assert!(changed.is_ok(), "a lease that is held can be renewed");
+        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease });
+    }
+
+    /// A lock was granted whose owner has been sent elsewhere: if the owner does not come back it ends soon.
+    pub(super) fn limit_orphan(&mut self, shared: &Shared, lock: LockId, ttl_ms: Option<u64>) {
+        let until = shared.clock.now().after(ttl_ms.map_or(ORPHAN_MS, |ttl_ms| ttl_ms.min(ORPHAN_MS)));
+        if let Some(owner) = self.table.owner_of(lock) {
+            let renewed = self.table.renew(owner, lock, Some(until));
+            debug_assert!(renewed.is_ok(), "it was just granted");
+        }
+    }
+}
+
+impl Leases {
+    pub(super) fn put_asked(&mut self, lock: LockId, asked: Asked) {
+        if let Some(whole) = &asked.whole {
+            self.note_alike(lock, &asked.owner, whole);
+        }
+        self.asked.insert(lock, asked);
+    }
+
+    pub(super) fn take_asked(&mut self, lock: LockId) -> Option<Asked> {
+        let asked = self.asked.remove(&lock)?;
+        if let Some(whole) = &asked.whole {
+            self.forget_alike(lock, &asked.owner, whole);
+        }
+        Some(asked)
+    }
+
+    pub(super) fn note_alike(&mut self, lock: LockId, owner: &str, whole: &[Resource]) {
+        self.alike.entry(like(owner, whole)).or_default().push(lock);
+    }
+
+    pub(super) fn forget_alike(&mut self, lock: LockId, owner: &str, whole: &[Resource]) {
+        let key = like(owner, whole);
+        if let Some(locks) = self.alike.get_mut(&key) {
+            locks.retain(|found| *found != lock);
+            if locks.is_empty() {
+                self.alike.remove(&key);
+            }
+        }
+    }
+
+    /// What an owner has here, or waits for, of a lock that covers this; the latest.
+    pub(super) fn alike(&self, owner: &str, whole: &[Resource]) -> Option<LockId> {
+        let locks = self.alike.get(&like(owner, whole))?;
+        let is_it = |lock: &&LockId| match (self.held.get(*lock), self.asked.get(*lock)) {
+            (Some(lease), _) => *lease.owner == *owner && lease.whole() == whole,
+            (None, Some(asked)) => *asked.owner == *owner && asked.whole.as_deref() == Some(whole),
+            (None, None) => false,
+        };
+        locks.iter().rev().find(is_it).copied()
+    }
+}
+
+/// The same for the same owner and the same resources.
+fn like(owner: &str, whole: &[Resource]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (owner, whole).hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,422 @@
+//! Taking a lease: at once, in line, or not at all. Knows nothing of protocols.
+
+use super::{
+    Asked, Lease, Verdict, Which, get, lost,
+    part::{Again, Share, settle_alone},
+    settled,
+};
+use crate::{
+    cluster::Admitted,
+    namespace::{Namespace, State},
+    seat::check_resources,
+    shard::Follow,
+    shared::Shared,
+    trouble::Trouble,
+    view::{self, Line},
+};
+use lockwood_locks::{Outcome, Rank, Refusal, Request};
+use lockwood_model::{Json, LeaseVia, LockId, OwnerId, Resource, Timestamp, Wait};
+use lockwood_wire::Code;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::oneshot::{self, error::RecvError};
+
+/// What somebody who wants a lease asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseRequest {
+    /// In the owner's own words.
+    pub(crate) owner: String,
+    pub(crate) via: LeaseVia,
+    pub(crate) resources: Vec<Resource>,
+    /// None: until it is released.
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) wait: Wait,
+    pub(crate) note: Option<Json>,
+}
+
+/// How a request for a lease was answered.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It is held, and that is on record.
+    Granted(Lease),
+    /// The owner had all of it already, by this lease; or the document that was to stand for it is there, and
+    /// stands for this lease.
+    Held(Lease),
+    /// It stands in line; [`poll`] tells how that goes on.
+    Queued(LockId, Line),
+}
+
+/// Takes a lease, waiting for it in line as long as the request says. If nobody is interested in the answer
+/// any more, the wait ends too.
+pub(crate) async fn take(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+) -> Result<Taken, Trouble> {
+    take_share(shared, namespace, request, &Share::default()).await
+}
+
+/// The same on a node of a cluster.
+pub(crate) async fn take_share(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+    share: &Share,
+) -> Result<Taken, Trouble> {
+    let asked = ask(shared, namespace, request, share)?;
+    match asked {
+        Asking::Done { taken, after } => {
+            shared.shard.shown(after).await?;
+            Ok(taken)
+        }
+        Asking::Waits { waiting, verdict, .. } => {
+            let verdict = verdict.await;
+            waiting.conclude(verdict).await
+        }
+    }
+}
+
+/// The same, but it is waited for no longer than `slice`; then it still stands in line, and waits for the request
+/// to come again.
+pub(crate) async fn take_slice(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+    share: &Share,
+    slice: Duration,
+) -> Result<Taken, Trouble> {
+    match ask(shared, namespace, request, share)? {
+        Asking::Done { taken, after } => {
+            shared.shard.shown(after).await?;
+            Ok(taken)
+        }
+        Asking::Waits { mut waiting, verdict, line } => match tokio::time::timeout(slice, verdict).await {
+            Ok(verdict) => waiting.conclude(verdict).await,
+            Err(_) => {
+                waiting.stays = true;
+                Ok(Taken::Queued(waiting.lock, line))
+            }
+        },
+    }
+}
+
+/// Asks for a lease and waits no longer than it takes to know whether it is granted at once. Whoever stands
+/// in line then stays there until its patience ends, whether or not somebody asks.
+async fn enqueue(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+    share: &Share,
+) -> Result<Taken, Trouble> {
+    if let Some(queued) = queued_already(shared, namespace, &request) {
+        return Ok(queued);
+    }
+    match ask(shared, namespace, request, share)? {
+        Asking::Done { taken, after } => {
+            shared.shard.shown(after).await?;
+            Ok(taken)
+        }
+        Asking::Waits { mut waiting, line, .. } => {
+            waiting.stay();
+            Ok(Taken::Queued(waiting.lock, line))
+        }
+    }
+}
+
+/// Stands in line and waits a while for what comes of it.
+pub(crate) async fn take_and_poll(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+    share: &Share,
+    patience: Duration,
+) -> Result<Taken, Trouble> {
+    let taken = enqueue(shared, namespace, request, share).await?;
+    if let Taken::Queued(lock, _) = &taken {
+        poll(shared, namespace, *lock, patience).await?;
+        if let Some(lease) = get(shared, namespace, *lock).filter(Lease::is_settled) {
+            settled(shared, namespace).await?;
+            return Ok(Taken::Granted(lease));
+        }
+    }
+    Ok(taken)
+}
+
+/// The same request by the same owner, if it stands in line already: an answer may have been lost on its way.
+fn queued_already(shared: &Shared, name: &str, request: &LeaseRequest) -> Option<Taken> {
+    let namespace = shared.registry.get(name)?;
+    let state = namespace.lock();
+    let which = Which::Like { owner: request.owner.clone(), resources: request.resources.clone() };
+    let (_, lock) = state.find_waiting(&which).into_iter().next()?;
+    Some(Taken::Queued(lock, view::line(&state, lock, shared.clock.now())))
+}
+
+pub(super) enum Asking {
+    Done { taken: Taken, after: u64 },
+    Waits { waiting: Waiting, verdict: oneshot::Receiver<Verdict>, line: Line },
+}
+
+fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest, share: &Share) -> Result<Asking, Trouble> {
+    check_request(shared, &request)?;
+    loop {
+        let namespace = shared.registry.ensure(shared, name)?;
+        let mut state = namespace.lock();
+        // Dropped as unused just now; the next one is new.
+        if state.is_closed() {
+            continue;
+        }
+        state.follow = Follow::Caller;
+        let asked = state.ask(shared, &namespace, request, share);
+        state.follow = Follow::Thread;
+        state.linger(shared);
+        namespace.rearm(state);
+        if !matches!(asked, Ok(Asking::Done { .. })) {
+            // What ended on the way may be on record, and nobody waits for that.
+            shared.shard.nudge();
+        }
+        return asked;
+    }
+}
+
+impl State {
+    fn ask(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &Arc<Namespace>,
+        request: LeaseRequest,
+        share: &Share,
+    ) -> Result<Asking, Trouble> {
+        let _passage = shared.cluster.pass(share.admitted)?;
+        let now = shared.clock.now();
+        self.expire(shared, now);
+        if let Some(lease) = self.document_there(&request, now) {
+            return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
+        }
+        let again = self.ask_again(shared, namespace, &request, share, now);
+        if let Again::Answered(asking) = again {
+            return Ok(asking);
+        }
+        let owner = self.lease_owner(shared, &request.owner);
+        if share.of.is_none()
+            && let Some(lease) = self.lease_holding(owner, &request.resources, now)
+        {
+            return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
+        }
+        let asked = self.ask_anew(shared, namespace, request, (owner, share), now);
+        if let (Ok(_), Again::Replaced(lock)) = (&asked, again) {
+            self.end(shared, lock, now);
+        }
+        self.forget_lockless(owner);
+        asked
+    }
+
+    /// A lease of an owner that has at least all of these resources, and that it may rely on.
+    pub(super) fn lease_holding(
+        &mut self,
+        owner: OwnerId,
+        resources: &[Resource],
+        now: Timestamp,
+    ) -> Option<&Lease> {
+        let lock = self.table.holding(owner, resources)?;
+        // More may be over than could be ended just now.
+        self.leases.get(lock).filter(|lease| lease.is_alive(now) && lease.is_settled())
+    }
+
+    fn ask_anew(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &Arc<Namespace>,
+        request: LeaseRequest,
+        (owner, share): (OwnerId, &Share),
+        now: Timestamp,
+    ) -> Result<Asking, Trouble> {
+        self.check_room(shared, owner, &request)?;
+        let (whole, alone) = share.asked(&request);
+        let LeaseRequest { owner: name, via, resources, ttl_ms, wait, note } = request;
+        let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
+        let wait = if full { Wait::Never } else { wait };
+        let wanted = resources.clone();
+        let asked = Asked { owner: name.into(), via, note, ttl_ms, whole, alone, stays: false };
+        let rank = if self.table.stands_at(owner, &resources) { Rank::Upgrade } else { Rank::Ordinary };
+        let request = Request { owner, resources, wait, ttl_ms, rank };
+        let outcome = match share.of.as_ref().and_then(|of| of.lock) {
+            Some(lock) => self.table.lock_as(lock, request, now),
+            None => self.table.lock(request, now),
+        };
+        match outcome {
+            Outcome::Granted { lock, .. } => {
+                shared.metrics.grants.add(1);
+                shared.metrics.wait_time.observe(0);
+                // Whoever wants it is just being told.
+                self.leases.put_asked(lock, Asked { stays: true, ..asked });
+                self.lease_granted(shared, lock);
+                let lease = self.leases.held[&lock].clone();
+                Ok(Asking::Done { taken: Taken::Granted(lease), after: self.written })
+            }
+            Outcome::Queued { lock } => {
+                shared.metrics.waits.add(1);
+                self.leases.put_asked(lock, asked);
+                Ok(self.wait_on(shared, namespace, (owner, lock), share, now))
+            }
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
+            Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
+        }
+    }
+
+    /// Waits for a lock that stands in line.
+    pub(super) fn wait_on(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &Arc<Namespace>,
+        (owner, lock): (OwnerId, LockId),
+        share: &Share,
+        now: Timestamp,
+    ) -> Asking {
+        let verdict = self.verdict_on(lock);
+        let line = view::line(self, lock, now);
+        let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
+        let ttl_ms = self.leases.asked.get(&lock).and_then(|asked| asked.ttl_ms);
+        let alone = share.of.is_none().then_some((share.admitted, ttl_ms));
+        let waiting = Waiting { shared, namespace, owner, lock, alone, stays: false };
+        Asking::Waits { waiting, verdict, line }
+    }
+
+    fn check_room(&self, shared: &Shared, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
+        if shared.is_draining() {
+            return Err(Trouble::draining());
+        }
+        if shared.is_poisoned() || !shared.numbers.suffice(self.table.next_number()) {
+            return Err(Trouble::storage_failed());
+        }
+        let limits = &shared.config.limits;
+        let limit = limits.leases_per_owner_max;
+        if self.table.owned_len(owner) as u64 >= limit {
+            return Err(Trouble::over("leases_per_owner_max", limit, "the owner has too many leases"));
+        }
+        let limit = limits.resources_per_namespace_max;
+        if (self.table.resources_len() + request.resources.len()) as u64 > limit {
+            let what = "the locks of the namespace have too many resources";
+            return Err(Trouble::too_many("resources_per_namespace_max", limit, what));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn queue_full(shared: &Shared) -> Trouble {
+    let limit = shared.config.limits.queue_len_max;
+    Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
+}
+
+pub(crate) fn check_request(shared: &Shared, request: &LeaseRequest) -> Result<(), Trouble> {
+    check_resources(shared, &request.resources)?;
+    check_owner(shared, &request.owner)?;
+    check_ttl(shared, request.ttl_ms)?;
+    check_note(shared, request.note.as_ref())
+}
+
+fn check_owner(shared: &Shared, owner: &str) -> Result<(), Trouble> {
+    let limit = shared.config.limits.owner_bytes_max;
+    if owner.is_empty() {
+        let message = "a lease needs an owner: a name by which the process that takes it is known";
+        return Err(Trouble::new(Code::BadOwner, message));
+    }
+    if owner.len() as u64 > limit {
+        let what = format!("the owner's name has {} bytes", owner.len());
+        return Err(Trouble::over("owner_bytes_max", limit, &what));
+    }
+    Ok(())
+}
+
+pub(super) fn check_ttl(shared: &Shared, ttl_ms: Option<u64>) -> Result<(), Trouble> {
+    let limit = shared.config.limits.lease_ttl_ms_max;
+    match ttl_ms {
+        Some(0) => Err(Trouble::new(Code::BadBody, "ttl_ms is the time a lease is held, and at least 1")),
+        Some(ttl_ms) if ttl_ms > limit => {
+            Err(Trouble::over("lease_ttl_ms_max", limit, &format!("the lease is to be held for {ttl_ms} ms")))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check_note(shared: &Shared, note: Option<&Json>) -> Result<(), Trouble> {
+    let limit = shared.config.limits.lease_note_bytes_max;
+    match note.map(|note| note.as_str().len() as u64) {
+        Some(len) if len > limit => {
+            Err(Trouble::over("lease_note_bytes_max", limit, &format!("the note has {len} bytes")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A place in line. Given up when this goes, unless it stays or somebody else waits for the same.
+pub(crate) struct Waiting {
+    shared: Arc<Shared>,
+    namespace: Arc<Namespace>,
+    owner: OwnerId,
+    lock: LockId,
+    /// If there are no other parts: under which map, and for how long it is to be held.
+    alone: Option<(Admitted, Option<u64>)>,
+    stays: bool,
+}
+
+impl Waiting {
+    /// It is wanted although nobody waits for the answer any more.
+    fn stay(&mut self) {
+        if let Some(asked) = self.namespace.lock().leases.asked.get_mut(&self.lock) {
+            asked.stays = true;
+        }
+        self.stays = true;
+    }
+
+    async fn conclude(mut self, verdict: Result<Verdict, RecvError>) -> Result<Taken, Trouble> {
+        let granted = match verdict {
+            Ok(Verdict::Granted { after }) => self.shared.shard.shown(after).await.map_err(Trouble::from),
+            Ok(Verdict::Refused(trouble)) => {
+                // If it is to be asked for elsewhere, or again, its place is kept meanwhile.
+                self.stays = trouble.code == Code::WrongEpoch;
+                Err(*trouble)
+            }
+            Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
+        };
+        granted?;
+        let lease = self.namespace.lock().leases.get(self.lock).cloned();
+        self.stays = true;
+        // It may be over again, if its time was shorter than the disk took.
+        let lease = lease.ok_or_else(|| lost(self.lock))?;
+        match self.alone {
+            Some((admitted, ttl_ms)) if !lease.is_settled() => {
+                settle_alone(&self.shared, &self.namespace, admitted, self.lock, ttl_ms).await
+            }
+            _ => Ok(Taken::Granted(lease)),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.stays && !self.namespace.lock().is_awaited(self.lock) {
+            self.namespace.give_back(&self.shared, self.owner, self.lock);
+        }
+    }
+}
+
+/// Waits until a lock that stands in line is granted, but not for longer than this. Fails if it is refused
+/// meanwhile. How it stands then is for listings to tell, once they are [`settled`].
+pub(crate) async fn poll(
+    shared: &Shared,
+    name: &str,
+    lock: LockId,
+    patience: Duration,
+) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+    let verdict = {
+        let mut state = namespace.lock();
+        let waits = state.leases.asked.contains_key(&lock);
+        waits.then(|| state.verdict_on(lock))
+    };
+    if let Some(verdict) = verdict
+        && let Ok(Ok(Verdict::Refused(trouble))) = tokio::time::timeout(patience, verdict).await
+    {
+        return Err(*trouble);
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! What an operator can do to locks, and the record of it. Knows nothing of protocols.
+
+use crate::{clock::rfc3339, cluster::Admitted, shared::Shared, trouble::Trouble};
+use lockwood_storage::Action;
+use lockwood_wire::{LockInfo, OperatorAction};
+use std::sync::Arc;
+
+/// How much of the record is shown.
+pub(crate) const LOG_LEN: usize = 100;
+/// How many resources of a lock a record keeps.
+const RECORDED_RESOURCES_MAX: usize = 16;
+
+/// That a lock is to be ended now.
+pub(crate) fn action(
+    shared: &Shared,
+    namespace: &str,
+    mut lock: LockInfo,
+    reason: Option<String>,
+) -> OperatorAction {
+    lock.resources.truncate(RECORDED_RESOURCES_MAX);
+    OperatorAction { at: rfc3339(shared.clock.now()), namespace: namespace.to_owned(), reason, lock }
+}
+
+/// Puts on record what is about to be done, so that nothing is ever done without a record.
+pub(crate) async fn record(shared: &Shared, action: &OperatorAction) -> Result<(), Trouble> {
+    let record = serde_json::to_vec(action).expect("an action is valid JSON");
+    let entry = Action { namespace: action.namespace.clone(), record };
+    let ledger = Arc::clone(&shared.ledger);
+    match tokio::task::spawn_blocking(move || ledger.record(&entry)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "record an operator's action");
+            Err(Trouble::storage_failed())
+        }
+        Err(_) => Err(Trouble::storage_failed()),
+    }
+}
+
+/// Ends a lock whoever owns it; durable when it answers.
+pub(crate) async fn end(shared: &Shared, name: &str, lock: u64, admitted: Admitted) -> Result<(), Trouble> {
+    let namespace = shared.registry.get(name).ok_or_else(|| Trouble::unknown_lock(lock))?;
+    let after = namespace.revoke(shared, lock, admitted)?;
+    shared.shard.shown(after).await?;
+    Ok(())
+}
+
+/// What operators did, the latest first.
+pub(crate) async fn log(shared: &Shared, namespace: &str) -> Result<Vec<OperatorAction>, Trouble> {
+    let (ledger, namespace) = (Arc::clone(&shared.ledger), namespace.to_owned());
+    let read = tokio::task::spawn_blocking(move || ledger.actions(&namespace, LOG_LEN)).await;
+    let Ok(Ok(actions)) = read else { return Err(Trouble::storage_failed()) };
+    Ok(actions.iter().filter_map(|action| serde_json::from_slice(&action.record).ok()).collect())
+}

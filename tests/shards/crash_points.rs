@@ -1,0 +1,240 @@
+//! Every kind of node killed in every step of a transition: it comes to its end all the same, and nothing is lost.
+
+use crate::{cluster::Cluster, random::Random, store::Store};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, thread,
+    time::{Duration, Instant},
+};
+
+/// So many documents there are at first; each round adds some.
+const DOCUMENTS_LEN: u64 = 90;
+/// So many of them are looked at in a second, so that steps last long enough to be hit.
+const THROTTLE: u64 = 120;
+/// A transition that takes longer will never be over.
+const STUCK: Duration = Duration::from_secs(120);
+/// A request that a node on its way up refuses is sent again.
+const ATTEMPTS_MAX: usize = 400;
+
+/// Where a transition can be when somebody dies. Those in capitals last long enough to be hit for certain.
+const STEPS: [&str; 8] = ["prepare", "import", "activate", "COPY", "VERIFY", "finish", "CLEAN", "settle"];
+
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    /// Drives it; a donor too, or an owner.
+    Keeper,
+    Donor,
+    Owner,
+    Proxy,
+}
+
+#[test]
+fn a_keeper_dies_in_every_step() {
+    in_every_step(Role::Keeper);
+}
+
+#[test]
+fn a_donor_dies_in_every_step() {
+    in_every_step(Role::Donor);
+}
+
+#[test]
+fn an_owner_dies_in_every_step() {
+    in_every_step(Role::Owner);
+}
+
+#[test]
+fn a_proxy_dies_in_every_step() {
+    in_every_step(Role::Proxy);
+}
+
+fn in_every_step(role: Role) {
+    let rounds: u64 = env::var("LOCKWOOD_CRASH_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap());
+    let mut scene = Scene::new(role);
+    for _ in 0..rounds {
+        for step in STEPS {
+            scene.die_in(step);
+        }
+    }
+    println!("{role:?} was killed in {:?}", scene.hits);
+    let missed: Vec<_> = STEPS.iter().filter(|step| step.chars().all(char::is_uppercase)).collect();
+    let missed: Vec<_> = missed.into_iter().filter(|step| !scene.hits.contains_key(**step)).collect();
+    assert!(missed.is_empty(), "nobody was killed in {missed:?}: {:?}", scene.hits);
+}
+
+/// Nodes 1 to 3 serve 2 or 3 shards, node 4 none.
+struct Scene {
+    cluster: Cluster,
+    role: Role,
+    random: Random,
+    /// How many shards there are.
+    len: usize,
+    /// What each document holds, and whether it is deleted.
+    model: BTreeMap<u64, (u64, bool)>,
+    /// How many numbers were written.
+    written: u64,
+    /// How many calls were made.
+    called: u64,
+    /// In which steps somebody was killed.
+    hits: BTreeMap<String, u64>,
+}
+
+impl Scene {
+    fn new(role: Role) -> Scene {
+        let mut cluster = Cluster::nodes(3);
+        cluster.add_proxy();
+        cluster.put_map(&cluster.steady(1, 2, hash(2)));
+        let (model, hits) = (BTreeMap::new(), BTreeMap::new());
+        let mut scene =
+            Scene { cluster, role, random: Random(11), len: 2, model, written: 0, called: 0, hits };
+        (0..DOCUMENTS_LEN).for_each(|key| scene.put(1, key));
+        scene
+    }
+
+    /// Starts a transition, and kills a node as soon as it is in a step.
+    fn die_in(&mut self, step: &str) {
+        let before = self.len;
+        self.len = if before == 2 { 3 } else { 2 };
+        let list = self.cluster.steady(1, self.len, hash(self.len))["shards"].clone();
+        let change = json!({ "list": list, "curr": hash(self.len) });
+        let command = json!({ "do": "reshard", "change": change, "throttle": THROTTLE });
+        self.cluster.store(1, "_system").post("shard/transition", &command);
+        let reached = self.reach(step);
+        // While it is on its way, documents change, come and go.
+        (0..4).for_each(|_| self.change());
+        let node = self.victim(before);
+        self.cluster.kill(node);
+        *self.hits.entry(reached).or_default() += 1;
+        thread::sleep(Duration::from_millis(self.random.below(150)));
+        self.cluster.restart(node);
+        (0..4).for_each(|_| self.change());
+        self.wait_until_over();
+        self.check();
+    }
+
+    fn victim(&self, before: usize) -> usize {
+        match (self.role, before) {
+            (Role::Keeper, _) => 1,
+            (Role::Donor, 2) | (Role::Owner, 3) => 2,
+            (Role::Donor, _) | (Role::Owner, _) => 3,
+            (Role::Proxy, _) => 4,
+        }
+    }
+
+    /// Waits until the transition is in a step, or beyond it; gives the one it is in.
+    fn reach(&self, step: &str) -> String {
+        let wanted = STEPS.iter().position(|known| *known == step).unwrap();
+        loop {
+            let status = self.status();
+            let now = step_of(&status);
+            let place = STEPS.iter().position(|known| *known == now);
+            match place {
+                // Over, or not begun: the first poll may be too early for nothing but that.
+                None => return "over".to_owned(),
+                Some(place) if place >= wanted => return now.to_owned(),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn status(&self) -> Value {
+        self.cluster.store(1, "_system").get("shard/transition")
+    }
+
+    fn wait_until_over(&self) {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let status = self.status();
+            if status["step"] == "none" {
+                return;
+            }
+            assert!(Instant::now() < deadline, "stuck: {status:#}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Does something to some document, through some node.
+    fn change(&mut self) {
+        let node = 1 + self.random.below(4) as usize;
+        let key = self.random.below(self.model.len() as u64 + 4);
+        match (self.model.get(&key), self.random.below(3)) {
+            (Some((value, true)), _) => {
+                let value = *value;
+                self.write(node, json!({ "type": "restore", "collection": collection(key), "key": key }));
+                self.model.insert(key, (value, false));
+            }
+            (Some((value, false)), 0) => {
+                let value = *value;
+                self.write(node, json!({ "type": "delete", "collection": collection(key), "key": key }));
+                self.model.insert(key, (value, true));
+            }
+            _ => self.put(node, key),
+        }
+    }
+
+    fn put(&mut self, node: usize, key: u64) {
+        self.written += 1;
+        let value = self.written;
+        let fields = json!({ "v": value });
+        self.write(
+            node,
+            json!({ "type": "put", "collection": collection(key), "key": key, "fields": fields }),
+        );
+        self.model.insert(key, (value, false));
+    }
+
+    fn write(&mut self, node: usize, event: Value) {
+        self.called += 1;
+        let body = json!({ "events": [event], "idempotency_key": format!("call {}", self.called) });
+        let sent = insist(&self.cluster.store(node, "shop"), "POST", "write", &body.to_string());
+        assert_eq!(sent.0, 200, "{body}: {}", sent.1);
+    }
+
+    /// Every document is what it should be, through every node, and has only one owner.
+    fn check(&self) {
+        for node in 1..=4 {
+            let store = self.cluster.store(node, "shop");
+            for (key, (value, deleted)) in &self.model {
+                let path = format!("documents/{}/{key}?deleted=with", collection(*key));
+                let (status, found) = insist(&store, "GET", &path, "");
+                assert_eq!(status, 200, "{key} through {node}: {found}");
+                let document = &found["document"];
+                let is = (&document["value"]["v"], &document["deleted"]);
+                assert_eq!(is, (&json!(value), &json!(deleted)), "{key} through {node}: {found}");
+            }
+        }
+    }
+}
+
+/// Sends a request until it is neither refused for the moment nor lost.
+fn insist(store: &Store, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let passing: BTreeSet<&str> = ["moving", "wrong_epoch", "shard_unreachable", "no_map"].into();
+    for _ in 0..ATTEMPTS_MAX {
+        let reply = store.send(method, path, body);
+        let json = reply.json();
+        if json["code"].as_str().is_none_or(|code| !passing.contains(code)) {
+            return (reply.status, json);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{method} {path} is never answered");
+}
+
+fn hash(shards: usize) -> Value {
+    json!({ "function": "hash", "shards": shards })
+}
+
+fn collection(key: u64) -> String {
+    format!("user{}", key % 3)
+}
+
+/// Copying and verifying are one step for the keeper.
+fn step_of(status: &Value) -> &'static str {
+    let name = status["step"].as_str().unwrap();
+    let copied = || status["donors"].as_array().unwrap().iter().all(|donor| donor["done"] == true);
+    match name {
+        "copy" if copied() => "VERIFY",
+        _ => STEPS.into_iter().find(|step| step.eq_ignore_ascii_case(name)).unwrap_or("over"),
+    }
+}
