@@ -20,8 +20,10 @@ mod linear;
 mod random;
 
 mod crash_points;
+mod operations;
 mod reshard;
 mod routing;
+mod seed;
 mod spread_feed;
 mod spread_moving;
 mod spread_registry;

@@ -16,7 +16,7 @@ use crate::{
     lease::Verdict,
     namespace::{Namespace, State},
     schemas,
-    shard::{Call, Keep, Pending, Reading, ShardError, Written},
+    shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
     view,
@@ -26,7 +26,7 @@ use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
     Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
 };
-use lockwood_storage::Entry;
+use lockwood_storage::{Answer, Entry, State as Stored};
 use lockwood_wire::Code;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
@@ -35,6 +35,8 @@ use tokio::sync::oneshot;
 const LONG_LEN: usize = 500;
 /// How many paths that others have are named.
 const PATHS_LEN_MAX: usize = 100;
+/// Where procedures are kept.
+pub(crate) const PROCEDURES: &str = "_procedures";
 
 /// Who an operation is done for, and how long it may wait for others.
 #[derive(Debug, Clone)]
@@ -89,7 +91,7 @@ pub(crate) async fn write(
     terms: &Terms,
 ) -> Result<Written, GateError> {
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
-    check_collections(call)?;
+    check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
     active.check_call(call)?;
     let admitted = shared.cluster.admit(shared, namespace, documents_of(call)).await?;
     // As they are when it is decided: a schema may be registered while others' locks are waited for.
@@ -103,6 +105,52 @@ pub(crate) async fn write(
         Err(error) => return replay(shared, namespace, call, error).await,
     };
     Ok(written)
+}
+
+/// A write call that is made of what is there.
+pub(crate) struct Amendment<'a> {
+    /// The documents that are looked at and written, all of them.
+    pub(crate) documents: &'a [DocumentKey],
+    /// What it looks at and changes of them.
+    pub(crate) resources: Vec<Resource>,
+    /// How to know it if it comes again.
+    pub(crate) answer: Option<Answer>,
+}
+
+/// Makes a write call of what is there and does it, once nobody else's lock is in its way. Nothing comes between
+/// looking and writing, so `make` has to be quick about it; what takes long is for [`run`].
+pub(crate) async fn transact<T>(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    amendment: &Amendment<'_>,
+    terms: &Terms,
+    make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
+) -> Result<Amended<T>, GateError> {
+    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    check_reserved(amendment.documents.iter())?;
+    let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
+    let rules = shared.schemas.held(namespace);
+    let checked = |state: Stored<'_>| {
+        let made = make(state)?;
+        active.check_call(&made.0)?;
+        Ok::<_, Trouble>(made)
+    };
+    let answer = amendment.answer.as_ref();
+    let decide = |now| {
+        let _passage = shared.cluster.pass(admitted)?;
+        shared.shard.decide_amend(namespace, answer, checked, &rules, now)
+    };
+    let wanted = Wanted::Resources(&amendment.resources);
+    match pass(shared, namespace, &wanted, terms, decide).await {
+        Ok(pending) => Ok(shared.shard.settle_amend(pending).await??),
+        Err(error) => match (&error, answer) {
+            (GateError::Refused(_), Some(answer)) => {
+                let before = shared.shard.answered(namespace, answer).await?;
+                before.map(Amended::Before).ok_or(error)
+            }
+            _ => Err(error),
+        },
+    }
 }
 
 /// The same for the collection that schemas are kept in, which nobody else writes to. What is to hold from then
@@ -133,18 +181,21 @@ pub(crate) fn documents_of(call: &Call) -> impl Iterator<Item = &DocumentKey> + 
     })
 }
 
-fn check_collections(call: &Call) -> Result<(), Trouble> {
-    let mut intents = call.requests.iter().flat_map(|request| &request.intents);
-    match intents.any(|intent| &*intent.at.collection == schemas::COLLECTION) {
-        true => Err(reserved()),
-        false => Ok(()),
+/// That none of the documents is in a collection that the server keeps for itself.
+fn check_reserved<'a>(mut documents: impl Iterator<Item = &'a DocumentKey>) -> Result<(), Trouble> {
+    let kept_for = |at: &DocumentKey| match &*at.collection {
+        schemas::COLLECTION => Some("schemas"),
+        PROCEDURES => Some("procedures"),
+        _ => None,
+    };
+    match documents.find_map(|at| kept_for(at).map(|what| (at, what))) {
+        None => Ok(()),
+        Some((at, what)) => {
+            let message =
+                format!("{:?} is where {what} are kept; register and delete them there", at.collection);
+            Err(Trouble::new(Code::ReservedCollection, message))
+        }
     }
-}
-
-fn reserved() -> Trouble {
-    let message =
-        format!("{:?} is where schemas are kept; register and delete them there", schemas::COLLECTION);
-    Trouble::new(Code::ReservedCollection, message)
 }
 
 /// A call that was done before is answered as it was then, even if its locks are over by now.
@@ -171,9 +222,7 @@ pub(crate) async fn keep(
     terms: &Terms,
 ) -> Result<(), GateError> {
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
-    if keep.documents().any(|at| &*at.collection == schemas::COLLECTION) {
-        return Err(reserved().into());
-    }
+    check_reserved(keep.documents())?;
     active.check_keep(&keep)?;
     let admitted = shared.cluster.admit(shared, namespace, keep.documents()).await?;
     let rules = shared.schemas.held(namespace);
@@ -289,6 +338,7 @@ enum Wanted<'a> {
     /// A call that is long in deciding; nobody else shall have to wait for it under a mutex.
     LongCall(&'a Call),
     Keep(&'a Keep),
+    Resources(&'a [Resource]),
 }
 
 impl Wanted<'_> {
@@ -306,6 +356,7 @@ impl Wanted<'_> {
         match self {
             Wanted::Call(call) | Wanted::LongCall(call) => resources_of(call),
             Wanted::Keep(keep) => resources_of_keep(keep),
+            Wanted::Resources(resources) => resources.to_vec(),
         }
     }
 
@@ -599,7 +650,8 @@ fn resources_of_keep(keep: &Keep) -> Vec<Resource> {
     }
 }
 
-fn whole(at: &DocumentKey) -> [Resource; 2] {
+/// A document with all that is in it, to come, go or be replaced.
+pub(crate) fn whole(at: &DocumentKey) -> [Resource; 2] {
     let collection = Path::from_segments([&*at.collection]);
     [
         Resource::new(document_path(at), Mode::Write, Depth::SUBTREE),

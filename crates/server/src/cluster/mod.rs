@@ -18,6 +18,7 @@ pub(crate) mod locks;
 mod peers;
 mod pull;
 pub(crate) mod replica;
+pub(crate) mod scripts;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
@@ -31,7 +32,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key, Resource};
-use lockwood_router::{Epoch, HostMode, NoScripts, Phase, Route, Scripts, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -46,6 +47,8 @@ use std::{
 
 use dispatch::spread::HoldTable;
 pub(crate) use dispatch::spread::{NOWHERE, custody};
+use scripts::Compiled;
+
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
@@ -81,6 +84,8 @@ pub(crate) struct Cluster {
     pub(crate) keeper: keeper::Keeper,
     /// Locks that operations on several shards have here.
     pub(crate) holds: HoldTable,
+    /// The last epoch in which this node, a replica, had all that the host had that writes.
+    caught_up: AtomicU64,
 }
 
 struct Node {
@@ -97,12 +102,12 @@ pub(crate) struct Current {
     pub(crate) is_owner: bool,
     /// Whether this node follows the rw host of its shard.
     pub(crate) is_replica: bool,
-    scripts: Box<dyn Scripts + Send + Sync>,
+    scripts: Compiled,
 }
 
 impl Current {
     pub(crate) fn route(&self, at: &DocumentKey) -> Result<Route, Trouble> {
-        let route = self.map.route(&at.collection, &at.key, &*self.scripts);
+        let route = self.map.route(&at.collection, &at.key, &self.scripts);
         route.map_err(|error| Trouble::new(Code::NoShard, error.to_string()))
     }
 }
@@ -141,6 +146,7 @@ impl Cluster {
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
             holds: HoldTable::default(),
+            caught_up: AtomicU64::new(0),
         }
     }
 
@@ -168,6 +174,12 @@ impl Cluster {
     /// The map in force, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.fence.read().clone()
+    }
+
+    /// Whether this node, a replica, has everything that came to its shard before a map was in force. What came
+    /// by a transition is there then, or it could be missed where it was seen before.
+    pub(crate) fn has_caught_up(&self, current: &Current) -> bool {
+        self.caught_up.load(Ordering::Acquire) == current.map.epoch
     }
 
     /// The epoch of the map in force; 0 without one.
@@ -308,7 +320,7 @@ impl Node {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
         let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
-        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Box::new(NoScripts), map }
+        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Compiled::of(&map), map }
     }
 }
 

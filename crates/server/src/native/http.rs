@@ -437,7 +437,25 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         schemas::forget,
         schemas::settings_of_all,
         schemas::set_for_all,
-        schemas::forget_for_all
+        schemas::forget_for_all,
+        shards::select,
+        shards::eselect,
+        shards::insert,
+        shards::replace,
+        shards::shard_delete,
+        shards::update,
+        shards::map,
+        shards::put_map,
+        shards::config,
+        shards::is_valid,
+        shards::transition_status,
+        shards::transition_command,
+        shards::copy,
+        shards::cleanup,
+        shards::raw_select,
+        shards::raw_insert,
+        shards::raw_delete,
+        shards::raw_len
     )
 )]
 pub(crate) struct Api;

@@ -124,9 +124,9 @@ async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
 }
 
 async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
+    let current = same_epoch(&shared, &headers)?;
     let question: transfer::Question = read_json(&body)?;
-    let answer = in_place(|| transfer::confirm(&shared, &question))?;
+    let answer = in_place(|| transfer::confirm(&shared, &current, &question))?;
     Ok(Json(answer).into_response())
 }
 

@@ -90,6 +90,15 @@ pub(crate) struct Written {
     pub(crate) replayed: bool,
 }
 
+/// What came of a call that was made of what is there.
+#[derive(Debug)]
+pub(crate) enum Amended<T> {
+    /// It was done now, if there was something to do; and what else was made.
+    Now { call: Call, written: Written, made: T },
+    /// It had been done before.
+    Before(Written),
+}
+
 /// Why a shard did not do what it was asked.
 #[derive(Debug, Clone)]
 pub(crate) enum ShardError {
@@ -232,6 +241,45 @@ impl Shard {
         let written = self.settle(pending).await;
         self.counts().note(call, &written);
         written
+    }
+
+    /// Makes a call of what is there, and decides it before anything else can be written. What `make` refuses is
+    /// as much of an answer as what it makes: it rests on what is there.
+    pub(crate) fn decide_amend<T, E>(
+        &self,
+        namespace: &str,
+        answer: Option<&Answer>,
+        make: impl FnOnce(State<'_>) -> Result<(Call, T), E>,
+        rules: &dyn Rules,
+        now: Timestamp,
+    ) -> Result<Pending<Result<Amended<T>, E>>, ShardError> {
+        self.decide(|writer| {
+            if let Some(answer) = answer
+                && let Some(written) = writer.answered(namespace, answer)?
+            {
+                return Ok(Ok(Amended::Before(written)));
+            }
+            match writer.look(|state| Ok(make(state)))? {
+                Err(refused) => Ok(Err(refused)),
+                Ok((mut call, made)) => {
+                    call.answer = answer.cloned();
+                    let written = writer.write(namespace, &call, rules, now)?;
+                    Ok(Ok(Amended::Now { call, written, made }))
+                }
+            }
+        })
+    }
+
+    /// Waits for a call that was made of what is there.
+    pub(crate) async fn settle_amend<T, E>(
+        &self,
+        pending: Pending<Result<Amended<T>, E>>,
+    ) -> Result<Result<Amended<T>, E>, ShardError> {
+        let settled = self.settle(pending).await;
+        if let Ok(Ok(Amended::Now { call, written, .. })) = &settled {
+            self.counts().note(call, &Ok(written.clone()));
+        }
+        settled
     }
 
     /// Decides on documents without positions.

@@ -32,6 +32,21 @@ pub(crate) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
     json(serde_json::to_vec(answer).expect("answers can be written"))
 }
 
+/// An answer with a document, or with null for none.
+pub(in crate::native) fn document_or_null(
+    position: Position,
+    found: Option<&Found>,
+) -> Result<Response, StoreError> {
+    let mut body = open(position);
+    body.extend_from_slice(b"\"document\":");
+    match found {
+        Some(found) => write_found(&mut body, found, None)?,
+        None => body.extend_from_slice(b"null"),
+    }
+    body.push(b'}');
+    Ok(json(body))
+}
+
 /// Writes a document as the interface shows it.
 pub(super) fn write_found(
     out: &mut Vec<u8>,

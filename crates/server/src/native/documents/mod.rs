@@ -25,6 +25,7 @@ use axum::{
 };
 use std::sync::Arc;
 
+pub(super) use answer::document_or_null;
 pub(crate) use answer::{json_of, too_old};
 pub(super) use body::JsonBody;
 pub(crate) use body::read_json_body;

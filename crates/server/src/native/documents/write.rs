@@ -190,10 +190,15 @@ pub(in crate::native) struct Retry(Option<String>);
 
 impl Retry {
     fn mark(self, mut call: Call) -> Call {
-        if let (Some(key), None) = (self.0, &call.answer) {
-            call.answer = Some(Answer { key: key.into(), fingerprint: [0; 16] });
+        if call.answer.is_none() {
+            call.answer = self.answer();
         }
         call
+    }
+
+    /// How to know a call without a key of its own if it comes again.
+    pub(in crate::native) fn answer(self) -> Option<Answer> {
+        self.0.map(|key| Answer { key: key.into(), fingerprint: [0; 16] })
     }
 }
 

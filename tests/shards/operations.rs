@@ -1,0 +1,1 @@
+//! Operations on single keys: composite keys, formats, terms, errors, and who answers.
