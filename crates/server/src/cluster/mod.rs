@@ -45,7 +45,7 @@ use std::{
     time::Duration,
 };
 
-use dispatch::spread::HoldTable;
+use dispatch::spread::{HoldTable, LoadTable};
 pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
@@ -84,6 +84,8 @@ pub(crate) struct Cluster {
     pub(crate) keeper: keeper::Keeper,
     /// Locks that operations on several shards have here.
     pub(crate) holds: HoldTable,
+    /// Parts of dumps that are being loaded.
+    pub(crate) loads: LoadTable,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
     caught_up: AtomicU64,
 }
@@ -146,6 +148,7 @@ impl Cluster {
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
             holds: HoldTable::default(),
+            loads: LoadTable::default(),
             caught_up: AtomicU64::new(0),
         }
     }

@@ -2,16 +2,18 @@
 //! nodes get here.
 
 use super::{
-    documents::{Decoder, build, reserve_from, terms},
-    http::App,
+    documents::{Decoder, build, dump_lines, reserve_from, terms},
+    http::{App, InPath},
     internal::{Refused, read_json, same_epoch},
 };
 use crate::{
     cluster::dispatch::spread::{
-        self, HoldTable, INDEXES, IdsRequest, IndexList, NEXT_ID, NextId, RECORDS, RESERVE,
+        self, HoldTable, INDEXES, IdsRequest, IndexList, LoadTable, NEXT_ID, NextId, RECORDS, RESERVE,
+        dump::{COUNTERS, Counters, LINES, Lines},
         feed::{AWAIT, AWAIT_PATIENCE, Await},
         frozen::{self, GET, KNOWN, Keys, SEARCH, Search},
         hold::{HOLD, Held, HoldRequest, RELEASE},
+        load::{self, Beginning, Begun, Ending},
     },
     gate,
     shared::Shared,
@@ -25,7 +27,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use lockwood_model::Resource;
+use lockwood_model::{Position, Resource};
 use lockwood_wire::documents::PositionAnswer;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -43,6 +45,13 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route(RECORDS, get(give_records).post(take_records))
         .route(INDEXES, post(take_indexes))
         .route(AWAIT, post(await_position))
+        .route(LINES, post(lines))
+        .route(COUNTERS, post(counters))
+        .route(load::BEGIN, post(begin_load))
+        .route(&format!("{}{{load}}", load::LINES), post(load_lines))
+        .route(load::END, post(end_load))
+        .route(load::FINISH, post(finish_load))
+        .route(load::UNDO, post(undo_load))
         // Nodes trust each other, and a document may be large.
         .layer(DefaultBodyLimit::disable())
 }
@@ -105,6 +114,60 @@ async fn reserve(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     same_epoch(&shared, &headers)?;
     let IdsRequest { namespace, collection, amount, least } = read_json(&body)?;
     Ok(reserve_from(&shared, &namespace, &collection, amount, least).await?)
+}
+
+async fn lines(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Lines { namespace, collection, at } = read_json(&body)?;
+    shared.shard.raise(Position(at)).await?;
+    Ok(dump_lines(&shared, &namespace, &collection, at).await?)
+}
+
+async fn counters(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Counters { namespace } = read_json(&body)?;
+    let reading = shared.shard.read();
+    let counters = match reading.namespace(&namespace)? {
+        Some((id, _)) => reading.state().counters(id)?,
+        None => Vec::new(),
+    };
+    Ok(Json(counters).into_response())
+}
+
+async fn begin_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Beginning { namespace } = read_json(&body)?;
+    Ok(Json(LoadTable::begin(&shared, &namespace).await?).into_response())
+}
+
+async fn load_lines(
+    State(shared): App,
+    InPath(load): InPath<String>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    shared.cluster.loads.take(&load, &body).await?;
+    Ok(Json(()).into_response())
+}
+
+async fn end_load(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+    let Begun { load } = read_json(&body)?;
+    Ok(Json(shared.cluster.loads.end(&load).await?).into_response())
+}
+
+/// Owners must be who they were when the lines were split.
+async fn finish_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    Ok(Json(shared.cluster.loads.finish(&shared, &read_json(&body)?).await?).into_response())
+}
+
+/// Gives a part up; takes it away if it was kept already.
+async fn undo_load(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+    let Ending { load, namespace, .. } = read_json(&body)?;
+    if shared.cluster.loads.is_kept(&load) {
+        load::empty(&shared, &namespace).await?;
+    }
+    shared.cluster.loads.undo(&load).await?;
+    Ok(Json(()).into_response())
 }
 
 /// Answers when the namespace is further than a position, or after a while.

@@ -13,8 +13,9 @@ mod schemas;
 mod shards;
 
 pub(crate) use documents::{
-    Decoder, JoinPlan, PagePlan, answer_join, check_access, collection_resource, get_limits, get_resources,
-    json_of, key_cursor, list_request, read_json_body, read_write_call, too_old,
+    Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
+    collection_resource, drain, get_limits, get_resources, json_of, key_cursor, list_request, read_head,
+    read_json_body, read_write_call, stream, too_old,
 };
 pub(crate) use guard::check as guard_check;
 

@@ -33,7 +33,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::sync::watch;
 
 pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only, Source, join};
-pub(crate) use load::Loading;
+pub(crate) use load::{Loading, Positions};
 pub(crate) use query::{
     Any, Count, Custody, Elsewhere, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort,
     order,

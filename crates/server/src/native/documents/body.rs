@@ -71,7 +71,7 @@ async fn collect(mut body: Body, limit: u64) -> Result<Bytes, Trouble> {
 
 /// Reads on for a while and throws it away: a connection that is closed with something unread is reset, and
 /// the answer to what was read is lost.
-pub(super) async fn drain(mut body: Body) {
+pub(crate) async fn drain(mut body: Body) {
     let rest = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {

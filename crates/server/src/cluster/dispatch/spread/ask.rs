@@ -159,10 +159,25 @@ impl Asker<'_> {
         })
     }
 
-    async fn here(&self, message: &Message) -> Result<Reply, Trouble> {
+    /// Has this node answer as another one would.
+    pub(super) async fn request_here(&self, message: &Message) -> Result<Response, Trouble> {
         let (epoch, address) = (self.current.map.epoch, self.shared.cluster.address());
         let request = self.shared.cluster.peers()?.request(address, epoch, message).map(Body::new);
-        let (parts, body) = carry_out(self.native, self.shared, request).await?.into_parts();
+        carry_out(self.native, self.shared, request).await
+    }
+
+    /// Has another shard answer, with a body that is still to come.
+    pub(super) async fn open(&self, shard: ShardNo, message: &Message) -> Result<Response, Trouble> {
+        let host = self.current.map.rw_host(shard);
+        let host = host.ok_or_else(|| pull::unreachable_shard(shard, "the map has no host for it"))?;
+        let peers = self.shared.cluster.peers()?;
+        let answer = peers.open(&host.address, self.current.map.epoch, message).await;
+        let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
+        Ok(answer.map(Body::new))
+    }
+
+    async fn here(&self, message: &Message) -> Result<Reply, Trouble> {
+        let (parts, body) = self.request_here(message).await?.into_parts();
         if parts.headers.contains_key(EPOCH) {
             return Err(wrong_epoch_trouble());
         }

@@ -3,7 +3,7 @@
 use super::{
     super::{Message, Whole},
     Answer,
-    ask::Asker,
+    ask::{Asker, Stop},
     cut::{self, Cut, Manner},
     target,
 };
@@ -33,13 +33,23 @@ pub(super) async fn position(ask: &Asker<'_>, namespace: &str) -> Answer {
 pub(super) async fn collections(ask: &Asker<'_>, namespace: &str) -> Answer {
     let shards: Vec<ShardNo> = ask.current.map.shard_numbers().collect();
     let cut = Cut::begin(ask, namespace, &shards, None, (&Manner::free(), |_| Vec::new())).await?;
+    let (position, collections) = names(ask, namespace, &cut).await?;
+    cut.end().await?;
+    Ok(json_of(&Collections { position, collections }))
+}
+
+/// The names of all collections, by name.
+pub(super) async fn names(
+    ask: &Asker<'_>,
+    namespace: &str,
+    cut: &Cut<'_>,
+) -> Result<(u64, Vec<String>), Stop> {
     let target = target(namespace, "collections");
     let replies = ask.all(|_| cut.message(Message::get(&target))).await?.into_iter();
     let parts: Vec<Collections> = replies.map(|reply| reply.read()).collect::<Result<_, _>>()?;
     let position = cut.told(parts.iter().map(|part| part.position));
-    cut.end().await?;
     let names: BTreeSet<String> = parts.into_iter().flat_map(|part| part.collections).collect();
-    Ok(json_of(&Collections { position, collections: names.into_iter().collect() }))
+    Ok((position, names.into_iter().collect()))
 }
 
 /// The indexes; each is ready when it is on all shards.
@@ -96,7 +106,7 @@ pub(super) async fn trim(ask: &Asker<'_>, whole: &Whole) -> Answer {
 
 impl Manner {
     /// As nobody's locks matter.
-    fn free() -> Manner {
+    pub(super) fn free() -> Manner {
         Manner { isolation: Isolation::Snapshot, tokens: Vec::new(), wait_ms: None }
     }
 }

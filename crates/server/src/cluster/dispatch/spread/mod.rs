@@ -5,11 +5,13 @@ mod ask;
 mod catalog;
 mod custody;
 mod cut;
+pub(crate) mod dump;
 pub(crate) mod feed;
 pub(crate) mod frozen;
 mod get;
 pub(crate) mod hold;
 mod join;
+pub(crate) mod load;
 mod page;
 mod registry;
 mod reserve;
@@ -33,6 +35,7 @@ use std::sync::Arc;
 use ask::carry_out;
 pub(crate) use custody::{NOWHERE, custody};
 pub(crate) use hold::HoldTable;
+pub(crate) use load::{LoadTable, load};
 pub(crate) use registry::{INDEXES, IndexList, RECORDS, records, take_records};
 pub(crate) use reserve::{IdsRequest, NEXT_ID, NextId, RESERVE};
 
@@ -41,7 +44,7 @@ type Answer = Result<Response, Stop>;
 
 /// Whether a word in an address is of something that is answered here: all but locks.
 pub(super) fn answers(word: &str) -> bool {
-    !matches!(word, "locks" | "tree" | "waits" | "operator-log" | "session" | "load")
+    !matches!(word, "locks" | "tree" | "waits" | "operator-log" | "session")
 }
 
 /// Another node put the request together; this one does its part.
@@ -78,6 +81,9 @@ pub(super) async fn answer(
 async fn alone(ask: &Asker<'_>, whole: &Whole) -> Result<Response, Trouble> {
     match ask.is_own(Asker::first()) {
         true => Ok(ask.native.local(whole.request()).await),
+        false if whole.parts.uri.path().ends_with("/dump") => {
+            ask.open(Asker::first(), &whole.message()).await
+        }
         false => super::forward(ask.shared, ask.current, Asker::first(), whole.message()).await,
     }
 }
@@ -94,6 +100,7 @@ async fn route(ask: &Asker<'_>, whole: &Whole) -> Answer {
         }
         (&Method::GET, [namespace, "position"]) => catalog::position(ask, namespace).await,
         (&Method::GET, [namespace, "collections"]) => catalog::collections(ask, namespace).await,
+        (&Method::GET, [namespace, "dump"]) => dump::dump(ask, namespace).await,
         (&Method::GET, [namespace, "indexes"]) => catalog::indexes(ask, namespace).await,
         (&Method::PUT | &Method::DELETE, [namespace, "indexes", _, _]) => {
             registry::change(ask, namespace, whole).await
