@@ -13,6 +13,7 @@
 //! of one document from sharing a sync.
 
 use crate::{
+    cluster::locks::{self, Voucher},
     lease::Verdict,
     namespace::{Namespace, State},
     schemas,
@@ -24,11 +25,11 @@ use crate::{
 use lockwood_engine::{Action, Intent, Limits, NoRules, Target};
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
-    Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+    Depth, DocumentKey, Lease, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
 };
 use lockwood_storage::{Answer, Entry, State as Stored};
 use lockwood_wire::Code;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
 
 /// A call with more events than this is decided beside the mutex of its namespace.
@@ -44,13 +45,25 @@ pub(crate) struct Terms {
     /// Tokens of locks the caller says it holds, all of one owner. If one of them is over, nothing is done.
     pub(crate) tokens: Vec<u64>,
     pub(crate) wait: Wait,
+    /// What other shards said about those of the tokens that are not known here.
+    pub(crate) vouchers: Vec<Voucher>,
+    /// By which map they were asked.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Terms {
     /// For a caller that holds nothing.
     pub(crate) fn anonymous(wait: Wait) -> Terms {
-        Terms { tokens: Vec::new(), wait }
+        Terms { tokens: Vec::new(), wait, vouchers: Vec::new(), epoch: None }
     }
+}
+
+/// Whose lock it is that a token is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder<'a> {
+    Here(OwnerId),
+    /// Somebody of this name, who has no lock here.
+    Elsewhere(&'a str),
 }
 
 /// Why an operation was not done.
@@ -60,6 +73,29 @@ pub(crate) enum GateError {
     Refused(Box<Trouble>),
     /// Anything else.
     Shard(ShardError),
+}
+
+impl Terms {
+    /// The same with what other shards know of the tokens, as of now.
+    async fn vouched(&self, shared: &Arc<Shared>, name: &str) -> Result<Cow<'_, Terms>, Trouble> {
+        if self.tokens.is_empty() || !shared.cluster.spreads(name) {
+            return Ok(Cow::Borrowed(self));
+        }
+        let epoch = Some(shared.cluster.epoch());
+        let unknown = unknown(shared, name, &self.tokens);
+        let vouchers = match unknown.is_empty() {
+            true => Vec::new(),
+            false => locks::vouch(shared, name, unknown).await?,
+        };
+        Ok(Cow::Owned(Terms { vouchers, epoch, ..self.clone() }))
+    }
+}
+
+/// The tokens that no lock here has.
+fn unknown(shared: &Shared, name: &str, tokens: &[u64]) -> Vec<u64> {
+    let Some(namespace) = shared.registry.get(name) else { return tokens.to_vec() };
+    let state = namespace.lock();
+    tokens.iter().copied().filter(|token| state.table.granted(Token(*token)).is_none()).collect()
 }
 
 impl From<ShardError> for GateError {
@@ -90,6 +126,7 @@ pub(crate) async fn write(
     call: &Call,
     terms: &Terms,
 ) -> Result<Written, GateError> {
+    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
     active.check_call(call)?;
@@ -221,6 +258,7 @@ pub(crate) async fn keep(
     limits: Limits,
     terms: &Terms,
 ) -> Result<(), GateError> {
+    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(keep.documents())?;
     active.check_keep(&keep)?;
@@ -273,6 +311,7 @@ pub(crate) async fn read(
     if let Some(reading) = read_unhindered(shared, name, terms) {
         return Ok(reading);
     }
+    let terms = &*terms.vouched(shared, name).await?;
     let reading = enter(shared, name, terms, |owner, state| {
         let admitted = state.table.admits(owner, resources, terms.rank());
         let free = admitted.is_ok() && shared.shard.shows(state.written);
@@ -288,10 +327,11 @@ pub(crate) async fn read(
 }
 
 /// That the tokens are of locks that are held, for those who take none.
-pub(crate) fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
+pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
     if terms.tokens.is_empty() {
         return Ok(());
     }
+    let terms = &*terms.vouched(shared, name).await?;
     enter(shared, name, terms, |_, _| ())
 }
 
@@ -455,17 +495,37 @@ impl Terms {
 impl State {
     /// The owner of the locks with these tokens; somebody new if there are none.
     fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
-        let mut known: Option<OwnerId> = None;
+        let mut known: Option<Holder<'_>> = None;
         for token in &terms.tokens {
-            let is_over = |lock| self.leases.get(lock).is_some_and(|lease| !lease.is_alive(now));
-            let found = self.table.granted(Token(*token)).filter(|(lock, _)| !is_over(*lock));
-            let (_, owner) = found.ok_or_else(|| token_lost(*token))?;
-            if known.is_some_and(|known| known != owner) {
+            let holder = self.holder(terms, *token, now).ok_or_else(|| match terms.epoch {
+                // It may just have moved.
+                Some(epoch) if epoch != shared.cluster.epoch() => ShardError::Elsewhere.into(),
+                _ => token_lost(*token),
+            })?;
+            if known.is_some_and(|known| known != holder) {
                 return Err(token_foreign(*token));
             }
-            known = Some(owner);
+            known = Some(holder);
         }
-        Ok(known.unwrap_or_else(|| shared.next_owner()))
+        let here = known.and_then(|holder| match holder {
+            Holder::Here(owner) => Some(owner),
+            Holder::Elsewhere(_) => None,
+        });
+        Ok(here.unwrap_or_else(|| shared.next_owner()))
+    }
+
+    /// Who holds the lock with a token, if it is not over.
+    fn holder<'a>(&self, terms: &'a Terms, token: u64, now: Timestamp) -> Option<Holder<'a>> {
+        if let Some((lock, owner)) = self.table.granted(Token(token)) {
+            let is_over = |lease: &Lease| !lease.is_alive(now) || !lease.is_settled();
+            return (!self.leases.get(lock).is_some_and(is_over)).then_some(Holder::Here(owner));
+        }
+        let voucher = terms.vouchers.iter().find(|voucher| voucher.token == token)?;
+        let is_alive = voucher.until.is_none_or(|until| Timestamp(until) > now);
+        // Whoever holds something elsewhere may hold something here as well, or not.
+        let holder =
+            self.leases.owner(&voucher.owner).map_or(Holder::Elsewhere(&voucher.owner), Holder::Here);
+        is_alive.then_some(holder)
     }
 
     /// Takes a lock for an operation, or its place in line.

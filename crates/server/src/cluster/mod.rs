@@ -23,6 +23,7 @@ pub(crate) mod transfer;
 pub(crate) mod work;
 
 use crate::{
+    lease,
     secret::hex,
     shard::{Call, Pending, ShardError, Written},
     shared::Shared,
@@ -119,6 +120,11 @@ impl Current {
 pub(crate) struct Admitted(Option<Epoch>);
 
 impl Admitted {
+    /// That everything may be decided about under a map.
+    pub(crate) fn under(current: &Current) -> Admitted {
+        Admitted(Some(current.map.epoch))
+    }
+
     /// The epoch of that map; none if it does not matter.
     pub(crate) fn epoch(self) -> Option<Epoch> {
         self.0
@@ -247,14 +253,15 @@ impl Cluster {
             return Ok(None);
         }
         let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
-        self.epoch.store(map.epoch, Ordering::Release);
         let current = Arc::new(node.current(map));
+        self.epoch.store(current.map.epoch, Ordering::Release);
         *fence = Some(Arc::clone(&current));
         Ok(Some((pending, current)))
     }
 
     /// What comes of a map that is in force now.
     pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
+        lease::moving::follow(shared, current);
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }

@@ -41,6 +41,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         // Nodes know what they send each other.
         .layer(DefaultBodyLimit::disable())
         .route("/internal/work", get(report).post(start))
+        // Nodes send each other as much as there is.
+        .layer(DefaultBodyLimit::disable())
 }
 
 #[derive(Deserialize)]

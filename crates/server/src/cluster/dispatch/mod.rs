@@ -336,8 +336,9 @@ async fn read_moving(
     if current.map.reverses != 0 || current.map.keeps {
         // The donor may know nothing of it, and then what is here counts; that has to be settled first.
         shared.cluster.admit(shared, &namespace, std::iter::once(at)).await?;
+        shared.shard.shown(shared.shard.last_index()).await?;
     }
-    let known = || shared.shard.is_known(&namespace, at, current.map.transition);
+    let known = || is_shown(shared, &namespace, at, current.map.transition);
     if !known()? {
         let mut message = whole.message();
         message.headers.push((FROZEN, current.map.transition.to_string()));
@@ -351,6 +352,14 @@ async fn read_moving(
     // It may be known by something that readers do not see yet.
     shared.shard.shown(shared.shard.last_index()).await?;
     Ok(native.local(whole.request()).await)
+}
+
+/// Whether readers see here what became of a key in a transition. What is decided but not durable yet was not
+/// answered to anybody, so that what the donor has may still be told; what readers do not see may not.
+fn is_shown(shared: &Shared, namespace: &str, at: &DocumentKey, transition: Epoch) -> Result<bool, Trouble> {
+    let reading = shared.shard.read();
+    let Some((id, _)) = reading.namespace(namespace)? else { return Ok(false) };
+    Ok(reading.state().mark(id, at)? == Some(transition))
 }
 
 /// The one shard that a write call is about; none if it cannot be read.

@@ -83,7 +83,7 @@ impl Access {
         shared.metrics.reads.add(1);
         let reading = match self.isolation {
             Isolation::Snapshot => {
-                gate::check_tokens(shared, name, &self.terms)?;
+                gate::check_tokens(shared, name, &self.terms).await?;
                 shared.shard.read()
             }
             Isolation::Locked | Isolation::Document => {
