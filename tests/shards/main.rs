@@ -31,6 +31,7 @@ mod operations;
 mod reshard;
 mod routing;
 mod seed;
+mod spread_dump;
 mod spread_feed;
 mod spread_moving;
 mod spread_registry;

@@ -363,6 +363,7 @@ pub(crate) async fn hold(
     resources: &[Resource],
     terms: &Terms,
 ) -> Result<Turn, GateError> {
+    let terms = &*terms.vouched(shared, name).await?;
     let turn = Turn::take(shared, name, resources, terms).await?;
     shared.shard.shown(turn.after).await?;
     Ok(turn)

@@ -107,9 +107,11 @@ async fn as_peer(
     if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
     }
+    if let Kind::Namespace(_) = kind {
+        return spread::here(native, shared, &whole).await;
+    }
     check_place(shared, &current, kind, &whole)?;
     let response = match kind {
-        Kind::Namespace(_) => return spread::here(native, shared, &whole).await,
         // Whether it may read here has just been checked.
         Kind::Keyed(_, Need::Read) if !current.is_owner => native.local(whole.request()).await,
         _ => match here(native, shared, &current, kind, &whole).await {
