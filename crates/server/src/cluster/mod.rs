@@ -46,6 +46,8 @@ use std::{
     time::Duration,
 };
 
+use dispatch::spread::{HoldTable, LoadTable};
+pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
@@ -81,6 +83,10 @@ pub(crate) struct Cluster {
     epoch: AtomicU64,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
+    /// Locks that operations on several shards have here.
+    pub(crate) holds: HoldTable,
+    /// Parts of dumps that are being loaded.
+    pub(crate) loads: LoadTable,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
     caught_up: AtomicU64,
 }
@@ -147,6 +153,8 @@ impl Cluster {
             epoch: AtomicU64::new(0),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
+            holds: HoldTable::default(),
+            loads: LoadTable::default(),
             caught_up: AtomicU64::new(0),
         }
     }

@@ -183,6 +183,7 @@ async fn documents_without_positions_have_limits_and_stay_apart_from_the_others(
         deleted: Selection::With,
         at: None,
         looks_max: 10,
+        custody: None,
     };
     assert_eq!(reading.count(&find).unwrap(), 2);
 }
