@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
 use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
-use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, ShardMap, ShardNo};
 use lockwood_wire::Code;
 use std::{
     sync::Arc,
@@ -217,7 +217,7 @@ fn shard_of(
     whole: &Whole,
 ) -> Result<Option<ShardNo>, Trouble> {
     match kind {
-        Kind::Document(at) | Kind::Keyed(at, _) => owner_of(current, at).map(Some),
+        Kind::Document(at) | Kind::Keyed(at, _) => current.owner(at).map(Some),
         Kind::Write => written(shared, current, &whole.body),
         Kind::First => Ok(Some(ShardNo(1))),
         _ => Err(not_yet()),
@@ -283,13 +283,6 @@ fn not_yet() -> Trouble {
     Trouble::new(Code::NotSharded, "this is not possible on several shards")
 }
 
-fn owner_of(current: &Current, at: &DocumentKey) -> Result<ShardNo, Trouble> {
-    match current.route(at)? {
-        Route::Owner(owner) | Route::Pulled { owner, .. } => Ok(owner),
-        Route::Moving { .. } => Err(pull::elsewhere(at)),
-    }
-}
-
 /// Carries a request out on this node, which is the owner of all it is about.
 async fn here(
     native: &Native,
@@ -347,7 +340,7 @@ fn written(shared: &Shared, current: &Current, body: &Bytes) -> Result<Option<Sh
     let Some(keys) = read_write_call(Decoder(&shared.config.limits), body) else { return Ok(None) };
     let mut owner: Option<(ShardNo, &DocumentKey)> = None;
     for at in &keys {
-        let found = owner_of(current, at)?;
+        let found = current.owner(at)?;
         match owner {
             Some((known, first)) if known != found => return Err(spans(first, known, at, found)),
             _ => owner = Some((found, at)),
@@ -356,7 +349,7 @@ fn written(shared: &Shared, current: &Current, body: &Bytes) -> Result<Option<Sh
     Ok(owner.map(|(owner, _)| owner))
 }
 
-fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: ShardNo) -> Trouble {
+pub(crate) fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: ShardNo) -> Trouble {
     let message = format!(
         "{a} is on shard {} and {b} on shard {}, and a write is atomic on one shard only; nothing was done. Write \
          them one after the other, or choose keys or a shard function that keep them together",
