@@ -7,7 +7,13 @@ use crate::{
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
 };
 use serde_json::{Value, json};
-use std::thread::{self, JoinHandle};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
 
 /// What proves to nodes with the key of the tests that a request comes from a node.
 const PEER: &str = "3b44f960d110d4519790e6609f84f52444e285ee0b9df9722cdef406e17a2e48";
@@ -331,6 +337,56 @@ fn reshard(cluster: &Cluster, len: usize) {
     });
 }
 
+/// Who has what, as the test sees it: never two at once.
+#[derive(Default)]
+struct Rooms {
+    visitors: [AtomicUsize; 3],
+    visits: AtomicUsize,
+    closed: AtomicBool,
+}
+
+impl Rooms {
+    fn visit(&self, kind: usize, work: impl FnOnce()) {
+        assert_eq!(self.visitors[kind].fetch_add(1, Ordering::SeqCst), 0, "two have {kind}");
+        work();
+        self.visitors[kind].fetch_sub(1, Ordering::SeqCst);
+        self.visits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Waits until a few more have been there.
+    fn go_on(&self) {
+        let before = self.visits.load(Ordering::SeqCst);
+        eventually("others go on", || self.visits.load(Ordering::SeqCst) > before + 6);
+    }
+}
+
+/// Takes and releases locks of three kinds in turn.
+fn work(owner: &Leaseholder, number: u64, rooms: &Rooms) {
+    let mut last = [0; 3];
+    for kind in (0..3).cycle() {
+        if rooms.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let what = match kind {
+            0 => "write user/6".to_owned(),
+            1 => format!("write user/7, write user/{}", 8 + number),
+            _ => "write order".to_owned(),
+        };
+        let reply = owner.ask(&what, HOUR, 60_000);
+        assert!(reply.status == 201 || reply.status == 200, "{what}: {}", reply.body);
+        let taken = Leased::from(&reply.json());
+        assert!(taken.token > last[kind], "{what}: {taken:?} after {last:?}");
+        last[kind] = taken.token;
+        rooms.visit(kind, || {
+            if kind < 2 {
+                passes(owner, 6 + kind as u64, &[taken.token]);
+            }
+        });
+        let reply = owner.release(taken.lock, &json!({ "token": taken.token }));
+        assert_eq!(reply.status, 200, "{what}: {}", reply.body);
+    }
+}
+
 #[test]
 fn locks_go_on_while_the_cluster_grows_and_shrinks() {
     let cluster = Cluster::nodes(4);
@@ -338,35 +394,19 @@ fn locks_go_on_while_the_cluster_grows_and_shrinks() {
     let ann = holder(&cluster, 1, "ann");
     let whats = ["write user/1", "write user/2", "write user/3, write user/4", "read bill", "write user/5/x"];
     let held: Vec<Leased> = whats.iter().map(|what| ann.take(what)).collect();
+    let rooms = Rooms::default();
     thread::scope(|scope| {
         let worker = |number: u64| {
             let owner = holder(&cluster, number as usize % 2 + 1, &format!("worker{number}"));
-            move || {
-                let mut last = [0; 3];
-                for round in 0..25 {
-                    let kind = round % 3;
-                    let what = match kind {
-                        0 => "write user/6".to_owned(),
-                        1 => format!("write user/7, write user/{}", 8 + number),
-                        _ => "write order".to_owned(),
-                    };
-                    let reply = owner.ask(&what, HOUR, 60_000);
-                    assert!(reply.status == 201 || reply.status == 200, "{what}: {}", reply.body);
-                    let taken = Leased::from(&reply.json());
-                    assert!(taken.token > last[kind], "{what}: {taken:?} after {last:?}");
-                    last[kind] = taken.token;
-                    if kind < 2 {
-                        passes(&owner, 6 + kind as u64, &[taken.token]);
-                    }
-                    let reply = owner.release(taken.lock, &json!({ "token": taken.token }));
-                    assert_eq!(reply.status, 200, "{what}: {}", reply.body);
-                }
-            }
+            let rooms = &rooms;
+            move || work(&owner, number, rooms)
         };
         let workers: Vec<_> = (0..4).map(|number| scope.spawn(worker(number))).collect();
         for len in [3, 4, 1, 2] {
             reshard(&cluster, len);
+            rooms.go_on();
         }
+        rooms.closed.store(true, Ordering::SeqCst);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
     let bob = holder(&cluster, 2, "bob");
@@ -383,4 +423,34 @@ fn locks_go_on_while_the_cluster_grows_and_shrinks() {
     for what in whats {
         assert!(bob.take(what).token > last);
     }
+}
+
+#[test]
+fn locks_go_on_while_nodes_are_killed_and_keys_move() {
+    let mut cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 2, modulo(2)));
+    let rooms = Arc::new(Rooms::default());
+    let workers: Vec<_> = (0..3)
+        .map(|number| {
+            let (owner, rooms) = (holder(&cluster, 1, &format!("worker{number}")), Arc::clone(&rooms));
+            thread::spawn(move || work(&owner, number, &rooms))
+        })
+        .collect();
+    for len in [3, 2, 3] {
+        let list = cluster.steady(1, len, modulo(1))["shards"].clone();
+        let change = json!({ "list": list, "curr": modulo(len as u32) });
+        cluster.store(1, "_system").post("shard/transition", &json!({ "do": "reshard", "change": change }));
+        for node in [2, 3] {
+            cluster.kill(node);
+            cluster.restart(node);
+            rooms.go_on();
+        }
+        eventually("the resharding is over", || {
+            cluster.store(1, "_system").get("shard/transition")["step"] == "none"
+        });
+        rooms.go_on();
+    }
+    rooms.closed.store(true, Ordering::SeqCst);
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert_eq!(holder(&cluster, 1, "x").store.get("locks")["locks"], json!([]));
 }

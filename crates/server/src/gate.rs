@@ -479,6 +479,19 @@ pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) ->
     Ok(turn)
 }
 
+/// Holds some resources for as long as the turn is kept. What was written before is visible then.
+pub(crate) async fn hold(
+    shared: &Arc<Shared>,
+    name: &str,
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Turn, GateError> {
+    let terms = &*terms.vouched(shared, name).await?;
+    let turn = Turn::take(shared, name, resources, terms).await?;
+    shared.shard.shown(turn.after).await?;
+    Ok(turn)
+}
+
 fn everything() -> Resource {
     Resource::new(Path::default(), Mode::Write, Depth::SUBTREE)
 }

@@ -48,6 +48,8 @@ use std::{
     time::Duration,
 };
 
+use dispatch::spread::{HoldTable, LoadTable};
+pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
 pub(crate) use dispatch::spans;
@@ -85,6 +87,10 @@ pub(crate) struct Cluster {
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
     pub(crate) procedures: procedures::Procedures,
+    /// Locks that operations on several shards have here.
+    pub(crate) holds: HoldTable,
+    /// Parts of dumps that are being loaded.
+    pub(crate) loads: LoadTable,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
     caught_up: AtomicU64,
 }
@@ -160,6 +166,8 @@ impl Cluster {
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
             procedures: procedures::Procedures::default(),
+            holds: HoldTable::default(),
+            loads: LoadTable::default(),
             caught_up: AtomicU64::new(0),
         }
     }

@@ -61,7 +61,7 @@ struct LogQuery {
 }
 
 /// Why an internal request is not answered as asked.
-enum Refused {
+pub(super) enum Refused {
     /// The two nodes go by different maps.
     Epoch(Response),
     Trouble(Trouble),
@@ -83,7 +83,7 @@ impl<T: Into<Trouble>> From<T> for Refused {
 }
 
 /// The map, if the other node goes by the same.
-fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
+pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
     let epoch = shared.cluster.peer_epoch(headers)?;
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
     current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))
@@ -133,7 +133,7 @@ async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     Ok(Json(answer).into_response())
 }
 
-fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
+pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
     serde_json::from_slice(body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
 }
 

@@ -2,6 +2,7 @@
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
+pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
@@ -66,6 +67,12 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
         }
         return Ok(native.local(request).await);
     }
+    if let (Kind::Namespace(word), None) = (&kind, peer)
+        && word == "load"
+    {
+        // A dump is as long as it is.
+        return spread::load(native, shared, request).await;
+    }
     let whole = collect(shared, request).await?;
     let kind = kind.with_body(&whole.body, &shared.config.limits);
     if kind == Kind::Local {
@@ -99,6 +106,9 @@ async fn as_peer(
     };
     if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
+    }
+    if let Kind::Namespace(_) = kind {
+        return spread::here(native, shared, &whole).await;
     }
     check_place(shared, &current, kind, &whole)?;
     let response = match kind {
@@ -149,6 +159,11 @@ pub(crate) fn wrong_epoch(shared: &Shared) -> Response {
     (StatusCode::CONFLICT, [(EPOCH, epoch.to_string())], body).into_response()
 }
 
+/// That a request has to be made again by another map.
+fn wrong_epoch_trouble() -> Trouble {
+    Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again")
+}
+
 fn is_wrong_epoch(response: &Response) -> bool {
     response.extensions().get::<Code>() == Some(&Code::WrongEpoch)
 }
@@ -191,6 +206,11 @@ async fn attempt(
     kind: &Kind,
     whole: &Whole,
 ) -> Result<Response, Trouble> {
+    if let Kind::Namespace(word) = kind
+        && spread::answers(word)
+    {
+        return spread::answer(native, shared, current, whole).await;
+    }
     let Some(owner) = shard_of(shared, current, kind, whole)? else {
         // It makes no sense, or has nothing to do; this node can say so as well as any other.
         return Ok(native.local(whole.request()).await);
@@ -217,7 +237,7 @@ fn shard_of(
     whole: &Whole,
 ) -> Result<Option<ShardNo>, Trouble> {
     match kind {
-        Kind::Document(at) | Kind::Keyed(at, _) => current.owner(at).map(Some),
+        Kind::Document(at) | Kind::Keyed(at, _) => owner_of(current, at).map(Some),
         Kind::Write => written(shared, current, &whole.body),
         Kind::First => Ok(Some(ShardNo(1))),
         _ => Err(not_yet()),
@@ -283,6 +303,10 @@ fn not_yet() -> Trouble {
     Trouble::new(Code::NotSharded, "this is not possible on several shards")
 }
 
+fn owner_of(current: &Current, at: &DocumentKey) -> Result<ShardNo, Trouble> {
+    current.owner(at)
+}
+
 /// Carries a request out on this node, which is the owner of all it is about.
 async fn here(
     native: &Native,
@@ -340,7 +364,7 @@ fn written(shared: &Shared, current: &Current, body: &Bytes) -> Result<Option<Sh
     let Some(keys) = read_write_call(Decoder(&shared.config.limits), body) else { return Ok(None) };
     let mut owner: Option<(ShardNo, &DocumentKey)> = None;
     for at in &keys {
-        let found = current.owner(at)?;
+        let found = owner_of(current, at)?;
         match owner {
             Some((known, first)) if known != found => return Err(spans(first, known, at, found)),
             _ => owner = Some((found, at)),
@@ -380,7 +404,7 @@ async fn forward_to(
     let answer = shared.cluster.ask(shared, address, message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if answer.headers().contains_key(EPOCH) {
-        return Err(Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again"));
+        return Err(wrong_epoch_trouble());
     }
     let (parts, body) = answer.into_parts();
     let mut response = Response::new(Body::from(body));
