@@ -30,7 +30,7 @@ pub(crate) async fn give(
             Trouble { message: format!("{}; do the same again when it is back", trouble.message), ..trouble }
         };
         let host = current.map.rw_host(shard).ok_or_else(|| unreachable("the map has no host for it"))?;
-        let message = Message::post("/internal/everywhere", record.clone());
+        let message = Message::post("/internal/procedure", record.clone());
         let answer = shared.cluster.ask(shared, &host.address, &message).await;
         let answer = answer.map_err(|error| unreachable(&error.to_string()))?;
         if !answer.status().is_success() {

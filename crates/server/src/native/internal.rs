@@ -40,7 +40,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/log", get(log))
         // Nodes know what they send each other.
         .layer(DefaultBodyLimit::disable())
-        .route("/internal/everywhere", post(everywhere))
+        .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
         // Nodes send each other as much as there is.
         .layer(DefaultBodyLimit::disable())
@@ -180,7 +180,7 @@ async fn keeper_command(State(shared): App, body: Bytes) -> Result<Response, Tro
 }
 
 /// Takes in what every shard has, whatever the map: the newest counts.
-async fn everywhere(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn procedure(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
     let Entry::Installed { namespace, documents, .. } = read_entry(&body)? else {
         return Err(Trouble::new(Code::BadBody, "no documents are brought"));
     };
