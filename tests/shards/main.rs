@@ -24,10 +24,12 @@ mod cluster;
 mod linear;
 mod random;
 
+mod command_line;
 mod crash_points;
 mod locks;
 mod moving_locks;
 mod operations;
+mod procedures;
 mod reshard;
 mod routing;
 mod seed;

@@ -150,7 +150,7 @@ pub(super) struct Update {
     #[arg(allow_hyphen_values = true)]
     format: String,
     /// For each operation a field and a value
-    #[arg(value_name = "FIELD VALUE", required = true, allow_hyphen_values = true)]
+    #[arg(value_name = "FIELD VALUE", required = true, allow_negative_numbers = true)]
     arguments: Vec<String>,
     #[command(flatten)]
     writing: Writing,
@@ -175,7 +175,7 @@ pub(super) struct Call {
     #[command(flatten)]
     at: At,
     /// What it is called with, as JSON; text needs its quotes
-    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    #[arg(value_name = "JSON", allow_negative_numbers = true)]
     arguments: Vec<String>,
     #[command(flatten)]
     writing: Writing,

@@ -12,10 +12,12 @@
 //! nothing is ever written by a node that had already agreed not to.
 
 pub(crate) mod dispatch;
+pub(crate) mod everywhere;
 pub(crate) mod handover;
 pub(crate) mod keeper;
 pub(crate) mod locks;
 mod peers;
+pub(crate) mod procedures;
 mod pull;
 pub(crate) mod replica;
 pub(crate) mod scripts;
@@ -50,6 +52,7 @@ use dispatch::spread::{HoldTable, LoadTable};
 pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
+pub(crate) use dispatch::spans;
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
@@ -83,6 +86,7 @@ pub(crate) struct Cluster {
     epoch: AtomicU64,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
+    pub(crate) procedures: procedures::Procedures,
     /// Locks that operations on several shards have here.
     pub(crate) holds: HoldTable,
     /// Parts of dumps that are being loaded.
@@ -109,6 +113,14 @@ pub(crate) struct Current {
 }
 
 impl Current {
+    /// The shard that serves a key; refused while nobody does.
+    pub(crate) fn owner(&self, at: &DocumentKey) -> Result<ShardNo, Trouble> {
+        match self.route(at)? {
+            Route::Owner(owner) | Route::Pulled { owner, .. } => Ok(owner),
+            Route::Moving { .. } => Err(pull::elsewhere(at)),
+        }
+    }
+
     pub(crate) fn route(&self, at: &DocumentKey) -> Result<Route, Trouble> {
         let route = self.map.route(&at.collection, &at.key, &self.scripts);
         route.map_err(|error| Trouble::new(Code::NoShard, error.to_string()))
@@ -153,6 +165,7 @@ impl Cluster {
             epoch: AtomicU64::new(0),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
+            procedures: procedures::Procedures::default(),
             holds: HoldTable::default(),
             loads: LoadTable::default(),
             caught_up: AtomicU64::new(0),
@@ -249,6 +262,12 @@ impl Cluster {
         call: &Call,
     ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
         let mut fence = self.fence.write();
+        if let Some(current) = fence.as_ref().filter(|current| current.map.epoch == map.epoch)
+            && current.map != map
+        {
+            let message = format!("there is another map with epoch {}; ask for that one first", map.epoch);
+            return Err(Trouble::new(Code::BadMap, message));
+        }
         if fence.as_ref().is_some_and(|current| current.map.epoch >= map.epoch) {
             return Ok(None);
         }
@@ -282,6 +301,18 @@ impl Cluster {
         };
         pull::ensure_known(shared, &current, namespace, keys).await?;
         Ok(Admitted(Some(current.map.epoch)))
+    }
+
+    /// Makes sure that this node may decide about what every shard has: it is the owner of shard 1, or alone. Gives
+    /// the map whose other shards are to be told.
+    pub(crate) fn admit_everywhere(&self) -> Result<(Admitted, Option<Arc<Current>>), Trouble> {
+        let Some(current) = self.current() else {
+            return if self.is_on() { Err(no_map()) } else { Ok((Admitted(None), None)) };
+        };
+        if self.this() != ShardNo(1) || !current.is_owner {
+            return Err(Trouble::new(Code::WrongEpoch, "shard 1 decides about this; ask again"));
+        }
+        Ok((Admitted(Some(current.map.epoch)), Some(current)))
     }
 
     /// Whether the locks of a namespace are spread over shards.
@@ -407,7 +438,8 @@ pub(crate) async fn join(shared: Arc<Shared>) {
     }
 }
 
-async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+/// Asks another node for the map, and goes by it if it is newer.
+pub(crate) async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
     let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
     let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
     let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;

@@ -40,6 +40,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/log", get(log))
         // Nodes know what they send each other.
         .layer(DefaultBodyLimit::disable())
+        .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
         // Nodes send each other as much as there is.
         .layer(DefaultBodyLimit::disable())
@@ -176,6 +177,16 @@ async fn import(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<R
 async fn keeper_command(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
     let command = read_json(&body)?;
     Ok(Json(keeper::command_here(&shared, &command).await?).into_response())
+}
+
+/// Takes in what every shard has, whatever the map: the newest counts.
+async fn procedure(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    let Entry::Installed { namespace, documents, .. } = read_entry(&body)? else {
+        return Err(Trouble::new(Code::BadBody, "no documents are brought"));
+    };
+    let index = shared.shard.install_newer(&namespace, documents)?;
+    shared.shard.shown(index).await?;
+    Ok(Json(json!({ "ok": true })).into_response())
 }
 
 async fn log(

@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
 use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
-use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, ShardMap, ShardNo};
 use lockwood_wire::Code;
 use std::{
     sync::Arc,
@@ -304,10 +304,7 @@ fn not_yet() -> Trouble {
 }
 
 fn owner_of(current: &Current, at: &DocumentKey) -> Result<ShardNo, Trouble> {
-    match current.route(at)? {
-        Route::Owner(owner) | Route::Pulled { owner, .. } => Ok(owner),
-        Route::Moving { .. } => Err(pull::elsewhere(at)),
-    }
+    current.owner(at)
 }
 
 /// Carries a request out on this node, which is the owner of all it is about.
@@ -376,7 +373,7 @@ fn written(shared: &Shared, current: &Current, body: &Bytes) -> Result<Option<Sh
     Ok(owner.map(|(owner, _)| owner))
 }
 
-fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: ShardNo) -> Trouble {
+pub(crate) fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: ShardNo) -> Trouble {
     let message = format!(
         "{a} is on shard {} and {b} on shard {}, and a write is atomic on one shard only; nothing was done. Write \
          them one after the other, or choose keys or a shard function that keep them together",

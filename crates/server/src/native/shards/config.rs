@@ -7,7 +7,7 @@ use super::super::{
 use super::transition::status;
 use crate::{
     cluster::{
-        self, Message,
+        self,
         keeper::{self, Command},
         scripts::compile,
     },
@@ -19,7 +19,6 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use hyper::Method;
 use lockwood_router::{Change, ShardMap};
 use lockwood_wire::{
     Code, Problem,
@@ -67,7 +66,7 @@ pub(in crate::native) async fn config(State(shared): App, body: JsonBody) -> Res
     }
     let (change, force) = read_config(&body)?;
     check_change(&change)?;
-    learn(&shared, &change).await?;
+    learn(&shared, &change).await;
     in_force(&shared).await?;
     told(&shared, &Command::Config { change, force }).await?;
     let status = in_force(&shared).await?;
@@ -98,20 +97,17 @@ pub(super) fn check_change(change: &Value) -> Result<(), Trouble> {
 }
 
 /// A node that has no map asks those it is told of: the cluster may have one, and must not get a second.
-async fn learn(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
-    if shared.cluster.current().is_some() {
-        return Ok(());
-    }
-    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
+pub(super) async fn learn(shared: &Arc<Shared>, change: &Value) {
+    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return };
     for host in list.iter().flatten().filter(|host| host.address != shared.cluster.address()) {
-        let question = Message { method: Method::GET, ..Message::post("/internal/map", "") };
-        let Ok(answer) = shared.cluster.peers()?.ask(&host.address, 0, &question).await else { continue };
-        let map = serde_json::from_slice(answer.body()).ok();
-        if let Some(map) = map.and_then(|map: Value| ShardMap::from_json(&map).ok()) {
-            shared.cluster.adopt(shared, map).await?;
+        if shared.cluster.current().is_some() {
+            return;
+        }
+        // Whether it takes part at all is seen before it is given a map.
+        if let Err(why) = cluster::learn(shared, &host.address).await {
+            tracing::debug!(node = host.address, why, "ask for the shard map");
         }
     }
-    Ok(())
 }
 
 /// Tells the keeper. What is copied is compared before it can be relied on; that is waited for.
