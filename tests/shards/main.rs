@@ -39,4 +39,5 @@ mod spread_moving;
 mod spread_registry;
 mod spread_steady;
 mod spread_world;
+mod sessions;
 mod storm;

@@ -47,6 +47,10 @@ pub(crate) struct PartOf {
     pub(crate) lock: Option<LockId>,
     /// What all parts are to cover, as the table has them.
     pub(crate) whole: Vec<Resource>,
+    /// Whether it is another lock than any the owner has, be it for the same.
+    pub(crate) fresh: bool,
+    /// Whether it must be there already; if it is not, somebody ended it.
+    pub(crate) again: bool,
 }
 
 impl Share {
@@ -80,6 +84,8 @@ pub(super) enum Again {
     Answered(Asking),
     /// It led to this lock, which has another number; it may go once there is one with the right number.
     Replaced(LockId),
+    /// It led to this lock, which somebody ended.
+    Ended(LockId),
     /// Nothing that is of use.
     New,
 }
@@ -165,13 +171,18 @@ pub(super) async fn settle_alone(
 pub(crate) async fn drop_part(
     shared: &Arc<Shared>,
     name: &str,
+    lock: Option<LockId>,
     (owner, whole): (&str, &[Resource]),
 ) -> Result<(), Trouble> {
     let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
     let after = {
         let mut state = namespace.lock();
         let now = shared.clock.now();
-        let lock = state.leases.alike(owner, whole);
+        let is_owned =
+            |lock| state.table.owner_of(lock).is_some_and(|found| state.leases.owner(owner) == Some(found));
+        let lock = lock
+            .filter(|lock| is_owned(*lock))
+            .or_else(|| state.leases.alike(owner, whole).filter(|_| lock.is_none()));
         let is_settled = |lock| state.leases.get(lock).is_some_and(Lease::is_settled);
         if let Some(lock) = lock.filter(|lock| !is_settled(*lock)) {
             state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));

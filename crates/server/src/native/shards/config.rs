@@ -48,8 +48,9 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
     (status = 503, body = Problem)))]
 pub(in crate::native) async fn put_map(
     State(shared): App,
-    Json(map): Json<Value>,
+    body: JsonBody,
 ) -> Result<Response, Trouble> {
+    let map: Value = body.read()?;
     let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
     cluster::publish(&shared, &map).await?;
     Ok(Json(map.to_json()).into_response())
