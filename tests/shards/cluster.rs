@@ -49,7 +49,8 @@ impl Cluster {
         self.add_for(0)
     }
 
-    fn add_for(&mut self, shard: usize) -> usize {
+    /// Starts a node for a shard that need not be its own; gives its number.
+    pub(crate) fn add_for(&mut self, shard: usize) -> usize {
         let number = self.nodes.len() + 1;
         self.shards.push(shard);
         // Connections that are made while a node is down must not take its port; they come from another address.

@@ -11,6 +11,11 @@ mod harness;
 #[expect(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/http.rs"]
 mod http;
+#[path = "../native/leaseholder.rs"]
+mod leaseholder;
+#[expect(dead_code, reason = "shared with other test binaries")]
+#[path = "../native/peer.rs"]
+mod peer;
 #[expect(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/store.rs"]
 mod store;
@@ -20,6 +25,16 @@ mod linear;
 mod random;
 
 mod crash_points;
+mod locks;
+mod moving_locks;
+mod operations;
 mod reshard;
 mod routing;
+mod seed;
+mod spread_dump;
+mod spread_feed;
+mod spread_moving;
+mod spread_registry;
+mod spread_steady;
+mod spread_world;
 mod storm;

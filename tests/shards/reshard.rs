@@ -105,7 +105,7 @@ fn an_abort_goes_back_and_keeps_what_was_written_meanwhile() {
 fn a_pause_holds_and_a_resume_goes_on() {
     let cluster = Cluster::nodes(2);
     cluster.put_map(&cluster.steady(1, 1, hash(1)));
-    let store = cluster.store(2, "shop");
+    let store = cluster.store(1, "shop");
     for key in 1..=100u64 {
         store.create("user", key, json!({ "v": 1 }));
     }

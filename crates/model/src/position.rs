@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The place of a write request in its namespace, counted from 1 without gaps; 0 is before the first.
+/// The place of a write request in its namespace, counted from 1; 0 is before the first. There are no gaps, except on
+/// a cluster, where a shard leaves out what others have used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 

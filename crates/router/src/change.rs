@@ -90,7 +90,13 @@ impl Change {
         let list = self.list.as_ref().unwrap_or(&map.shards);
         let curr = self.curr.as_ref().map_or_else(|| map.curr.clone(), |curr| curr.filled(list.len()));
         let prev = match &self.prev {
-            Some(Some(prev)) => prev.filled(map.shards.len()),
+            Some(Some(prev)) => {
+                let prev = prev.filled(map.shards.len());
+                if prev != map.curr && curr != map.curr {
+                    return Err(ChangeError::OtherPrev(map.curr.to_string()));
+                }
+                prev
+            }
             Some(None) if curr != map.curr => return Err(ChangeError::NothingWouldMove),
             _ => map.curr.clone(),
         };
@@ -128,9 +134,9 @@ impl Change {
 fn transition(map: &ShardMap, list: &[Vec<Host>], curr: Function, prev: Function) -> Planned {
     let mut shards = list.to_vec();
     shards.extend(map.shards.iter().skip(list.len()).cloned());
-    let (phase, transition) = (Phase::Preparing, map.epoch + 2);
-    let preparing =
-        ShardMap { epoch: map.epoch + 1, phase, shards, curr, prev: Some(prev), transition, reverses: 0 };
+    let (phase, epoch, transition, reverses) = (Phase::Preparing, map.epoch + 1, map.epoch + 2, 0);
+    let keeps = prev != map.curr;
+    let preparing = ShardMap { epoch, phase, shards, curr, prev: Some(prev), transition, reverses, keeps };
     Planned::Transition { preparing, keep: list.len() }
 }
 

@@ -23,7 +23,7 @@ fn steady() -> ShardMap {
 fn resharding() -> ShardMap {
     let shards = vec![shard("a"), shard("b"), shard("c")];
     let (phase, curr, prev) = (Phase::Resharding, hash(3), Some(hash(2)));
-    ShardMap { epoch: 9, phase, shards, curr, prev, transition: 9, reverses: 0 }
+    ShardMap { epoch: 9, phase, shards, curr, prev, transition: 9, reverses: 0, keeps: false }
 }
 
 fn finishing() -> ShardMap {
@@ -102,11 +102,21 @@ fn another_curr_is_a_transition() {
     assert_eq!((map.curr, map.prev, map.shards.len()), (hash(3), Some(hash(2)), 3));
     let (map, keep) = transition(&steady(), json!({"curr": {"function": "jump"}}));
     assert_eq!((map.shards.len(), map.prev, keep), (2, Some(hash(2)), 2));
-    let (map, _) =
-        transition(&steady(), json!({"curr": {"function": "jump"}, "prev": {"function": "modulo"}}));
-    assert_eq!(map.prev, Some(Function::Modulo { shards: 2 }));
+    let (map, _) = transition(&steady(), json!({"curr": {"function": "jump"}, "prev": hash(2)}));
+    assert_eq!((map.prev, map.keeps), (Some(hash(2)), false));
+    refused(
+        Some(&steady()),
+        json!({"curr": {"function": "jump"}, "prev": {"function": "modulo"}}),
+        "prev: keys are where hash over 2 has them",
+    );
+}
+
+#[test]
+fn owners_keep_what_they_have_when_prev_is_given_to_a_steady_map() {
     let (map, _) = transition(&steady(), json!({"prev": {"function": "constant", "shard": 1}}));
-    assert_eq!((map.curr, map.prev), (hash(2), Some(Function::Constant { shard: 1 })));
+    assert_eq!((map.curr.clone(), map.prev.clone()), (hash(2), Some(Function::Constant { shard: 1 })));
+    assert!(map.keeps);
+    assert_eq!(ShardMap::from_json(&map.to_json()).unwrap(), map);
 }
 
 #[test]

@@ -123,6 +123,12 @@ pub enum ChangeError {
     /// Another `curr` with `prev` off.
     #[error("prev: false together with another curr would leave every key that moves behind; leave prev out")]
     NothingWouldMove,
+    /// Another `curr`, and a `prev` that is not what it replaces.
+    #[error(
+        "prev: keys are where {0} has them, and another curr can only move them from there; leave prev out, or \
+         change curr in a step of its own"
+    )]
+    OtherPrev(String),
     /// `prev` off with another list.
     #[error("prev: false ends the transition; change the list in a step of its own")]
     DropAlone,
@@ -166,6 +172,12 @@ pub enum TransitionError {
     /// It goes back already.
     #[error("it is going back already; wait until it is steady, then change the map again")]
     GoingBack,
+    /// There is nothing to go back to.
+    #[error(
+        "prev was given by hand, and the shards serve as they did before; there is nothing to go back to: set prev \
+         to false"
+    )]
+    ByHand,
     /// No keys come from there.
     #[error("shard {0} gives no keys away in this transition")]
     NoDonor(ShardNo),

@@ -62,6 +62,10 @@ pub struct ShardMap {
     /// as it was on the shard it now returns to.
     #[serde(default)]
     pub reverses: Epoch,
+    /// Whether what an owner has already is what counts, and donors are asked for the rest: `prev` is not where
+    /// keys were served before, so their owners have been writing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps: bool,
 }
 
 /// Where a key is served.
@@ -88,7 +92,8 @@ pub enum Route {
 impl ShardMap {
     /// A map in which nothing moves.
     pub fn steady(epoch: Epoch, shards: Vec<Vec<Host>>, curr: Function) -> ShardMap {
-        ShardMap { epoch, phase: Phase::Steady, shards, curr, prev: None, transition: 0, reverses: 0 }
+        let (phase, prev, transition, reverses, keeps) = (Phase::Steady, None, 0, 0, false);
+        ShardMap { epoch, phase, shards, curr, prev, transition, reverses, keeps }
     }
 
     /// Whether the map can be served from; the error names the entry that is wrong.

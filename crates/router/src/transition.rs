@@ -374,6 +374,7 @@ impl Transition {
                 (self.before, self.aborting) = (None, true);
                 self.publish(Step::Settle, map);
             }
+            Step::Activate | Step::Copy if self.map.keeps => return Err(TransitionError::ByHand),
             Step::Activate | Step::Copy => {
                 let (map, keep, throttle) = (reversed(&self.map), before.shards.len(), self.throttle);
                 *self = Transition { throttle, ..Transition::of(None, map, keep, Drive::Whole) };
@@ -559,6 +560,7 @@ fn reversed(map: &ShardMap) -> ShardMap {
         prev: Some(map.curr.clone()),
         transition: map.epoch + 2,
         reverses: map.transition,
+        keeps: false,
     }
 }
 

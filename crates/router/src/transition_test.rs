@@ -261,6 +261,14 @@ fn abort_while_keys_move() {
 }
 
 #[test]
+fn there_is_no_way_back_to_where_keys_are_already() {
+    let mut transition = start("a b c", Drive::ByHand);
+    transition.map.keeps = true;
+    until(&mut transition, Step::Copy);
+    assert!(transition.abort().unwrap_err().to_string().starts_with("prev was given by hand"));
+}
+
+#[test]
 fn there_is_no_way_back_once_prev_is_gone() {
     let mut transition = start("a b c", Drive::Whole);
     for end in [Step::Finish, Step::Clean, Step::Settle, Step::Done] {

@@ -13,10 +13,11 @@
 //! of one document from sharing a sync.
 
 use crate::{
+    cluster::locks::{self, Voucher},
     lease::Verdict,
     namespace::{Namespace, State},
     schemas,
-    shard::{Call, Keep, Pending, Reading, ShardError, Written},
+    shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
     view,
@@ -24,17 +25,19 @@ use crate::{
 use lockwood_engine::{Action, Intent, Limits, NoRules, Target};
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
-    Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+    Depth, DocumentKey, Lease, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
 };
-use lockwood_storage::Entry;
+use lockwood_storage::{Answer, Entry, State as Stored};
 use lockwood_wire::Code;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
 
 /// A call with more events than this is decided beside the mutex of its namespace.
 const LONG_LEN: usize = 500;
 /// How many paths that others have are named.
 const PATHS_LEN_MAX: usize = 100;
+/// Where procedures are kept.
+pub(crate) const PROCEDURES: &str = "_procedures";
 
 /// Who an operation is done for, and how long it may wait for others.
 #[derive(Debug, Clone)]
@@ -42,13 +45,25 @@ pub(crate) struct Terms {
     /// Tokens of locks the caller says it holds, all of one owner. If one of them is over, nothing is done.
     pub(crate) tokens: Vec<u64>,
     pub(crate) wait: Wait,
+    /// What other shards said about those of the tokens that are not known here.
+    pub(crate) vouchers: Vec<Voucher>,
+    /// By which map they were asked.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Terms {
     /// For a caller that holds nothing.
     pub(crate) fn anonymous(wait: Wait) -> Terms {
-        Terms { tokens: Vec::new(), wait }
+        Terms { tokens: Vec::new(), wait, vouchers: Vec::new(), epoch: None }
     }
+}
+
+/// Whose lock it is that a token is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder<'a> {
+    Here(OwnerId),
+    /// Somebody of this name, who has no lock here.
+    Elsewhere(&'a str),
 }
 
 /// Why an operation was not done.
@@ -58,6 +73,29 @@ pub(crate) enum GateError {
     Refused(Box<Trouble>),
     /// Anything else.
     Shard(ShardError),
+}
+
+impl Terms {
+    /// The same with what other shards know of the tokens, as of now.
+    async fn vouched(&self, shared: &Arc<Shared>, name: &str) -> Result<Cow<'_, Terms>, Trouble> {
+        if self.tokens.is_empty() || !shared.cluster.spreads(name) {
+            return Ok(Cow::Borrowed(self));
+        }
+        let epoch = Some(shared.cluster.epoch());
+        let unknown = unknown(shared, name, &self.tokens);
+        let vouchers = match unknown.is_empty() {
+            true => Vec::new(),
+            false => locks::vouch(shared, name, unknown).await?,
+        };
+        Ok(Cow::Owned(Terms { vouchers, epoch, ..self.clone() }))
+    }
+}
+
+/// The tokens that no lock here has.
+fn unknown(shared: &Shared, name: &str, tokens: &[u64]) -> Vec<u64> {
+    let Some(namespace) = shared.registry.get(name) else { return tokens.to_vec() };
+    let state = namespace.lock();
+    tokens.iter().copied().filter(|token| state.table.granted(Token(*token)).is_none()).collect()
 }
 
 impl From<ShardError> for GateError {
@@ -88,8 +126,9 @@ pub(crate) async fn write(
     call: &Call,
     terms: &Terms,
 ) -> Result<Written, GateError> {
+    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
-    check_collections(call)?;
+    check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
     active.check_call(call)?;
     let admitted = shared.cluster.admit(shared, namespace, documents_of(call)).await?;
     // As they are when it is decided: a schema may be registered while others' locks are waited for.
@@ -103,6 +142,52 @@ pub(crate) async fn write(
         Err(error) => return replay(shared, namespace, call, error).await,
     };
     Ok(written)
+}
+
+/// A write call that is made of what is there.
+pub(crate) struct Amendment<'a> {
+    /// The documents that are looked at and written, all of them.
+    pub(crate) documents: &'a [DocumentKey],
+    /// What it looks at and changes of them.
+    pub(crate) resources: Vec<Resource>,
+    /// How to know it if it comes again.
+    pub(crate) answer: Option<Answer>,
+}
+
+/// Makes a write call of what is there and does it, once nobody else's lock is in its way. Nothing comes between
+/// looking and writing, so `make` has to be quick about it; what takes long is for [`run`].
+pub(crate) async fn transact<T>(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    amendment: &Amendment<'_>,
+    terms: &Terms,
+    make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
+) -> Result<Amended<T>, GateError> {
+    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    check_reserved(amendment.documents.iter())?;
+    let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
+    let rules = shared.schemas.held(namespace);
+    let checked = |state: Stored<'_>| {
+        let made = make(state)?;
+        active.check_call(&made.0)?;
+        Ok::<_, Trouble>(made)
+    };
+    let answer = amendment.answer.as_ref();
+    let decide = |now| {
+        let _passage = shared.cluster.pass(admitted)?;
+        shared.shard.decide_amend(namespace, answer, checked, &rules, now)
+    };
+    let wanted = Wanted::Resources(&amendment.resources);
+    match pass(shared, namespace, &wanted, terms, decide).await {
+        Ok(pending) => Ok(shared.shard.settle_amend(pending).await??),
+        Err(error) => match (&error, answer) {
+            (GateError::Refused(_), Some(answer)) => {
+                let before = shared.shard.answered(namespace, answer).await?;
+                before.map(Amended::Before).ok_or(error)
+            }
+            _ => Err(error),
+        },
+    }
 }
 
 /// The same for the collection that schemas are kept in, which nobody else writes to. What is to hold from then
@@ -133,18 +218,21 @@ pub(crate) fn documents_of(call: &Call) -> impl Iterator<Item = &DocumentKey> + 
     })
 }
 
-fn check_collections(call: &Call) -> Result<(), Trouble> {
-    let mut intents = call.requests.iter().flat_map(|request| &request.intents);
-    match intents.any(|intent| &*intent.at.collection == schemas::COLLECTION) {
-        true => Err(reserved()),
-        false => Ok(()),
+/// That none of the documents is in a collection that the server keeps for itself.
+fn check_reserved<'a>(mut documents: impl Iterator<Item = &'a DocumentKey>) -> Result<(), Trouble> {
+    let kept_for = |at: &DocumentKey| match &*at.collection {
+        schemas::COLLECTION => Some("schemas"),
+        PROCEDURES => Some("procedures"),
+        _ => None,
+    };
+    match documents.find_map(|at| kept_for(at).map(|what| (at, what))) {
+        None => Ok(()),
+        Some((at, what)) => {
+            let message =
+                format!("{:?} is where {what} are kept; register and delete them there", at.collection);
+            Err(Trouble::new(Code::ReservedCollection, message))
+        }
     }
-}
-
-fn reserved() -> Trouble {
-    let message =
-        format!("{:?} is where schemas are kept; register and delete them there", schemas::COLLECTION);
-    Trouble::new(Code::ReservedCollection, message)
 }
 
 /// A call that was done before is answered as it was then, even if its locks are over by now.
@@ -170,10 +258,9 @@ pub(crate) async fn keep(
     limits: Limits,
     terms: &Terms,
 ) -> Result<(), GateError> {
+    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
-    if keep.documents().any(|at| &*at.collection == schemas::COLLECTION) {
-        return Err(reserved().into());
-    }
+    check_reserved(keep.documents())?;
     active.check_keep(&keep)?;
     let admitted = shared.cluster.admit(shared, namespace, keep.documents()).await?;
     let rules = shared.schemas.held(namespace);
@@ -224,6 +311,7 @@ pub(crate) async fn read(
     if let Some(reading) = read_unhindered(shared, name, terms) {
         return Ok(reading);
     }
+    let terms = &*terms.vouched(shared, name).await?;
     let reading = enter(shared, name, terms, |owner, state| {
         let admitted = state.table.admits(owner, resources, terms.rank());
         let free = admitted.is_ok() && shared.shard.shows(state.written);
@@ -239,10 +327,11 @@ pub(crate) async fn read(
 }
 
 /// That the tokens are of locks that are held, for those who take none.
-pub(crate) fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
+pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
     if terms.tokens.is_empty() {
         return Ok(());
     }
+    let terms = &*terms.vouched(shared, name).await?;
     enter(shared, name, terms, |_, _| ())
 }
 
@@ -267,6 +356,19 @@ pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) ->
     Ok(turn)
 }
 
+/// Holds some resources for as long as the turn is kept. What was written before is visible then.
+pub(crate) async fn hold(
+    shared: &Arc<Shared>,
+    name: &str,
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Turn, GateError> {
+    let terms = &*terms.vouched(shared, name).await?;
+    let turn = Turn::take(shared, name, resources, terms).await?;
+    shared.shard.shown(turn.after).await?;
+    Ok(turn)
+}
+
 fn everything() -> Resource {
     Resource::new(Path::default(), Mode::Write, Depth::SUBTREE)
 }
@@ -277,6 +379,7 @@ enum Wanted<'a> {
     /// A call that is long in deciding; nobody else shall have to wait for it under a mutex.
     LongCall(&'a Call),
     Keep(&'a Keep),
+    Resources(&'a [Resource]),
 }
 
 impl Wanted<'_> {
@@ -294,6 +397,7 @@ impl Wanted<'_> {
         match self {
             Wanted::Call(call) | Wanted::LongCall(call) => resources_of(call),
             Wanted::Keep(keep) => resources_of_keep(keep),
+            Wanted::Resources(resources) => resources.to_vec(),
         }
     }
 
@@ -392,17 +496,37 @@ impl Terms {
 impl State {
     /// The owner of the locks with these tokens; somebody new if there are none.
     fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
-        let mut known: Option<OwnerId> = None;
+        let mut known: Option<Holder<'_>> = None;
         for token in &terms.tokens {
-            let is_over = |lock| self.leases.get(lock).is_some_and(|lease| !lease.is_alive(now));
-            let found = self.table.granted(Token(*token)).filter(|(lock, _)| !is_over(*lock));
-            let (_, owner) = found.ok_or_else(|| token_lost(*token))?;
-            if known.is_some_and(|known| known != owner) {
+            let holder = self.holder(terms, *token, now).ok_or_else(|| match terms.epoch {
+                // It may just have moved.
+                Some(epoch) if epoch != shared.cluster.epoch() => ShardError::Elsewhere.into(),
+                _ => token_lost(*token),
+            })?;
+            if known.is_some_and(|known| known != holder) {
                 return Err(token_foreign(*token));
             }
-            known = Some(owner);
+            known = Some(holder);
         }
-        Ok(known.unwrap_or_else(|| shared.next_owner()))
+        let here = known.and_then(|holder| match holder {
+            Holder::Here(owner) => Some(owner),
+            Holder::Elsewhere(_) => None,
+        });
+        Ok(here.unwrap_or_else(|| shared.next_owner()))
+    }
+
+    /// Who holds the lock with a token, if it is not over.
+    fn holder<'a>(&self, terms: &'a Terms, token: u64, now: Timestamp) -> Option<Holder<'a>> {
+        if let Some((lock, owner)) = self.table.granted(Token(token)) {
+            let is_over = |lease: &Lease| !lease.is_alive(now) || !lease.is_settled();
+            return (!self.leases.get(lock).is_some_and(is_over)).then_some(Holder::Here(owner));
+        }
+        let voucher = terms.vouchers.iter().find(|voucher| voucher.token == token)?;
+        let is_alive = voucher.until.is_none_or(|until| Timestamp(until) > now);
+        // Whoever holds something elsewhere may hold something here as well, or not.
+        let holder =
+            self.leases.owner(&voucher.owner).map_or(Holder::Elsewhere(&voucher.owner), Holder::Here);
+        is_alive.then_some(holder)
     }
 
     /// Takes a lock for an operation, or its place in line.
@@ -587,7 +711,8 @@ fn resources_of_keep(keep: &Keep) -> Vec<Resource> {
     }
 }
 
-fn whole(at: &DocumentKey) -> [Resource; 2] {
+/// A document with all that is in it, to come, go or be replaced.
+pub(crate) fn whole(at: &DocumentKey) -> [Resource; 2] {
     let collection = Path::from_segments([&*at.collection]);
     [
         Resource::new(document_path(at), Mode::Write, Depth::SUBTREE),

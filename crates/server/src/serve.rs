@@ -134,6 +134,10 @@ pub async fn run(
     let (shared, grace_ms) = open(config, &address(&native).to_string()).await?;
     lease::restore(&shared)?;
     shared.cluster.restore(&shared)?;
+    if let Some(current) = shared.cluster.current() {
+        // It may have stopped between the map and what comes of it.
+        lease::moving::follow(&shared, &current);
+    }
     if let Err(error) = shared.shard.undo_loads().await {
         tracing::error!(?error, "take away what is left of a load");
     }

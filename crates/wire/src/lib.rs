@@ -11,6 +11,7 @@ mod schema;
 mod session;
 #[cfg(test)]
 mod session_fuzz;
+pub mod shards;
 
 pub use code::Code;
 pub use http::{

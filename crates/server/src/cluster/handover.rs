@@ -2,7 +2,13 @@
 //! what every shard must have, and whose locks go where. Knows nothing of who brings it from one to the other.
 
 use super::{Current, SYSTEM, work::EVERYWHERE};
-use crate::{secret::hex, shard::in_place, shared::Shared, trouble::Trouble};
+use crate::{
+    lease::moving::{self, MovingLeases},
+    secret::hex,
+    shard::in_place,
+    shared::Shared,
+    trouble::Trouble,
+};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_router::Route;
 use lockwood_storage::{Entry, Order, StoreError};
@@ -22,6 +28,8 @@ pub(crate) struct Handover {
     everywhere: Vec<String>,
     /// Indexes that every shard has: namespace, collection, field.
     indexes: Vec<(String, String, String)>,
+    /// Locks that go to other shards.
+    locks: MovingLeases,
 }
 
 /// What every node takes.
@@ -30,6 +38,7 @@ pub(crate) struct Takeover {
     position: u64,
     everywhere: Vec<String>,
     indexes: Vec<(String, String, String)>,
+    locks: MovingLeases,
 }
 
 impl Takeover {
@@ -40,6 +49,7 @@ impl Takeover {
             takeover.position = takeover.position.max(handover.position);
             takeover.everywhere.extend_from_slice(&handover.everywhere);
             takeover.indexes.extend_from_slice(&handover.indexes);
+            takeover.locks.add(handover.locks.clone());
         }
         takeover.everywhere.sort();
         takeover.everywhere.dedup();
@@ -73,10 +83,11 @@ fn forget_leftovers(shared: &Shared, current: &Current) -> Result<(), Trouble> {
 }
 
 /// What this node gives.
-pub(crate) fn give(shared: &Shared, _current: &Current) -> Result<Handover, Trouble> {
+pub(crate) fn give(shared: &Shared, current: &Current) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
-    let mut handover = Handover { position: state.floor()?.0, ..Handover::default() };
+    let locks = moving::export(shared, current)?;
+    let mut handover = Handover { position: state.floor()?.0, locks, ..Handover::default() };
     for (name, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
         handover.position = handover.position.max(state.position(id)?.0);
         for (collection, index) in state.all_indexes(id)? {
@@ -104,8 +115,9 @@ pub(crate) async fn take(
     current: &Arc<Current>,
     takeover: Takeover,
 ) -> Result<(), Trouble> {
-    // On the way back what is here may be what counts.
-    if current.map.reverses == 0 {
+    moving::import(shared, current, &takeover.locks).await?;
+    // On the way back what is here may be what counts, and so it is if owners keep what they have.
+    if current.map.reverses == 0 && !current.map.keeps {
         in_place(|| forget_leftovers(shared, current))?;
     }
     for record in &takeover.everywhere {

@@ -18,10 +18,12 @@ pub(crate) mod locks;
 mod peers;
 mod pull;
 pub(crate) mod replica;
+pub(crate) mod scripts;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
 use crate::{
+    lease,
     secret::hex,
     shard::{Call, Pending, ShardError, Written},
     shared::Shared,
@@ -31,7 +33,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key, Resource};
-use lockwood_router::{Epoch, HostMode, NoScripts, Phase, Route, Scripts, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -43,6 +45,10 @@ use std::{
     },
     time::Duration,
 };
+
+use dispatch::spread::{HoldTable, LoadTable};
+pub(crate) use dispatch::spread::{NOWHERE, custody};
+use scripts::Compiled;
 
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
@@ -77,6 +83,12 @@ pub(crate) struct Cluster {
     epoch: AtomicU64,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
+    /// Locks that operations on several shards have here.
+    pub(crate) holds: HoldTable,
+    /// Parts of dumps that are being loaded.
+    pub(crate) loads: LoadTable,
+    /// The last epoch in which this node, a replica, had all that the host had that writes.
+    caught_up: AtomicU64,
 }
 
 struct Node {
@@ -93,12 +105,12 @@ pub(crate) struct Current {
     pub(crate) is_owner: bool,
     /// Whether this node follows the rw host of its shard.
     pub(crate) is_replica: bool,
-    scripts: Box<dyn Scripts + Send + Sync>,
+    scripts: Compiled,
 }
 
 impl Current {
     pub(crate) fn route(&self, at: &DocumentKey) -> Result<Route, Trouble> {
-        let route = self.map.route(&at.collection, &at.key, &*self.scripts);
+        let route = self.map.route(&at.collection, &at.key, &self.scripts);
         route.map_err(|error| Trouble::new(Code::NoShard, error.to_string()))
     }
 }
@@ -108,6 +120,11 @@ impl Current {
 pub(crate) struct Admitted(Option<Epoch>);
 
 impl Admitted {
+    /// That everything may be decided about under a map.
+    pub(crate) fn under(current: &Current) -> Admitted {
+        Admitted(Some(current.map.epoch))
+    }
+
     /// The epoch of that map; none if it does not matter.
     pub(crate) fn epoch(self) -> Option<Epoch> {
         self.0
@@ -136,6 +153,9 @@ impl Cluster {
             epoch: AtomicU64::new(0),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
+            holds: HoldTable::default(),
+            loads: LoadTable::default(),
+            caught_up: AtomicU64::new(0),
         }
     }
 
@@ -163,6 +183,12 @@ impl Cluster {
     /// The map in force, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.fence.read().clone()
+    }
+
+    /// Whether this node, a replica, has everything that came to its shard before a map was in force. What came
+    /// by a transition is there then, or it could be missed where it was seen before.
+    pub(crate) fn has_caught_up(&self, current: &Current) -> bool {
+        self.caught_up.load(Ordering::Acquire) == current.map.epoch
     }
 
     /// The epoch of the map in force; 0 without one.
@@ -227,14 +253,15 @@ impl Cluster {
             return Ok(None);
         }
         let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
-        self.epoch.store(map.epoch, Ordering::Release);
         let current = Arc::new(node.current(map));
+        self.epoch.store(current.map.epoch, Ordering::Release);
         *fence = Some(Arc::clone(&current));
         Ok(Some((pending, current)))
     }
 
     /// What comes of a map that is in force now.
     pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
+        lease::moving::follow(shared, current);
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }
@@ -303,7 +330,7 @@ impl Node {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
         let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
-        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Box::new(NoScripts), map }
+        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Compiled::of(&map), map }
     }
 }
 

@@ -13,7 +13,10 @@ use lockwood_model::{DocumentKey, Json};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
 use serde::{Deserialize, Serialize};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// So much of the log is sent at a time.
 const PART_BYTES: usize = 1024 * 1024;
@@ -107,12 +110,17 @@ async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Tr
         let why = String::from_utf8_lossy(answer.body()).into_owned();
         return Err(Trouble::new(Code::ShardUnreachable, format!("{} refused: {why}", host.address)));
     }
+    // The host that writes is in the same epoch, or it would have refused.
+    let is_all = answer.body().len() < PART_BYTES;
     let entries = read_part(answer.body())?;
     if let Some((last, _)) = entries.last() {
         followed = Followed { address: host.address.clone(), index: *last };
         let entries = entries.into_iter().map(|(_, entry)| entry).filter(is_followed).collect();
         let index = shared.shard.replay(entries, SYSTEM, &put(&followed), shared.clock.now())?;
         shared.shard.shown(index).await?;
+    }
+    if is_all {
+        shared.cluster.caught_up.store(current.map.epoch, Ordering::Release);
     }
     Ok(true)
 }

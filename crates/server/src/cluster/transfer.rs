@@ -26,7 +26,11 @@ pub(crate) struct Unconfirmed {
 }
 
 /// Which keys this node, their owner, does not have as the donor has them.
-pub(crate) fn confirm(shared: &Shared, question: &Question) -> Result<Unconfirmed, Trouble> {
+pub(crate) fn confirm(
+    shared: &Shared,
+    current: &Current,
+    question: &Question,
+) -> Result<Unconfirmed, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
     let id = state.namespace(&question.namespace)?;
@@ -35,7 +39,12 @@ pub(crate) fn confirm(shared: &Shared, question: &Question) -> Result<Unconfirme
         let why = match (id, key.parse()) {
             (Some(id), Ok(key)) => {
                 let at = DocumentKey::new(&question.collection, key);
-                misses(state, id, &at, question.transition, (*position, digest))?
+                // What the owner has counts, whatever the donor has.
+                let keeps = current.map.keeps && state.mark(id, &at)? == Some(question.transition);
+                match keeps {
+                    true => None,
+                    false => misses(state, id, &at, question.transition, (*position, digest))?,
+                }
             }
             _ => Some("it is not known there"),
         };
@@ -109,5 +118,5 @@ pub(super) fn install_in_passing(
     brought: Entry,
 ) -> Result<(u64, u64), Trouble> {
     let _passage = shared.cluster.pass(Admitted(Some(current.map.epoch)))?;
-    Ok(shared.shard.install(brought)?)
+    Ok(shared.shard.install(brought, current.map.keeps)?)
 }

@@ -2,6 +2,7 @@
 //! the same table as everybody else's locks. Knows nothing of protocols.
 
 mod documents;
+pub(crate) mod moving;
 mod part;
 mod take;
 mod which;
@@ -77,6 +78,11 @@ impl Leases {
         }
     }
 
+    /// The owner of this name, if it has a lock.
+    pub(crate) fn owner(&self, name: &str) -> Option<OwnerId> {
+        self.owners.get(name).copied()
+    }
+
     /// The owner's name and how its lock came to be, if the lock is a lease or is to become one.
     pub(crate) fn describe(&self, owner: OwnerId) -> Option<&str> {
         self.names.get(&owner).map(|name| &**name)
@@ -99,6 +105,19 @@ impl Leases {
             self.by_path.insert(only.path.clone(), lease.lock);
         }
         self.held.insert(lease.lock, lease);
+    }
+
+    fn remove(&mut self, lock: LockId) -> Option<Lease> {
+        let lease = self.held.remove(&lock)?;
+        if let [only] = &lease.resources[..]
+            && self.by_path.get(&only.path) == Some(&lock)
+        {
+            self.by_path.remove(&only.path);
+        }
+        if let Some(part) = &lease.part {
+            self.forget_alike(lock, &lease.owner, &part.whole);
+        }
+        Some(lease)
     }
 }
 
@@ -157,15 +176,7 @@ impl State {
         if let Some(asked) = self.leases.take_asked(lock) {
             self.forget_named(&asked.owner);
         }
-        let Some(lease) = self.leases.held.remove(&lock) else { return false };
-        if let [only] = &lease.resources[..]
-            && self.leases.by_path.get(&only.path) == Some(&lock)
-        {
-            self.leases.by_path.remove(&only.path);
-        }
-        if let Some(part) = &lease.part {
-            self.leases.forget_alike(lock, &lease.owner, &part.whole);
-        }
+        let Some(lease) = self.leases.remove(lock) else { return false };
         self.leases.ended.push(lock);
         self.forget_named(&lease.owner);
         true

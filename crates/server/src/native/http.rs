@@ -1,7 +1,9 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, documents, guard, internal, internal_locks, leases, openapi, schemas, shards};
+use super::{
+    connection, documents, guard, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
+};
 use crate::{
     cluster::{Admitted, locks as spread},
     listener::Counted,
@@ -58,6 +60,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .merge(schemas::router())
         .merge(internal::router())
         .merge(internal_locks::router())
+        .merge(internal_spread::router())
         .merge(shards::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -434,7 +437,25 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         schemas::forget,
         schemas::settings_of_all,
         schemas::set_for_all,
-        schemas::forget_for_all
+        schemas::forget_for_all,
+        shards::select,
+        shards::eselect,
+        shards::insert,
+        shards::replace,
+        shards::shard_delete,
+        shards::update,
+        shards::map,
+        shards::put_map,
+        shards::config,
+        shards::is_valid,
+        shards::transition_status,
+        shards::transition_command,
+        shards::copy,
+        shards::cleanup,
+        shards::raw_select,
+        shards::raw_insert,
+        shards::raw_delete,
+        shards::raw_len
     )
 )]
 pub(crate) struct Api;

@@ -41,6 +41,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         // Nodes know what they send each other.
         .layer(DefaultBodyLimit::disable())
         .route("/internal/work", get(report).post(start))
+        // Nodes send each other as much as there is.
+        .layer(DefaultBodyLimit::disable())
 }
 
 #[derive(Deserialize)]
@@ -58,7 +60,7 @@ struct LogQuery {
 }
 
 /// Why an internal request is not answered as asked.
-enum Refused {
+pub(super) enum Refused {
     /// The two nodes go by different maps.
     Epoch(Response),
     Trouble(Trouble),
@@ -80,7 +82,7 @@ impl<T: Into<Trouble>> From<T> for Refused {
 }
 
 /// The map, if the other node goes by the same.
-fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
+pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
     let epoch = shared.cluster.peer_epoch(headers)?;
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
     current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))
@@ -124,13 +126,13 @@ async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
 }
 
 async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
+    let current = same_epoch(&shared, &headers)?;
     let question: transfer::Question = read_json(&body)?;
-    let answer = in_place(|| transfer::confirm(&shared, &question))?;
+    let answer = in_place(|| transfer::confirm(&shared, &current, &question))?;
     Ok(Json(answer).into_response())
 }
 
-fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
+pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
     serde_json::from_slice(body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
 }
 

@@ -3,9 +3,13 @@
 
 use super::{Call, Follow, Shard, ShardError, writer::Writer};
 use lockwood_engine::NoRules;
-use lockwood_model::{DocumentKey, Position, Timestamp};
+use lockwood_model::{Document, DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
+
+/// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
+/// raised a little. After a restart it counts as it is on record.
+const FLOOR_STEP: u64 = 1000;
 
 /// So many marks are taken away at a time.
 const UNMARK_LEN: usize = 1000;
@@ -23,8 +27,9 @@ impl Shard {
 
     /// Takes in what is not known yet; says how many of the documents were there at all. They are durable before
     /// anything that is decided later.
-    pub(crate) fn install(&self, brought: Entry) -> Result<(u64, u64), ShardError> {
-        self.decide_in_passing(|writer| writer.install(brought))
+    /// If this shard keeps what it has, only what it has not is taken in.
+    pub(crate) fn install(&self, brought: Entry, keeps: bool) -> Result<(u64, u64), ShardError> {
+        self.decide_in_passing(|writer| writer.install(brought, keeps))
     }
 
     /// Takes in documents that are newer than what is here; gives the record to wait for.
@@ -47,6 +52,7 @@ impl Shard {
     ) -> Result<u64, ShardError> {
         let replayed = self.decide_in_passing(|writer| {
             entries.iter().try_for_each(|entry| writer.record(entry))?;
+            writer.follow_floor(&entries);
             writer.write(namespace, note, &NoRules, now)
         });
         replayed.map(|(_, index)| index)
@@ -73,9 +79,14 @@ impl Shard {
         self.append(&Entry::Forgotten { namespace: namespace.into(), documents }, Follow::Thread)
     }
 
-    /// No write gets a position up to `floor` from now on.
+    /// No write gets a position up to `floor` from now on, and readers see all that did.
     pub(crate) async fn raise(&self, floor: Position) -> Result<(), ShardError> {
-        self.submit(|writer| writer.raise(floor)).await
+        if self.floor.load(Ordering::Acquire) < floor.0 {
+            // What was decided before is durable and visible when this is over.
+            self.submit(|writer| writer.raise(floor)).await?;
+            self.floor.fetch_max(floor.0, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     fn decide_in_passing<T>(
@@ -96,7 +107,7 @@ impl Writer {
         })
     }
 
-    fn install(&mut self, brought: Entry) -> Result<u64, ShardError> {
+    fn install(&mut self, brought: Entry, keeps: bool) -> Result<u64, ShardError> {
         let Entry::Installed { namespace, transition, horizon, mut documents } = brought else {
             return Err(ShardError::Misfit("nothing was brought".to_owned()));
         };
@@ -114,11 +125,30 @@ impl Writer {
         if documents.is_empty() {
             return Ok(0);
         }
+        if keeps {
+            self.keep_own(&namespace, &mut documents)?;
+        }
         let installed = documents.iter().filter(|moved| moved.document.is_some()).count() as u64;
         let entry = Entry::Installed { namespace, transition, horizon, documents };
         self.record(&entry)?;
         self.forget_recent(entry.namespace().unwrap_or_default())?;
         Ok(installed)
+    }
+
+    /// Leaves out what is brought where there is something already; a deleted document is nothing, unless nothing
+    /// else is brought.
+    fn keep_own(&self, namespace: &str, documents: &mut [Moved]) -> Result<(), ShardError> {
+        self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(()) };
+            for moved in documents {
+                let own = state.document(id, &moved.at)?;
+                let is_live = |document: Option<&Document>| document.is_some_and(|found| !found.deleted);
+                if is_live(own.as_ref()) || (own.is_some() && !is_live(moved.document.as_ref())) {
+                    *moved = Moved::kept(&moved.at);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn install_newer(&mut self, namespace: &str, mut documents: Vec<Moved>) -> Result<(), ShardError> {
@@ -153,10 +183,20 @@ impl Writer {
         Ok(more)
     }
 
-    fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
-        match self.look(|state| Ok(state.floor()?))? < floor {
-            true => self.record(&Entry::Raised { floor }),
-            false => Ok(()),
+    /// Whoever goes on where another host stopped gives no position that it may have given.
+    fn follow_floor(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if let Entry::Raised { floor } = entry {
+                self.floor = self.floor.max(*floor);
+            }
         }
+    }
+
+    fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
+        if self.look(|state| Ok(state.floor()?))? < floor {
+            self.record(&Entry::Raised { floor: Position(floor.0.saturating_add(FLOOR_STEP)) })?;
+        }
+        self.floor = self.floor.max(floor);
+        Ok(())
     }
 }

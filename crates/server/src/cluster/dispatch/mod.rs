@@ -2,6 +2,7 @@
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
+pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
@@ -16,9 +17,9 @@ use axum::{
 };
 use http_body_util::{BodyExt, Limited};
 use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
-use kind::Kind;
+use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
-use lockwood_router::{Epoch, Route, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
 use lockwood_wire::Code;
 use std::{
     sync::Arc,
@@ -37,6 +38,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(crate) const RETRY: &str = "lockwood-retry";
 /// The header of a read that goes to the donor of a key because its owner does not know it yet.
 const FROZEN: &str = "lockwood-frozen";
+/// The header of a read that a host that only reads may answer.
+const READ: &str = "lockwood-read";
+/// The header that tells which host answered an operation on one key.
+const HOST: &str = "lockwood-host";
 
 /// A request with all of its body, to be sent as often as it takes.
 struct Whole {
@@ -62,7 +67,17 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
         }
         return Ok(native.local(request).await);
     }
+    if let (Kind::Namespace(word), None) = (&kind, peer)
+        && word == "load"
+    {
+        // A dump is as long as it is.
+        return spread::load(native, shared, request).await;
+    }
     let whole = collect(shared, request).await?;
+    let kind = kind.with_body(&whole.body, &shared.config.limits);
+    if kind == Kind::Local {
+        return Ok(native.local(whole.request()).await);
+    }
     match peer {
         Some(epoch) => as_peer(native, shared, &kind, whole, epoch).await,
         None => as_client(native, shared, &kind, whole).await,
@@ -89,12 +104,51 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
-    let response = if whole.parts.headers.contains_key(FROZEN) {
-        native.local(whole.request()).await
-    } else {
-        here(native, shared, &current, kind, &whole).await?
+    if whole.parts.headers.contains_key(FROZEN) {
+        return Ok(native.local(whole.request()).await);
+    }
+    if let Kind::Namespace(_) = kind {
+        return spread::here(native, shared, &whole).await;
+    }
+    check_place(shared, &current, kind, &whole)?;
+    let response = match kind {
+        // Whether it may read here has just been checked.
+        Kind::Keyed(_, Need::Read) if !current.is_owner => native.local(whole.request()).await,
+        _ => match here(native, shared, &current, kind, &whole).await {
+            Err(trouble) if trouble.code == Code::WrongEpoch => return Ok(wrong_epoch(shared)),
+            answered => answered?,
+        },
     };
     if is_wrong_epoch(&response) { Ok(wrong_epoch(shared)) } else { Ok(response) }
+}
+
+/// Both nodes go by one map. If nothing moves and it is not for this node all the same, asking again is no use.
+fn check_place(shared: &Shared, current: &Current, kind: &Kind, whole: &Whole) -> Result<(), Trouble> {
+    if !matches!(current.map.phase, Phase::Steady | Phase::Finishing) {
+        return Ok(());
+    }
+    let Some(shard) = shard_of(shared, current, kind, whole)? else { return Ok(()) };
+    let (this, address) = (shared.cluster.this(), shared.cluster.address());
+    if shard != this {
+        let message = format!(
+            "can't redirect the request to shard {shard} (ttl=0): in the map {address} is its host, but that node \
+             was started with --this {this}; start it with --this {shard}, or correct the map"
+        );
+        return Err(Trouble::new(Code::WrongShard, message));
+    }
+    let reads = whole.parts.headers.contains_key(READ) && matches!(kind, Kind::Keyed(_, Need::Read));
+    match reads && current.is_replica {
+        _ if current.is_owner => return Ok(()),
+        true if shared.cluster.has_caught_up(current) => return Ok(()),
+        true => return Err(pull::unreachable_shard(shard, "this host has not caught up with the map yet")),
+        false => {}
+    }
+    let owner = current.map.rw_host(shard).map_or("nobody", |host| &host.address);
+    let message = format!(
+        "this node is known as {address}, and the host of shard {shard} that may write is {owner}; ask that one, or \
+         give the node the address of the map with --advertise"
+    );
+    Err(Trouble::new(Code::ReadOnlyHost, message))
 }
 
 /// Tells another node which map is in force here.
@@ -103,6 +157,11 @@ pub(crate) fn wrong_epoch(shared: &Shared) -> Response {
     let epoch = current.as_ref().map_or(0, |current| current.map.epoch);
     let body = current.map_or_else(|| "null".to_owned(), |current| current.map.to_json().to_string());
     (StatusCode::CONFLICT, [(EPOCH, epoch.to_string())], body).into_response()
+}
+
+/// That a request has to be made again by another map.
+fn wrong_epoch_trouble() -> Trouble {
+    Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again")
 }
 
 fn is_wrong_epoch(response: &Response) -> bool {
@@ -147,19 +206,97 @@ async fn attempt(
     kind: &Kind,
     whole: &Whole,
 ) -> Result<Response, Trouble> {
-    let owner = match kind {
-        Kind::Document(at) => owner_of(current, at)?,
-        Kind::Write => match written(shared, current, &whole.body)? {
-            Some(owner) => owner,
-            // It makes no sense, or has nothing to do; this node can say so as well as any other.
-            None => return Ok(native.local(whole.request()).await),
-        },
-        _ => return Err(not_yet()),
-    };
-    if owner == shared.cluster.this() && current.is_owner {
-        return here(native, shared, current, kind, whole).await;
+    if let Kind::Namespace(word) = kind
+        && spread::answers(word)
+    {
+        return spread::answer(native, shared, current, whole).await;
     }
-    forward(shared, current, owner, whole.message()).await
+    let Some(owner) = shard_of(shared, current, kind, whole)? else {
+        // It makes no sense, or has nothing to do; this node can say so as well as any other.
+        return Ok(native.local(whole.request()).await);
+    };
+    if let Kind::Keyed(_, Need::Read) = kind
+        && let Some(answer) = read_anywhere(native, shared, current, owner, whole).await?
+    {
+        return Ok(answer);
+    }
+    if owner == shared.cluster.this() && current.is_owner {
+        let answer = here(native, shared, current, kind, whole).await?;
+        return Ok(answered_by(answer, kind, shared.cluster.address()));
+    }
+    let answer = forward(shared, current, owner, whole.message()).await?;
+    let host = current.map.rw_host(owner).map_or("", |host| &host.address);
+    Ok(answered_by(answer, kind, host))
+}
+
+/// The shard that a request is for; none if it is for none.
+fn shard_of(
+    shared: &Shared,
+    current: &Current,
+    kind: &Kind,
+    whole: &Whole,
+) -> Result<Option<ShardNo>, Trouble> {
+    match kind {
+        Kind::Document(at) | Kind::Keyed(at, _) => owner_of(current, at).map(Some),
+        Kind::Write => written(shared, current, &whole.body),
+        Kind::First => Ok(Some(ShardNo(1))),
+        _ => Err(not_yet()),
+    }
+}
+
+/// Has one of the hosts that only read answer, by their weights, if nothing moves; none if there is none of them,
+/// or if it cannot be reached.
+async fn read_anywhere(
+    native: &Native,
+    shared: &Arc<Shared>,
+    current: &Current,
+    shard: ShardNo,
+    whole: &Whole,
+) -> Result<Option<Response>, Trouble> {
+    if current.map.phase != Phase::Steady {
+        return Ok(None);
+    }
+    let dice = u64::from_be_bytes(crate::secret::random());
+    let host = current.map.pick_ro(shard, dice).filter(|host| host.mode == HostMode::Ro);
+    let Some(host) = host else { return Ok(None) };
+    let is_this = host.address == shared.cluster.address() && shard == shared.cluster.this();
+    let answer = if is_this && shared.cluster.has_caught_up(current) {
+        Ok(native.local(whole.request()).await)
+    } else {
+        let mut message = whole.message();
+        message.headers.push((READ, "1".to_owned()));
+        forward_to(shared, shard, &host.address, &message).await
+    };
+    match answer {
+        // It does not know yet what the owner knows.
+        Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => Ok(None),
+        Ok(mut answer) => {
+            note_host(&mut answer, &host.address);
+            Ok(Some(answer))
+        }
+        Err(trouble) if trouble.code == Code::ShardUnreachable => {
+            tracing::warn!(
+                host = host.address,
+                why = trouble.message,
+                "a host that only reads is passed over"
+            );
+            Ok(None)
+        }
+        Err(trouble) => Err(trouble),
+    }
+}
+
+fn answered_by(mut answer: Response, kind: &Kind, address: &str) -> Response {
+    if let Kind::Keyed(..) = kind {
+        note_host(&mut answer, address);
+    }
+    answer
+}
+
+fn note_host(answer: &mut Response, address: &str) {
+    if let Ok(address) = address.parse() {
+        answer.headers_mut().insert(HOST, address);
+    }
 }
 
 fn not_yet() -> Trouble {
@@ -181,8 +318,7 @@ async fn here(
     kind: &Kind,
     whole: &Whole,
 ) -> Result<Response, Trouble> {
-    if let Kind::Document(at) = kind
-        && whole.parts.method == Method::GET
+    if let Some(at) = kind.read_only(&whole.parts.method)
         && let Some(donor) = pull::route_here(shared, current, at)?
     {
         return read_moving(native, shared, current, (at, donor), whole).await;
@@ -199,7 +335,7 @@ async fn read_moving(
     whole: &Whole,
 ) -> Result<Response, Trouble> {
     let namespace = kind::namespace(&whole.parts.uri).unwrap_or_default();
-    if current.map.reverses != 0 {
+    if current.map.reverses != 0 || current.map.keeps {
         // The donor may know nothing of it, and then what is here counts; that has to be settled first.
         shared.cluster.admit(shared, &namespace, std::iter::once(at)).await?;
         shared.shard.shown(shared.shard.last_index()).await?;
@@ -258,10 +394,20 @@ pub(crate) async fn forward(
 ) -> Result<Response, Trouble> {
     let host = current.map.rw_host(shard);
     let host = host.ok_or_else(|| pull::unreachable_shard(shard, "the map has no host for it"))?;
-    let answer = shared.cluster.ask(shared, &host.address, &message).await;
+    forward_to(shared, shard, &host.address, &message).await
+}
+
+/// Has one host of a shard answer.
+async fn forward_to(
+    shared: &Arc<Shared>,
+    shard: ShardNo,
+    address: &str,
+    message: &Message,
+) -> Result<Response, Trouble> {
+    let answer = shared.cluster.ask(shared, address, message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if answer.headers().contains_key(EPOCH) {
-        return Err(Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again"));
+        return Err(wrong_epoch_trouble());
     }
     let (parts, body) = answer.into_parts();
     let mut response = Response::new(Body::from(body));
@@ -342,12 +488,7 @@ impl Whole {
 
     /// A write may have to be sent twice; with a key of its own it is done once all the same.
     fn with_retry_key(mut self, kind: &Kind) -> Whole {
-        let writes = match kind {
-            Kind::Write => true,
-            Kind::Document(_) => self.parts.method != Method::GET,
-            _ => false,
-        };
-        if writes && !self.parts.headers.contains_key(RETRY) {
+        if kind.writes(&self.parts.method) && !self.parts.headers.contains_key(RETRY) {
             let key = format!("retry-{}", crate::secret::hex(&crate::secret::random::<16>()));
             self.parts.headers.insert(RETRY, key.parse().expect("hex digits can be in a header"));
         }

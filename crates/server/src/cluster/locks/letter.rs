@@ -239,12 +239,12 @@ impl Meant {
 }
 
 /// Resources as they are written.
-pub(super) fn written(resources: &[Resource]) -> Vec<WireResource> {
+pub(crate) fn written(resources: &[Resource]) -> Vec<WireResource> {
     resources.iter().map(WireResource::from).collect()
 }
 
 /// The resources meant.
-pub(super) fn read(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble> {
+pub(crate) fn read(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble> {
     let read = resources.into_iter().map(WireResource::into_model).collect::<Result<_, _>>();
     read.map_err(|error| Trouble::new(error.code, error.message))
 }

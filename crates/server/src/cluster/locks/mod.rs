@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use all::{end, log, one, page, release, renew, tree, vouch, waits};
 pub(crate) use here::{answer, carry_out};
-pub(crate) use letter::{Letter, Reply, Voucher};
+pub(crate) use letter::{Letter, Reply, Voucher, read, written};
 pub(crate) use take::take;
 
 /// What of a lock is on which shard.

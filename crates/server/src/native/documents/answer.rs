@@ -28,8 +28,23 @@ pub(super) fn json(body: Vec<u8>) -> Response {
 }
 
 /// Any answer that is small enough to be made of parts.
-pub(in crate::native) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
+pub(crate) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
     json(serde_json::to_vec(answer).expect("answers can be written"))
+}
+
+/// An answer with a document, or with null for none.
+pub(in crate::native) fn document_or_null(
+    position: Position,
+    found: Option<&Found>,
+) -> Result<Response, StoreError> {
+    let mut body = open(position);
+    body.extend_from_slice(b"\"document\":");
+    match found {
+        Some(found) => write_found(&mut body, found, None)?,
+        None => body.extend_from_slice(b"null"),
+    }
+    body.push(b'}');
+    Ok(json(body))
 }
 
 /// Writes a document as the interface shows it.
@@ -141,6 +156,7 @@ impl From<PageError> for Trouble {
     fn from(error: PageError) -> Trouble {
         match error {
             PageError::Store(error) => error.into(),
+            PageError::Elsewhere(trouble) => *trouble,
             PageError::TooManyRows(limit) => Trouble::over(
                 "join_rows_max",
                 limit,

@@ -14,7 +14,7 @@ pub(in crate::native) fn terms(
     if tokens.len() as u64 > limit {
         return Err(Trouble::over("tokens_max", limit, &format!("{} tokens are too many", tokens.len())));
     }
-    Ok(Terms { tokens, wait: wait(shared, wait_ms)? })
+    Ok(Terms { tokens, ..Terms::anonymous(wait(shared, wait_ms)?) })
 }
 
 /// The terms as a query gives them: tokens with commas between them.

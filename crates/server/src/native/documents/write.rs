@@ -190,10 +190,15 @@ pub(in crate::native) struct Retry(Option<String>);
 
 impl Retry {
     fn mark(self, mut call: Call) -> Call {
-        if let (Some(key), None) = (self.0, &call.answer) {
-            call.answer = Some(Answer { key: key.into(), fingerprint: [0; 16] });
+        if call.answer.is_none() {
+            call.answer = self.answer();
         }
         call
+    }
+
+    /// How to know a call without a key of its own if it comes again.
+    pub(in crate::native) fn answer(self) -> Option<Answer> {
+        self.0.map(|key| Answer { key: key.into(), fingerprint: [0; 16] })
     }
 }
 
@@ -239,9 +244,20 @@ pub(in crate::native) async fn reserve(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
     let ReserveRequest { collection, amount } = body.read()?;
-    Decoder(&shared.config.limits).collection(&collection)?;
+    reserve_from(&shared, &namespace, &collection, amount, 1).await
+}
+
+/// Hands out ids from `least` on.
+pub(in crate::native) async fn reserve_from(
+    shared: &Shared,
+    namespace: &str,
+    collection: &str,
+    amount: u64,
+    least: u64,
+) -> Result<Response, Trouble> {
+    check_namespace(shared, namespace)?;
+    Decoder(&shared.config.limits).collection(collection)?;
     let limit = shared.config.limits.reserve_max;
     if amount == 0 {
         return Err(Trouble::new(Code::BadBody, "amount counts from 1"));
@@ -249,6 +265,6 @@ pub(in crate::native) async fn reserve(
     if amount > limit {
         return Err(Trouble::over("reserve_max", limit, &format!("{amount} ids are too many at once")));
     }
-    let first = shared.shard.reserve(&namespace, &collection, amount).await?;
+    let first = shared.shard.reserve_from(namespace, collection, amount, least).await?;
     Ok(json_of(&Reserved { first, last: first + amount - 1 }))
 }

@@ -1,0 +1,589 @@
+//! Leases, and requests that stand in line, that go to other shards with the documents they are on. Data in, data out;
+//! knows nothing of who brings it from one node to the other.
+//!
+//! ```text
+//!   donor:  stop deciding ──► export ─────────────────────────────► drop what is elsewhere now
+//!   owner:                            import, on record ──► serve
+//! ```
+//!
+//! Between stopping and serving nobody decides about what moves, so nothing is granted twice and nothing is lost.
+//! What is not settled yet does not move: whoever takes it starts again by the new map.
+
+use super::{Asked, Lease, LeasePart, Verdict, part::ORPHAN_MS, which::merged};
+use crate::{
+    cluster::{Admitted, Current, SYSTEM, locks},
+    namespace::{Namespace, State},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_locks::{CancelOutcome, Effect, Left, LockView, Outcome, Rank, Recorded, Request};
+use lockwood_model::{Json, LeaseVia, LockId, Resource, Timestamp, Token, Wait};
+use lockwood_router::{Phase, ShardNo};
+use lockwood_storage::Entry;
+use lockwood_wire::{Code, WireResource};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long requests that are being carried out may be in the way of what comes.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// The shard that tells new ones what every shard has.
+const TELLER: ShardNo = ShardNo(1);
+
+/// What a donor has that goes elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovingLeases {
+    /// Every lock number and token given out is below this.
+    pub(crate) floor: u64,
+    /// Whether the leases are all that are on every shard, so that there can be no others.
+    pub(crate) everywhere: bool,
+    pub(crate) leases: Vec<MovingLease>,
+    /// In the order they stand in line.
+    pub(crate) waits: Vec<MovingWait>,
+}
+
+/// A lease, or the part of it that moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovingLease {
+    namespace: String,
+    to: ShardNo,
+    lock: u64,
+    token: u64,
+    owner: String,
+    resources: Vec<WireResource>,
+    /// With what stays, and what goes elsewhere.
+    whole: Vec<WireResource>,
+    /// In milliseconds since 1970, like the next.
+    granted_at: u64,
+    expires_at: Option<u64>,
+    /// As text.
+    note: Option<String>,
+    version: u64,
+}
+
+/// A request that stands in line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovingWait {
+    namespace: String,
+    to: ShardNo,
+    lock: u64,
+    owner: String,
+    resources: Vec<WireResource>,
+    /// How long it still waits.
+    wait_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+    note: Option<String>,
+    /// Whether it waits although nobody waits for the answer.
+    stays: bool,
+}
+
+impl MovingLeases {
+    /// What several donors have, together.
+    pub(crate) fn add(&mut self, other: MovingLeases) {
+        self.floor = self.floor.max(other.floor);
+        self.everywhere |= other.everywhere;
+        self.leases.extend(other.leases);
+        self.waits.extend(other.waits);
+    }
+}
+
+impl MovingLease {
+    fn of(namespace: &str, to: ShardNo, lease: &Lease, resources: &[Resource]) -> MovingLease {
+        MovingLease {
+            namespace: namespace.to_owned(),
+            to,
+            lock: lease.lock.0,
+            token: lease.token.0,
+            owner: lease.owner.to_string(),
+            resources: locks::written(resources),
+            whole: locks::written(lease.whole()),
+            granted_at: lease.granted_at.0,
+            expires_at: lease.expires_at.map(|at| at.0),
+            note: lease.note.as_ref().map(|note| note.as_str().to_owned()),
+            version: lease.version,
+        }
+    }
+
+    fn to_lease(&self) -> Result<Lease, Trouble> {
+        let (resources, whole) = (locks::read(self.resources.clone())?, locks::read(self.whole.clone())?);
+        Ok(Lease {
+            lock: LockId(self.lock),
+            token: Token(self.token),
+            owner: self.owner.as_str().into(),
+            via: LeaseVia::Native,
+            part: part_of(&resources, whole),
+            resources,
+            granted_at: Timestamp(self.granted_at),
+            expires_at: self.expires_at.map(Timestamp),
+            note: self.note.as_deref().map(Json::trusted),
+            version: self.version,
+        })
+    }
+}
+
+/// What a settled lease with these resources is a part of.
+fn part_of(resources: &[Resource], whole: Vec<Resource>) -> Option<Box<LeasePart>> {
+    (whole != resources).then(|| Box::new(LeasePart { whole, settled: true }))
+}
+
+/// A number above every lock number and token that this node has given out.
+pub(crate) fn floor(shared: &Shared) -> u64 {
+    let tables = shared.registry.all().into_iter().map(|namespace| namespace.lock().table.next_number());
+    tables.max().unwrap_or(0).max(shared.numbers.first())
+}
+
+/// Gives out only larger numbers from now on, also after a restart.
+pub(crate) async fn raise(shared: &Arc<Shared>, floor: u64) -> Result<(), Trouble> {
+    shared.numbers.raise(floor).await?;
+    for namespace in shared.registry.all() {
+        namespace.lock().table.raise(floor);
+    }
+    Ok(())
+}
+
+/// What goes from this node to others when the next map is in force, as of a map by which nobody decides about it.
+pub(crate) fn export(shared: &Shared, current: &Current) -> Result<MovingLeases, Trouble> {
+    let mut moving = MovingLeases { floor: floor(shared), ..MovingLeases::default() };
+    if current.map.phase != Phase::Preparing || !current.is_owner {
+        return Ok(moving);
+    }
+    moving.everywhere = shared.cluster.this() == TELLER;
+    for namespace in shared.registry.all() {
+        if *namespace.name != *SYSTEM {
+            let mut state = namespace.lock();
+            let now = shared.clock.now();
+            state.expire(shared, now);
+            state.export(current, shared.cluster.this(), now, &mut moving)?;
+        }
+    }
+    Ok(moving)
+}
+
+impl State {
+    fn export(
+        &self,
+        current: &Current,
+        this: ShardNo,
+        now: Timestamp,
+        moving: &mut MovingLeases,
+    ) -> Result<(), Trouble> {
+        for lease in self.leases.held.values().filter(|lease| lease.is_alive(now)) {
+            if lease.is_settled() {
+                for (to, resources) in leaving(current, this, &lease.resources)? {
+                    moving.leases.push(MovingLease::of(&self.name, to, lease, &resources));
+                }
+            } else if let Some(to) = goes_to(current, this, lease)? {
+                // It was granted while nobody decided, and nobody was told; so it is the next in line.
+                moving.waits.push(self.export_granted(to, lease));
+            }
+        }
+        for lock in self.table.line() {
+            let (Some(asked), Some(view)) = (self.leases.asked.get(&lock), self.table.view(lock)) else {
+                continue;
+            };
+            let whole = asked.whole.as_ref().unwrap_or(&view.resources);
+            if *whole == view.resources
+                && let Some(to) = only_shard(&leaving(current, this, whole)?, whole)
+            {
+                moving.waits.push(self.export_wait(to, asked, &view, now));
+            }
+        }
+        Ok(())
+    }
+
+    fn export_granted(&self, to: ShardNo, lease: &Lease) -> MovingWait {
+        MovingWait {
+            namespace: self.name.to_string(),
+            to,
+            lock: lease.lock.0,
+            owner: lease.owner.to_string(),
+            resources: locks::written(&lease.resources),
+            wait_ms: Some(ORPHAN_MS),
+            ttl_ms: Some(ORPHAN_MS),
+            note: lease.note.as_ref().map(|note| note.as_str().to_owned()),
+            stays: false,
+        }
+    }
+
+    fn export_wait(&self, to: ShardNo, asked: &Asked, view: &LockView, now: Timestamp) -> MovingWait {
+        MovingWait {
+            namespace: self.name.to_string(),
+            to,
+            lock: view.id.0,
+            owner: asked.owner.to_string(),
+            resources: locks::written(&view.resources),
+            wait_ms: view.wait_until.map(|until| until.since(now)),
+            ttl_ms: asked.ttl_ms,
+            note: asked.note.as_ref().map(|note| note.as_str().to_owned()),
+            stays: asked.stays,
+        }
+    }
+}
+
+/// What of some resources goes where. What is on every shard goes to those that may be new.
+fn leaving(current: &Current, this: ShardNo, resources: &[Resource]) -> Result<locks::Parts, Trouble> {
+    let mut parts = locks::Parts::new();
+    for resource in resources {
+        match current.home(&resource.path)? {
+            locks::Home::Moving { from, to } if from == this => {
+                parts.entry(to).or_default().push(resource.clone());
+            }
+            locks::Home::Every if this == TELLER => {
+                for shard in current.map.shard_numbers().filter(|shard| *shard != this) {
+                    parts.entry(shard).or_default().push(resource.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(parts)
+}
+
+/// The shard that all of it goes to, if there is such a one.
+fn only_shard(leaving: &locks::Parts, whole: &[Resource]) -> Option<ShardNo> {
+    let (shard, resources) = leaving.first_key_value()?;
+    (leaving.len() == 1 && resources == whole).then_some(*shard)
+}
+
+fn goes_to(current: &Current, this: ShardNo, lease: &Lease) -> Result<Option<ShardNo>, Trouble> {
+    let is_alone = lease.whole() == lease.resources;
+    let leaving = leaving(current, this, &lease.resources)?;
+    Ok(only_shard(&leaving, &lease.resources).filter(|_| is_alone))
+}
+
+/// What comes to one namespace.
+#[derive(Default)]
+struct Arrivals<'a> {
+    leases: Vec<Lease>,
+    waits: Vec<&'a MovingWait>,
+}
+
+/// Takes in what comes to this node, which has stopped deciding about it; durable when it answers. What is here
+/// already stays as it is.
+pub(crate) async fn import(
+    shared: &Arc<Shared>,
+    current: &Current,
+    moving: &MovingLeases,
+) -> Result<(), Trouble> {
+    raise(shared, moving.floor).await?;
+    let this = shared.cluster.this();
+    let mut arrivals: BTreeMap<&str, Arrivals<'_>> = BTreeMap::new();
+    for lease in moving.leases.iter().filter(|lease| lease.to == this) {
+        arrivals.entry(&lease.namespace).or_default().leases.push(lease.to_lease()?);
+    }
+    for wait in moving.waits.iter().filter(|wait| wait.to == this) {
+        arrivals.entry(&wait.namespace).or_default().waits.push(wait);
+    }
+    if moving.everywhere {
+        // Also where nothing comes something may have to go.
+        for namespace in shared.registry.all() {
+            if *namespace.name != *SYSTEM {
+                let known = arrivals.get(&*namespace.name).map_or(&[][..], |arrivals| &arrivals.leases);
+                drop_unknown(shared, current, &namespace, known)?;
+            }
+        }
+    }
+    for (name, arrivals) in arrivals {
+        let started = Instant::now();
+        let after = loop {
+            match import_into(shared, current, name, &arrivals)? {
+                Imported::Done { after } => break after,
+                Imported::Busy if started.elapsed() < BUSY_PATIENCE => tokio::time::sleep(BUSY_PAUSE).await,
+                Imported::Busy => {
+                    let message = "a request that is being carried out is in the way of a lock that comes";
+                    return Err(Trouble::new(Code::Moving, message));
+                }
+            }
+        };
+        shared.shard.shown(after).await?;
+    }
+    Ok(())
+}
+
+/// Ends what is on every shard as far as this one knows, but not as far as the others do: this one was not there when
+/// it ended.
+fn drop_unknown(
+    shared: &Arc<Shared>,
+    current: &Current,
+    namespace: &Namespace,
+    known: &[Lease],
+) -> Result<(), Trouble> {
+    if shared.cluster.this() == TELLER {
+        return Ok(());
+    }
+    let mut state = namespace.lock();
+    let _passage = shared.cluster.pass(Admitted::under(current))?;
+    let now = shared.clock.now();
+    let is_everywhere = |resource: &Resource| matches!(current.home(&resource.path), Ok(locks::Home::Every));
+    let is_unknown = |lease: &&Lease| {
+        lease.resources.iter().any(is_everywhere) && !known.iter().any(|known| known.lock == lease.lock)
+    };
+    let unknown: Vec<LockId> =
+        state.leases.held.values().filter(is_unknown).map(|lease| lease.lock).collect();
+    for lock in unknown {
+        state.end(shared, lock, now);
+    }
+    namespace.rearm(state);
+    Ok(())
+}
+
+enum Imported {
+    Done {
+        /// The record to wait for.
+        after: u64,
+    },
+    /// A request has a lock of its own in the way, for as long as it takes.
+    Busy,
+}
+
+fn import_into(
+    shared: &Arc<Shared>,
+    current: &Current,
+    name: &str,
+    arrivals: &Arrivals<'_>,
+) -> Result<Imported, Trouble> {
+    loop {
+        let namespace = shared.registry.ensure(shared, name)?;
+        let mut state = namespace.lock();
+        if state.is_closed() {
+            continue;
+        }
+        // A message that was long on its way must not bring back what has been released since.
+        let _passage = shared.cluster.pass(Admitted::under(current))?;
+        let now = shared.clock.now();
+        state.expire(shared, now);
+        let imported = state.import(shared, current, arrivals, now)?;
+        state.linger(shared);
+        namespace.rearm(state);
+        return Ok(imported);
+    }
+}
+
+impl State {
+    fn import(
+        &mut self,
+        shared: &Shared,
+        current: &Current,
+        arrivals: &Arrivals<'_>,
+        now: Timestamp,
+    ) -> Result<Imported, Trouble> {
+        let was_frozen = self.table.is_frozen();
+        self.table.freeze();
+        let mut effects = std::mem::take(&mut self.effects);
+        let leases = arrivals.leases.iter().filter(|lease| lease.is_alive(now));
+        let is_busy =
+            leases.fold(false, |busy, lease| !self.import_lease(shared, lease, now, &mut effects) || busy);
+        if !was_frozen {
+            self.table.thaw(now, &mut effects);
+        }
+        self.deliver(effects, now, shared);
+        if is_busy {
+            return Ok(Imported::Busy);
+        }
+        for wait in &arrivals.waits {
+            self.import_wait(shared, current, wait, now)?;
+        }
+        shared.shard.nudge();
+        Ok(Imported::Done { after: self.written })
+    }
+
+    /// Puts a lease into the table, which is frozen. What is in its way was not decided by whoever decides about this,
+    /// so it goes; but for a request that is being carried out: then this answers false.
+    fn import_lease(
+        &mut self,
+        shared: &Shared,
+        lease: &Lease,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let mut lease = lease.clone();
+        if let Some(here) = self.leases.get(lease.lock) {
+            let whole = lease.whole().to_vec();
+            let mut both = [&here.resources[..], &lease.resources[..]].concat();
+            lockwood_locks::merge(&mut both);
+            if here.is_settled() && here.resources == both {
+                return true;
+            }
+            lease.part = part_of(&both, whole);
+            lease.resources = both;
+        }
+        if self.table.owner_of(lease.lock).is_some() {
+            self.make_way(lease.lock, now, effects);
+        }
+        let recorded = |owner| Recorded {
+            lock: lease.lock,
+            token: lease.token,
+            owner,
+            resources: lease.resources.clone(),
+            granted_at: lease.granted_at,
+            expires_at: lease.expires_at,
+        };
+        let owner = self.lease_owner(shared, &lease.owner);
+        while let Err(blockers) = self.table.restore_recorded(recorded(owner)) {
+            if blockers.iter().any(|lock| self.leases.get(*lock).is_none()) {
+                self.forget_lockless(owner);
+                return false;
+            }
+            for lock in blockers {
+                tracing::warn!(namespace = ?self.name, lock = lock.0, "a lock makes way for one that moved here");
+                self.make_way(lock, now, effects);
+            }
+        }
+        self.note_ended(shared);
+        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
+        self.leases.insert(lease);
+        true
+    }
+
+    /// Ends a lease or a wait without handing anything over: the table is frozen.
+    fn make_way(&mut self, lock: LockId, now: Timestamp, effects: &mut Vec<Effect>) {
+        self.tell_waiters(lock, &Verdict::Refused(Box::new(gone())));
+        let revoked = self.table.revoke(lock, now, effects);
+        debug_assert!(revoked.is_ok(), "it is in the table");
+        self.lease_gone(lock);
+    }
+
+    /// Puts a request into the line, behind those that came before it, unless it has come before.
+    fn import_wait(
+        &mut self,
+        shared: &Shared,
+        current: &Current,
+        wait: &MovingWait,
+        now: Timestamp,
+    ) -> Result<(), Trouble> {
+        let (lock, resources) = (LockId(wait.lock), merged(&locks::read(wait.resources.clone())?));
+        let owner = self.lease_owner(shared, &wait.owner);
+        let is_here = self.table.owner_of(lock).is_some()
+            || self.leases.alike(&wait.owner, &resources).is_some()
+            || self.lease_holding(owner, &resources, now).is_some();
+        if !is_here {
+            let asked = Asked {
+                owner: wait.owner.as_str().into(),
+                via: LeaseVia::Native,
+                note: wait.note.as_deref().map(Json::trusted),
+                ttl_ms: wait.ttl_ms,
+                whole: Some(resources.clone()),
+                alone: Some(current.map.epoch),
+                stays: wait.stays,
+            };
+            let patience = wait.wait_ms.map_or(Wait::Forever, Wait::Millis);
+            let request =
+                Request { owner, resources, wait: patience, ttl_ms: wait.ttl_ms, rank: Rank::Ordinary };
+            match self.table.lock_as(lock, request, now) {
+                Outcome::Granted { .. } => {
+                    self.leases.put_asked(lock, asked);
+                    self.lease_granted(shared, lock);
+                }
+                Outcome::Queued { .. } => self.leases.put_asked(lock, asked),
+                Outcome::Refused(refusal) => tracing::warn!(?refusal, "a wait that moved here has no place"),
+            }
+        }
+        self.forget_lockless(owner);
+        Ok(())
+    }
+}
+
+/// A map is in force: whoever waits for what is not decided about here is sent away, and what is elsewhere now is
+/// dropped. Nothing of it is handed over.
+pub(crate) fn follow(shared: &Arc<Shared>, current: &Current) {
+    for namespace in shared.registry.all() {
+        if *namespace.name != *SYSTEM {
+            follow_in(shared, current, &namespace);
+            shared.registry.drop_if_unused(shared, &namespace);
+        }
+    }
+    shared.shard.nudge();
+}
+
+fn follow_in(shared: &Arc<Shared>, current: &Current, namespace: &Arc<Namespace>) {
+    let mut state = namespace.lock();
+    if shared.cluster.epoch() != current.map.epoch {
+        // A newer map is in force; whoever brought it does this too.
+        return;
+    }
+    let now = shared.clock.now();
+    let this = shared.cluster.this();
+    state.send_away(shared, current, this, now);
+    if current.map.phase != Phase::Preparing && current.is_owner {
+        state.drop_moved(shared, current, this, now);
+    }
+    namespace.rearm(state);
+}
+
+impl State {
+    fn send_away(&mut self, shared: &Shared, current: &Current, this: ShardNo, now: Timestamp) {
+        let is_over = current.map.phase != Phase::Preparing;
+        // The last first, so that nobody is granted something on the way.
+        for lock in self.table.line().into_iter().rev() {
+            let Some(view) = self.table.view(lock) else { continue };
+            if view.resources.iter().all(|resource| is_here(current, this, resource)) {
+                self.readmit_wait(current, this, lock);
+                continue;
+            }
+            self.tell_waiters(lock, &Verdict::Refused(Box::new(gone())));
+            if is_over && self.leases.asked.contains_key(&lock) {
+                let mut effects = std::mem::take(&mut self.effects);
+                if self.table.cancel(view.owner, lock, now, &mut effects) == CancelOutcome::Cancelled {
+                    self.lease_gone(lock);
+                }
+                self.deliver(effects, now, shared);
+            }
+        }
+    }
+
+    /// A request that stands in line is all there is to its lock by this map too, if it is.
+    fn readmit_wait(&mut self, current: &Current, this: ShardNo, lock: LockId) {
+        let Some(asked) = self.leases.asked.get_mut(&lock) else { return };
+        let (Some(whole), Some(_)) = (&asked.whole, asked.alone) else { return };
+        let is_alone = |parts: locks::Parts| parts.len() == 1 && parts.contains_key(&this);
+        if locks::parts(current, whole).is_ok_and(is_alone) {
+            asked.alone = Some(current.map.epoch);
+        }
+    }
+
+    fn drop_moved(&mut self, shared: &Shared, current: &Current, this: ShardNo, now: Timestamp) {
+        let stays = |resource: &Resource| is_here(current, this, resource);
+        let moved = |lease: &&Lease| !lease.resources.iter().all(stays);
+        let moved: Vec<(LockId, bool)> =
+            self.leases.held.values().filter(moved).map(|lease| (lease.lock, lease.is_settled())).collect();
+        for (lock, is_settled) in moved {
+            let mut effects = std::mem::take(&mut self.effects);
+            // What is not settled is of no use without the rest.
+            let left = self.table.narrow(lock, |held| is_settled && stays(held), now, &mut effects);
+            match left {
+                Ok(Left::Part) => self.narrow_lease(shared, lock, stays),
+                Ok(Left::Whole) => {}
+                Ok(Left::Nothing) | Err(_) => drop(self.lease_gone(lock)),
+            }
+            self.deliver(effects, now, shared);
+        }
+    }
+
+    fn narrow_lease(&mut self, shared: &Shared, lock: LockId, stays: impl Fn(&Resource) -> bool) {
+        let Some(mut lease) = self.leases.remove(lock) else { return };
+        let whole = lease.whole().to_vec();
+        lease.resources.retain(stays);
+        lease.part = part_of(&lease.resources, whole);
+        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
+        self.leases.insert(lease);
+    }
+}
+
+/// Whether locks on a resource are decided about by this shard, or may be before long.
+fn is_here(current: &Current, this: ShardNo, resource: &Resource) -> bool {
+    match current.home(&resource.path) {
+        Ok(locks::Home::Shard(shard)) => shard == this && current.is_owner,
+        Ok(locks::Home::Moving { .. }) => false,
+        Ok(locks::Home::Every) => current.is_owner,
+        // Nobody can tell, so nobody can have it elsewhere.
+        Err(_) => true,
+    }
+}
+
+fn gone() -> Trouble {
+    Trouble::new(Code::WrongEpoch, "this lock is with another shard now, or about to be; ask again")
+}
