@@ -361,7 +361,7 @@ async fn close(shared: &Shared, held: usize) -> Result<(), ServeError> {
     }
     shared.cluster.sessions.tell_all(|| Notice::Closing);
     let deadline = Instant::now() + CLOSE_PATIENCE;
-    let connected = || shared.gauges().sessions_connected as usize + shared.cluster.sessions.len();
+    let connected = || shared.gauges().sessions_connected + shared.cluster.sessions.len();
     while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
         tokio::time::sleep(DRAIN_INTERVAL).await;
     }

@@ -146,6 +146,9 @@ impl Admitted {
     }
 }
 
+/// A map that was put in force, and the record of it.
+type Switched = (Pending<Written>, Arc<Current>);
+
 /// While this is held the map stays as it is.
 pub(crate) struct Passage<'a> {
     fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
@@ -264,7 +267,7 @@ impl Cluster {
         node: &Node,
         map: ShardMap,
         call: &Call,
-    ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
+    ) -> Result<Option<Switched>, Trouble> {
         let mut fence = self.fence.write();
         if let Some(current) = fence.as_ref().filter(|current| current.map.epoch == map.epoch)
             && current.map != map

@@ -210,8 +210,11 @@ impl State {
         let (Some(whole), _) = share.asked(request) else { return Again::New };
         let named = share.of.as_ref().and_then(|of| of.lock);
         let here = named.filter(|lock| self.table.owner_of(*lock).is_some());
-        let Some(lock) = here.or_else(|| self.leases.alike(&request.owner, &whole)) else {
-            return Again::New;
+        let is_fresh = share.of.as_ref().is_some_and(|of| of.fresh);
+        let alike = || self.leases.alike(&request.owner, &whole).filter(|_| !is_fresh);
+        let Some(lock) = here.or_else(alike) else {
+            let ended = named.filter(|_| share.of.as_ref().is_some_and(|of| of.again));
+            return ended.map_or(Again::New, Again::Ended);
         };
         let view = self.table.view(lock).expect("a lease, or a request for one, is in the table");
         let is_alive = self.leases.get(lock).is_none_or(|lease| lease.is_alive(now));
@@ -284,7 +287,7 @@ impl State {
                 true => self.leases.forget_alike(lock, &owner, whole),
                 false => {
                     lease.part =
-                        Some(Box::new(lockwood_model::LeasePart { whole: whole.clone(), settled: true }))
+                        Some(Box::new(lockwood_model::LeasePart { whole: whole.clone(), settled: true }));
                 }
             }
         }
