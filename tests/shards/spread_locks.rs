@@ -3,7 +3,7 @@
 use crate::{
     cluster::Cluster,
     leaseholder::{HOUR, Leased, Leaseholder},
-    spread_world::Dice,
+    spread_world::{Dice, StopAtEnd},
 };
 use serde_json::{Value, json};
 use std::{
@@ -107,6 +107,7 @@ fn what_is_done_under_a_lock_is_seen_whole() {
                 }
             });
         }
+        let _stop = StopAtEnd(&stop);
         for round in 0..60 {
             let node = 1 + round % 3;
             let mut question = json!({ "collection": "user", "isolation": "locked", "wait_ms": 20_000 });
@@ -127,7 +128,6 @@ fn what_is_done_under_a_lock_is_seen_whole() {
             let sum: i64 = values.iter().map(|document| document["value"]["v"].as_i64().unwrap()).sum();
             assert_eq!((values.len(), sum), (9, 90), "{values:?}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

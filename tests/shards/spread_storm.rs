@@ -4,7 +4,7 @@
 use crate::{
     cluster::Cluster,
     harness::eventually,
-    spread_world::{Dice, wait_for_maps},
+    spread_world::{Dice, StopAtEnd, wait_for_maps},
     store::Store,
 };
 use serde_json::{Value, json};
@@ -131,10 +131,10 @@ fn every_document_is_there_once_while_shards_come_and_go() {
                 }
             });
         }
+        let _stop = StopAtEnd(&stop);
         for len in [3, 4, 2] {
             reshard(&cluster, len);
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let asked = asked.into_inner();
     println!("asked {asked} times");

@@ -8,7 +8,10 @@ use crate::{
     store::Store,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 pub(crate) const NAMESPACE: &str = "shop";
 pub(crate) const COLLECTIONS: [&str; 2] = ["user", "order"];
@@ -256,6 +259,15 @@ impl World {
         assert_eq!(ours.status, theirs.status, "{method} {path} {body}: {} {}", ours.body, theirs.body);
         assert_eq!(plain(ours.json()), plain(theirs.json()), "{method} {path} {body}");
         ours.json()
+    }
+}
+
+/// Tells others to stop when it goes, also if that is because something is wrong.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
