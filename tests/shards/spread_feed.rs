@@ -117,8 +117,8 @@ fn a_follower_goes_on_while_keys_move() {
         (from..from + 20).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({})));
     };
     write(1);
-    let mut map = cluster.steady(2, 3, new.clone());
-    (map["phase"], map["prev"], map["transition"]) = (json!("preparing"), old.clone(), json!(3));
+    let mut map = cluster.steady(2, 3, new);
+    (map["phase"], map["prev"], map["transition"]) = (json!("preparing"), old, json!(3));
     cluster.put_map(&map);
     (map["phase"], map["epoch"]) = (json!("resharding"), json!(3));
     cluster.put_map(&map);

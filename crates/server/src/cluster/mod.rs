@@ -62,6 +62,8 @@ pub(crate) const SYSTEM: &str = "_system";
 const JOIN_INTERVAL: Duration = Duration::from_millis(500);
 /// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
 pub(crate) const SHARDS_MAX: u64 = 1024;
+/// How often a node that is not told of new maps asks for the one after a map by which keys wait.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(20);
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
@@ -291,6 +293,16 @@ impl Cluster {
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }
+        if self.is_untold(current) {
+            tokio::spawn(catch_up(Arc::clone(shared), Arc::clone(current)));
+        }
+    }
+
+    /// Whether keys wait for the next map, and nobody tells this node of it: the keeper tells those that a map names.
+    /// By any other map it hears of the next one from whom it asks.
+    fn is_untold(&self, current: &Current) -> bool {
+        current.map.phase == Phase::Preparing
+            && current.map.addresses().all(|address| address != self.address())
     }
 
     /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
@@ -449,6 +461,20 @@ pub(crate) async fn join(shared: Arc<Shared>) {
             }
         }
         tokio::time::sleep(JOIN_INTERVAL).await;
+    }
+}
+
+/// Asks the nodes of a map by which keys wait how it goes on.
+async fn catch_up(shared: Arc<Shared>, current: Arc<Current>) {
+    let is_in_force = || shared.cluster.current().is_some_and(|now| now.map.epoch == current.map.epoch);
+    while is_in_force() {
+        for node in current.map.addresses() {
+            match learn(&shared, node).await {
+                Ok(()) => break,
+                Err(why) => tracing::warn!(node, why, "ask for the next shard map"),
+            }
+        }
+        tokio::time::sleep(CATCH_UP_INTERVAL).await;
     }
 }
 

@@ -52,7 +52,7 @@ impl Shard {
     ) -> Result<u64, ShardError> {
         let replayed = self.decide_in_passing(|writer| {
             entries.iter().try_for_each(|entry| writer.record(entry))?;
-            writer.follow_floor(&entries);
+            writer.follow_floor(entries);
             writer.write(namespace, note, &NoRules, now)
         });
         replayed.map(|(_, index)| index)
