@@ -148,9 +148,9 @@ const END: usize = 0;
 impl<'a> Search<'a> {
     fn new(start: State, history: &'a [Operation]) -> Search<'a> {
         let mut edges = vec![Edge { operation: usize::MAX, is_call: false }];
-        for operation in 0..history.len() {
+        for (operation, done) in history.iter().enumerate() {
             edges.push(Edge { operation, is_call: true });
-            if history[operation].answered.is_some() {
+            if done.answered.is_some() {
                 edges.push(Edge { operation, is_call: false });
             }
         }

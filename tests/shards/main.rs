@@ -8,15 +8,15 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
-#[expect(dead_code, reason = "shared with other test binaries")]
+#[allow(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/http.rs"]
 mod http;
 #[path = "../native/leaseholder.rs"]
 mod leaseholder;
-#[expect(dead_code, reason = "shared with other test binaries")]
+#[allow(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/peer.rs"]
 mod peer;
-#[expect(dead_code, reason = "shared with other test binaries")]
+#[allow(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/store.rs"]
 mod store;
 
@@ -24,12 +24,24 @@ mod cluster;
 mod linear;
 mod random;
 
+mod command_line;
 mod crash_points;
+mod guide;
 mod locks;
 mod moving_locks;
 mod operations;
+mod procedures;
 mod reshard;
+mod retries;
 mod routing;
 mod seed;
 mod sessions;
+mod spread_dump;
+mod spread_feed;
+mod spread_locks;
+mod spread_moving;
+mod spread_registry;
+mod spread_steady;
+mod spread_storm;
+mod spread_world;
 mod storm;

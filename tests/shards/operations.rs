@@ -1,1 +1,298 @@
 //! Operations on single keys: composite keys, formats, terms, errors, and who answers.
+
+use crate::{cluster::Cluster, harness::Server, harness::eventually, http, store::Store};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn jump() -> Value {
+    json!({ "function": "jump", "by": "first" })
+}
+
+/// Two nodes that spread keys by their first part.
+fn pair() -> Cluster {
+    let cluster = Cluster::nodes(2);
+    let list = cluster.steady(1, 2, jump())["shards"].clone();
+    cluster.store(1, "shop").post("shard/config", &json!({ "list": list, "curr": jump() }));
+    cluster
+}
+
+#[track_caller]
+fn ask(store: &Store, operation: &str, key: Value, more: Value) -> Value {
+    let mut body = json!({ "collection": "line", "key": key });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    store.post(&format!("shard/{operation}"), &body)
+}
+
+#[test]
+fn composite_keys_work_in_every_operation() {
+    let cluster = pair();
+    for order in 1..=6 {
+        for line in ["x", "y"] {
+            let (key, text) = (json!([order, line]), format!("{order}:{line}"));
+            let store = cluster.store(1 + order % 2, "shop");
+            let inserted = ask(&store, "insert", key.clone(), json!({ "fields": { "n": 1 } }));
+            assert_eq!(inserted["document"]["key"], json!(text));
+            assert_eq!(inserted["position"], inserted["document"]["position"]);
+            let update = json!({ "format": "+p", "arguments": ["n", 41] });
+            assert_eq!(ask(&store, "update", json!(text), update)["document"]["value"], json!({ "n": 42 }));
+            assert_eq!(
+                ask(&store, "select", key.clone(), json!({}))["document"]["value"],
+                json!({ "n": 42 })
+            );
+            let replace = json!({ "fields": { "m": 1 } });
+            assert_eq!(ask(&store, "replace", key.clone(), replace)["document"]["value"], json!({ "m": 1 }));
+            assert_eq!(ask(&store, "delete", key.clone(), json!({}))["document"]["key"], json!(text));
+            assert_eq!(ask(&store, "delete", key, json!({}))["document"], Value::Null);
+        }
+    }
+    // The lines of an order are together.
+    let store = cluster.store(1, "shop");
+    let create =
+        |line: &str| json!({ "type": "create", "collection": "line2", "key": [7, line], "fields": {} });
+    store.write(json!([create("x"), create("y"), create("z")]));
+}
+
+#[test]
+fn every_operation_of_a_format_works_through_another_node() {
+    let cluster = pair();
+    let fields = json!({ "n": 12, "text": "hello", "gone": 1, "f": 0.5 });
+    for key in 1..=4 {
+        let store = cluster.store(1, "shop");
+        ask(&store, "insert", json!(key), json!({ "fields": fields }));
+        let update = json!({ "format": "=p+p-p&p|p^p:p!p#p+p", "arguments": [
+            "set", [1, { "a": null }], "n", 3, "n", 5, "n", 14, "n", 1, "n", 3, "text", [0, 2, "HE"],
+            "new", true, "gone", 0, "f", 1] });
+        let updated = ask(&store, "update", json!(key), update);
+        // 12 + 3 - 5 = 10, & 14 = 10, | 1 = 11, ^ 3 = 8.
+        let expected = json!({ "n": 8, "text": "HEllo", "f": 1.5, "set": [1, { "a": null }], "new": true });
+        assert_eq!(updated["document"]["value"], expected);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_code_and_changes_nothing() {
+    let cluster = pair();
+    for node in 1..=2 {
+        let store = cluster.store(node, "shop");
+        ask(&store, "replace", json!(1), json!({ "fields": { "n": 1, "t": "x" } }));
+        let refuses = |operation: &str, body: Value, code: &str| {
+            store.refuses("POST", &format!("shard/{operation}"), &body, 400, code)["detail"].clone()
+        };
+        let at = |more: Value| {
+            let mut body = json!({ "collection": "line", "key": 1 });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        for mode in ["", "w", "RW", "wr"] {
+            let detail = refuses("eselect", at(json!({ "mode": mode })), "bad_mode");
+            assert!(detail.as_str().unwrap().contains(&format!("{mode:?}")), "{detail}");
+        }
+        refuses("eselect", at(json!({})), "bad_body");
+        refuses("select", json!({ "collection": "line" }), "bad_body");
+        refuses("select", json!({ "collection": "line", "key": [] }), "bad_key");
+        refuses("select", json!({ "collection": "", "key": 1 }), "bad_collection");
+        refuses("select", at(json!({ "keys": 1 })), "unknown_member");
+        refuses("insert", at(json!({ "fields": { "meta_position": 1 } })), "reserved_field");
+        refuses("insert", at(json!({ "fields": [] })), "bad_body");
+        let update = |format: &str, arguments: Value| at(json!({ "format": format, "arguments": arguments }));
+        for (format, arguments, part) in [
+            ("", json!([]), "there is no format"),
+            ("=", json!(["n", 1]), "write =p"),
+            ("?p", json!(["n", 1]), "is no operation"),
+            ("=p", json!(["n"]), "an odd number"),
+            ("=p=p", json!(["n", 1]), "need 4"),
+            ("=p", json!([1, 1]), "name of a field"),
+            ("+p", json!(["t", 1]), "works on a number"),
+            ("=p!p", json!(["n", 7, "t", 1]), "there is \"t\" already"),
+        ] {
+            let detail = refuses("update", update(format, arguments), "bad_update");
+            assert!(detail.as_str().unwrap().contains(part), "{format}: {detail}");
+        }
+        refuses("update", update("=p", json!(["meta_deleted", 1])), "reserved_field");
+        let found = ask(&store, "select", json!(1), json!({}));
+        assert_eq!(found["document"]["value"], json!({ "n": 1, "t": "x" }));
+        // Without a document a format must make sense all the same.
+        let none = json!({ "collection": "line", "key": 9, "format": "?p", "arguments": ["n", 1] });
+        refuses("update", none, "bad_update");
+        let reserved = json!({ "collection": "_procedures", "key": 1, "fields": {} });
+        refuses("replace", reserved, "reserved_collection");
+    }
+}
+
+#[test]
+fn locks_of_others_are_respected_and_history_is_kept() {
+    let cluster = pair();
+    for key in [1, 2, 3, 4] {
+        let store = cluster.store(1, "shop");
+        ask(&store, "insert", json!(key), json!({ "fields": { "n": 1 }, "user": "ann", "note": "first" }));
+        let lease = json!({ "owner": "me", "ttl_ms": 60000,
+            "resources": [{ "path": ["line", key.to_string(), "n"], "mode": "write" }] });
+        let taken = http::send(store.native, "POST", "/v1/shop/locks", &[], lease.to_string().as_bytes());
+        assert_eq!(taken.status, 201, "{}", taken.body);
+        let other = cluster.store(2, "shop");
+        let update = |field: &str, more: Value| {
+            let mut body = json!({ "collection": "line", "key": key, "format": "=p", "arguments": [field, 2],
+                "wait_ms": 0 });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        other.refuses("POST", "shard/update", &update("n", json!({})), 423, "locked");
+        other.post("shard/update", &update("free", json!({})));
+        let delete = json!({ "collection": "line", "key": key, "wait_ms": 0 });
+        other.refuses("POST", "shard/delete", &delete, 423, "locked");
+        let history = other.get(&format!("history/line/{key}"));
+        assert_eq!(history["entries"][0]["user"], "ann", "{history}");
+    }
+}
+
+#[test]
+fn a_write_that_comes_twice_is_done_once() {
+    let cluster = pair();
+    for (key, node) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+        let native = cluster.node(node).native;
+        let send = |operation: &str, retry: &str, more: Value| {
+            let mut body = json!({ "collection": "line", "key": key });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let target = format!("/v1/shop/shard/{operation}");
+            let headers = [("lockwood-retry", retry)];
+            let reply = http::send(native, "POST", &target, &headers, body.to_string().as_bytes());
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            reply.json()
+        };
+        for (operation, more) in [
+            ("insert", json!({ "fields": { "n": 1 } })),
+            ("update", json!({ "format": "+p", "arguments": ["n", 1] })),
+            ("delete", json!({})),
+        ] {
+            let retry = format!("{operation}-{key}");
+            let first = send(operation, &retry, more.clone());
+            assert_eq!(send(operation, &retry, more), first, "{operation}");
+            assert_ne!(first["document"], Value::Null);
+        }
+        assert_eq!(send("select", "", json!({}))["document"], Value::Null);
+    }
+}
+
+#[test]
+fn a_server_that_is_no_node_is_one_shard() {
+    let server = Server::start(&[]);
+    let store = Store::new(&server, "shop");
+    ask(&store, "insert", json!([1, "x"]), json!({ "fields": { "n": 1 } }));
+    let update = json!({ "format": "+p", "arguments": ["n", 1] });
+    assert_eq!(ask(&store, "update", json!("1:x"), update)["document"]["value"], json!({ "n": 2 }));
+    assert_eq!(ask(&store, "eselect", json!([1, "x"]), json!({ "mode": "rw" }))["document"]["value"]["n"], 2);
+    assert_eq!(ask(&store, "delete", json!([1, "x"]), json!({}))["document"]["value"]["n"], 2);
+    assert_eq!(store.get("shard/is_valid")["valid"], false);
+    for (method, path) in [("POST", "copy"), ("POST", "cleanup"), ("POST", "config"), ("GET", "transition")] {
+        store.refuses(method, &format!("shard/{path}"), &json!({}), 409, "not_sharded");
+    }
+}
+
+#[test]
+fn a_change_of_the_map_names_what_is_wrong_and_changes_nothing_else() {
+    let cluster = pair();
+    let store = cluster.store(2, "shop");
+    let before = store.get("shard/map");
+    let wrong = |change: Value, code: &str, start: &str| {
+        let detail = store.refuses("POST", "shard/config", &change, 400, code)["detail"].clone();
+        assert!(detail.as_str().unwrap().starts_with(start), "{change}: {detail}");
+        assert_eq!(store.get("shard/map"), before);
+    };
+    wrong(json!({ "list": 7 }), "bad_map", "list: not a list");
+    wrong(json!({ "list": [[["ro", 1, "a", 1]]] }), "bad_map", "list[0]:");
+    wrong(json!({ "list": [[["rw", 1001, "a", 1]]] }), "bad_map", "list[0][0].weight: 1001");
+    wrong(json!({ "curr": { "function": "nothing" } }), "bad_map", "curr:");
+    wrong(json!({ "curr": { "function": "constant", "shard": 3 } }), "bad_map", "curr.shard: 3");
+    wrong(json!({ "prev": true }), "bad_map", "prev:");
+    wrong(json!({ "this": 1 }), "bad_map", "this: belongs to one node");
+    wrong(json!({ "force": 1 }), "bad_map", "force:");
+    let script = |source: &str| json!({ "function": "script", "name": "f", "version": 1, "source": source });
+    wrong(json!({ "curr": script("return function(") }), "bad_script", "curr.source: line 1");
+    wrong(json!({ "prev": script("return 7") }), "bad_script", "prev.source:");
+    assert_eq!(store.post("shard/config", &json!({}))["step"], "none");
+    assert_eq!(store.get("shard/map"), before);
+}
+
+#[test]
+fn a_script_that_answers_nonsense_refuses_its_keys_only() {
+    let cluster = Cluster::nodes(2);
+    let source = "return function(collection, key) if key == 'bad' then return 9 end return 2 end";
+    let curr = json!({ "function": "script", "name": "f", "version": 3, "source": source });
+    let list = cluster.steady(1, 2, jump())["shards"].clone();
+    let store = cluster.store(1, "shop");
+    store.post("shard/config", &json!({ "list": list, "curr": curr }));
+    ask(&store, "insert", json!("good"), json!({ "fields": {} }));
+    let body = json!({ "collection": "line", "key": "bad" });
+    let problem = store.refuses("POST", "shard/select", &body, 400, "no_shard");
+    assert!(problem["detail"].as_str().unwrap().contains("answers 9 for line/bad"), "{problem}");
+}
+
+/// Shard 1 has two hosts that only read, with these weights.
+fn with_replicas(weights: [u64; 2]) -> Cluster {
+    let mut cluster = Cluster::nodes(2);
+    cluster.add_for(1);
+    cluster.add_for(1);
+    let host = |mode: &str, weight: u64, node: usize| json!({ "mode": mode, "weight": weight, "address": cluster.addresses[node - 1] });
+    let list = json!([
+        [host("rw", 1000, 1), host("ro", weights[0], 3), host("ro", weights[1], 4)],
+        [host("rw", 1, 2)]
+    ]);
+    let curr = json!({ "function": "range", "bounds": [{ "below": 100, "shard": 1 }, { "shard": 2 }] });
+    cluster.store(1, "shop").post("shard/config", &json!({ "list": list, "curr": curr }));
+    cluster
+}
+
+/// Which node answered.
+fn answered_by(cluster: &Cluster, node: usize, operation: &str, body: &Value) -> (usize, Value) {
+    let target = format!("/v1/shop/shard/{operation}");
+    let reply = http::send(cluster.node(node).native, "POST", &target, &[], body.to_string().as_bytes());
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let host = reply.header("lockwood-host").unwrap();
+    let place = cluster.addresses.iter().position(|address| address == host).unwrap();
+    (place + 1, reply.json())
+}
+
+#[test]
+fn reads_are_shared_by_weight_and_rw_reads_only_ask_the_owner() {
+    let cluster = with_replicas([300, 700]);
+    ask(&cluster.store(2, "shop"), "insert", json!(1), json!({ "fields": { "n": 1 } }));
+    let body = json!({ "collection": "line", "key": 1 });
+    for replica in [3, 4] {
+        eventually("the hosts that only read have followed", || {
+            let (host, found) = answered_by(&cluster, 2, "select", &body);
+            host == replica && found["document"]["value"]["n"] == 1
+        });
+    }
+    let mut hosts: BTreeMap<usize, u32> = BTreeMap::new();
+    for _ in 0..1000 {
+        let (host, found) = answered_by(&cluster, 2, "select", &body);
+        assert_eq!(found["document"]["value"]["n"], 1);
+        *hosts.entry(host).or_default() += 1;
+    }
+    // The mean is 300, and five standard deviations are 73.
+    assert!(hosts.keys().eq([3, 4].iter()), "{hosts:?}");
+    assert!((227..=373).contains(&hosts[&3]), "{hosts:?}");
+    for node in 1..=4 {
+        for (mode, owner) in [("rw", true), ("r", false)] {
+            let body = json!({ "collection": "line", "key": 1, "mode": mode });
+            for _ in 0..20 {
+                let (host, _) = answered_by(&cluster, node, "eselect", &body);
+                assert_eq!(host == 1, owner, "{mode} through {node}");
+            }
+        }
+        let update = json!({ "collection": "line", "key": 1, "format": "+p", "arguments": ["n", 1] });
+        let (host, updated) = answered_by(&cluster, node, "update", &update);
+        assert_eq!((host, &updated["document"]["value"]["n"]), (1, &json!(node + 1)));
+    }
+}
+
+#[test]
+fn without_its_readers_a_shard_is_read_from_its_writer() {
+    let mut cluster = with_replicas([0, 5]);
+    ask(&cluster.store(2, "shop"), "insert", json!(1), json!({ "fields": { "n": 1 } }));
+    let body = json!({ "collection": "line", "key": 1 });
+    eventually("the reader has followed", || answered_by(&cluster, 2, "select", &body).0 == 4);
+    cluster.kill(4);
+    let (host, found) = answered_by(&cluster, 2, "select", &body);
+    assert_eq!((host, &found["document"]["value"]["n"]), (1, &json!(1)));
+}

@@ -359,7 +359,7 @@ fn check(scene: &Scene, seen: Seen, dump: &Dump) {
                     Verdict::Linearizable => {}
                     Verdict::Impossible(story) => wrong.push(format!("{at:?} cannot be explained:\n{story}")),
                     Verdict::Undecided => {
-                        wrong.push(format!("{at:?}: too many operations without an answer"))
+                        wrong.push(format!("{at:?}: too many operations without an answer"));
                     }
                 }
             }

@@ -64,8 +64,10 @@ impl From<&Error> for Failure {
             Error::Lost(_) => NOT_OBTAINED,
             Error::Refused(refusal) => match refusal.code {
                 Code::Locked | Code::Timeout => NOT_OBTAINED,
-                Code::NoDocument | Code::NoNode | Code::NoSubject | Code::NoVersion => NO_DOCUMENT,
-                Code::BadSchema | Code::SchemaNotObjects => BAD_DATA,
+                Code::NoDocument | Code::NoNode | Code::NoSubject | Code::NoVersion | Code::NoProcedure => {
+                    NO_DOCUMENT
+                }
+                Code::BadSchema | Code::SchemaNotObjects | Code::BadMap | Code::BadScript => BAD_DATA,
                 Code::SchemaIncompatible => INCOMPATIBLE,
                 Code::DocumentExists => EXISTS,
                 Code::PositionLocked => CHANGED,
@@ -116,6 +118,9 @@ mod tests {
         check(Code::LockLost, 76);
         check(Code::SchemaIncompatible, 78);
         check(Code::NoSubject, 66);
+        check(Code::NoProcedure, 66);
+        check(Code::BadMap, 65);
+        check(Code::Moving, 69);
         let broken = Failure::from(&Error::from(Refusal::new(Code::PositionLocked, "m")));
         assert!(broken.message.contains("read it again"), "{broken:?}");
         let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };

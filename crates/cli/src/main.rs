@@ -10,8 +10,10 @@ mod lock;
 mod lock_lease;
 mod locks;
 mod output;
+mod reshard;
 mod schema;
 mod serve;
+mod shard;
 mod target;
 mod verify;
 mod wait;
@@ -53,6 +55,8 @@ enum Command {
     Load(documents::load::Args),
     Index(documents::index::Args),
     Schema(schema::Args),
+    Shard(Box<shard::Args>),
+    Reshard(reshard::Args),
     Trim(documents::trim::Args),
     Verify(verify::Args),
 }
@@ -77,6 +81,8 @@ fn main() -> ExitCode {
         Command::Load(args) => block_on(documents::load::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
         Command::Schema(args) => block_on(schema::run(args)),
+        Command::Shard(args) => block_on(shard::run(*args)),
+        Command::Reshard(args) => block_on(reshard::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
         Command::Verify(args) => verify::run(&args),
     };
@@ -191,6 +197,32 @@ mod tests {
         check("lockwood schema delete user --permanent", true);
         check("lockwood schema settings --level full", true);
         check("lockwood schema", false);
+        check("lockwood shard map --json", true);
+        check("lockwood shard config --list shards.json --curr jump --prev hash", true);
+        check("lockwood shard config --no-prev --force", true);
+        check("lockwood shard config --force", false);
+        check("lockwood shard config --no-prev --prev hash", false);
+        check("lockwood shard select line/order:42", true);
+        check("lockwood shard eselect r line/1 --json -n x", true);
+        check("lockwood shard eselect w line/1", false);
+        check("lockwood shard insert user/1 {} --user me --token 5 --wait 1s", true);
+        check("lockwood shard replace user/1 {}", true);
+        check("lockwood shard delete user/1", true);
+        check("lockwood shard update user/1 -p n -5", true);
+        check("lockwood shard update user/1 +p", false);
+        check("lockwood shard call rw transfer account/7 8 -100", true);
+        check("lockwood shard call transfer account/7", false);
+        check("lockwood shard copy", true);
+        check("lockwood shard cleanup --json", true);
+        check("lockwood shard procedure put f f.luau", true);
+        check("lockwood shard procedure", false);
+        check("lockwood reshard --to map.json --throttle 1000 --detach", true);
+        check("lockwood reshard", false);
+        check("lockwood reshard status --json", true);
+        check("lockwood reshard throttle 500", true);
+        check("lockwood reshard throttle none", true);
+        check("lockwood reshard throttle 0", false);
+        check("lockwood reshard --to map.json status", false);
         check("lockwood trim 720h", true);
         check("lockwood trim", false);
     }

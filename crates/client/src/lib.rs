@@ -35,6 +35,7 @@ mod nodes;
 mod nodes_test;
 mod schemas;
 mod session;
+mod shards;
 mod sse;
 pub mod text;
 mod transport;
@@ -54,8 +55,9 @@ pub use lockwood_model::{
 };
 pub use lockwood_wire::{
     Blocker, Code, LeaseAnswer, LeaseInfo, LeaseOutcome, LeaseRequest, LockInfo, ReleaseRequest,
-    RenewRequest, documents as wire,
+    RenewRequest, documents as wire, shards as shard_wire,
 };
 pub use nodes::Nodes;
 pub use schemas::Schemas;
 pub use session::{Draining, Options, Queued, Request, Session, Step, Waiting};
+pub use shards::{ShardMode, ShardOptions, Shards};

@@ -13,11 +13,14 @@
 //! of one document from sharing a sync.
 
 use crate::{
-    cluster::locks::{self, Voucher},
+    cluster::{
+        Admitted,
+        locks::{self, Voucher},
+    },
     lease::Verdict,
     namespace::{Namespace, State},
     schemas,
-    shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written},
+    shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written, in_place},
     shared::Shared,
     trouble::Trouble,
     view,
@@ -36,6 +39,8 @@ use tokio::sync::oneshot;
 const LONG_LEN: usize = 500;
 /// How many paths that others have are named.
 const PATHS_LEN_MAX: usize = 100;
+/// So often something long is run to find out what it touches.
+const RUNS_MAX: usize = 16;
 /// Where procedures are kept.
 pub(crate) const PROCEDURES: &str = "_procedures";
 
@@ -163,19 +168,42 @@ pub(crate) async fn transact<T>(
     terms: &Terms,
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
+    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
     let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
-    let rules = shared.schemas.held(namespace);
     let checked = |state: Stored<'_>| {
         let made = make(state)?;
         active.check_call(&made.0)?;
-        Ok::<_, Trouble>(made)
+        Ok(made)
     };
+    amend(shared, namespace, amendment, (terms, admitted), checked).await
+}
+
+/// The same for what every shard has: it is nobody's key, and only the server itself writes it.
+pub(crate) async fn transact_everywhere<T>(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    amendment: &Amendment<'_>,
+    admitted: Admitted,
+    make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
+) -> Result<Amended<T>, GateError> {
+    let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
+    amend(shared, namespace, amendment, (&terms, admitted), make).await
+}
+
+async fn amend<T>(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    amendment: &Amendment<'_>,
+    (terms, admitted): (&Terms, Admitted),
+    make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
+) -> Result<Amended<T>, GateError> {
+    let rules = shared.schemas.held(namespace);
     let answer = amendment.answer.as_ref();
     let decide = |now| {
         let _passage = shared.cluster.pass(admitted)?;
-        shared.shard.decide_amend(namespace, answer, checked, &rules, now)
+        shared.shard.decide_amend(namespace, answer, &make, &rules, now)
     };
     let wanted = Wanted::Resources(&amendment.resources);
     match pass(shared, namespace, &wanted, terms, decide).await {
@@ -187,6 +215,101 @@ pub(crate) async fn transact<T>(
             }
             _ => Err(error),
         },
+    }
+}
+
+/// What a run of something long came to.
+pub(crate) struct Run<T> {
+    /// What it looked at.
+    pub(crate) read: BTreeSet<DocumentKey>,
+    /// What it wants to write.
+    pub(crate) intents: Vec<Intent>,
+    /// What it made.
+    pub(crate) made: Result<T, Trouble>,
+}
+
+/// Runs something that reads and writes any documents of this shard, and does what it wants to write, all of it or
+/// nothing. Everything that it touches is locked for it meanwhile: what it touches is seen when it has run, so it
+/// may run several times, and only the time that found everything locked counts.
+pub(crate) async fn run<T>(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    (first, answer): (&DocumentKey, Option<&Answer>),
+    terms: &Terms,
+    work: impl Fn(&Reading) -> Run<T>,
+    call_of: impl Fn(Vec<Intent>, &T) -> Result<Call, Trouble>,
+) -> Result<Amended<T>, GateError> {
+    let terms = &*terms.vouched(shared, namespace).await?;
+    let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::from([first.clone()]) };
+    for _ in 0..RUNS_MAX {
+        check_reserved(touched.documents())?;
+        let admitted = shared.cluster.admit(shared, namespace, touched.documents()).await?;
+        let mut turn = Turn::take(shared, namespace, &touched.resources(), terms).await?;
+        // The caller's own locks may have run out while it waited.
+        enter(shared, namespace, terms, |_, _| ())?;
+        if let Some(answer) = answer
+            && let Some(written) = shared.shard.answered(namespace, answer).await?
+        {
+            return Ok(Amended::Before(written));
+        }
+        // Also what was just brought here.
+        shared.shard.shown(shared.shard.last_index()).await?;
+        let run = {
+            let _running = shared.cluster.procedures.enter().await;
+            in_place(|| work(&shared.shard.read()))
+        };
+        if touched.grows(&run) {
+            continue;
+        }
+        let made = run.made?;
+        if run.intents.is_empty() {
+            let written = Written { positions: Vec::new(), replayed: false };
+            return Ok(Amended::Now { call: Call::default(), written, made });
+        }
+        let mut call = call_of(run.intents, &made)?;
+        call.answer = answer.cloned();
+        shared.schemas.active(shared, namespace).map_err(ShardError::from)?.check_call(&call)?;
+        let pending = {
+            let _passage = shared.cluster.pass(admitted)?;
+            let rules = shared.schemas.held(namespace);
+            shared.shard.decide_write(namespace, &call, &rules, shared.clock.now())?
+        };
+        turn.wrote = pending.index;
+        drop(turn);
+        let written = shared.shard.settle_write(&call, pending).await?;
+        return Ok(Amended::Now { call, written, made });
+    }
+    let message = format!(
+        "it touched other documents each of the {RUNS_MAX} times it ran, so it could not be given all it needs; \
+         let it touch the same ones"
+    );
+    Err(Trouble::new(Code::ProcedureFailed, message).into())
+}
+
+/// What a run may touch.
+struct Touched {
+    read: BTreeSet<DocumentKey>,
+    written: BTreeSet<DocumentKey>,
+}
+
+impl Touched {
+    fn documents(&self) -> impl Iterator<Item = &DocumentKey> + Clone {
+        self.written.iter().chain(self.read.difference(&self.written))
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        let read = self.read.difference(&self.written);
+        let read = read.map(|at| Resource::new(document_path(at), Mode::Read, Depth::SUBTREE));
+        self.written.iter().flat_map(whole).chain(read).collect()
+    }
+
+    /// Takes in what a run touched; says whether there was something new.
+    fn grows(&mut self, run: &Run<impl Sized>) -> bool {
+        let len = (self.read.len(), self.written.len());
+        self.written.extend(run.intents.iter().map(|intent| intent.at.clone()));
+        let unknown = run.read.iter().filter(|at| !self.written.contains(*at));
+        self.read.extend(unknown.cloned());
+        len != (self.read.len(), self.written.len())
     }
 }
 
@@ -352,6 +475,19 @@ pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Opt
 pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<Turn, GateError> {
     shared.shard.check_not_loading(name)?;
     let turn = Turn::take(shared, name, &[everything()], terms).await?;
+    shared.shard.shown(turn.after).await?;
+    Ok(turn)
+}
+
+/// Holds some resources for as long as the turn is kept. What was written before is visible then.
+pub(crate) async fn hold(
+    shared: &Arc<Shared>,
+    name: &str,
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Turn, GateError> {
+    let terms = &*terms.vouched(shared, name).await?;
+    let turn = Turn::take(shared, name, resources, terms).await?;
     shared.shard.shown(turn.after).await?;
     Ok(turn)
 }

@@ -17,12 +17,14 @@ pub(crate) mod watch;
 pub(crate) mod write;
 
 use crate::{
-    exit::{Failure, read_file},
+    exit::{Failure, bad_data, read_file},
     output,
     target::{Namespace, Server},
     wait::parse_span,
 };
-use lockwood_client::{Code, DocumentKey, Error, Filter, Path, PutOptions, ReadOptions, Store, Terms, wire};
+use lockwood_client::{
+    Code, DocumentKey, Error, Filter, Path, PutOptions, ReadOptions, Shards, Store, Terms, wire,
+};
 use std::{process::ExitCode, time::Duration};
 
 /// Ends every help text about documents; a literal, so that examples can follow in the same text.
@@ -54,6 +56,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    pub(crate) fn shards(&self) -> Shards {
+        Shards::new(self.server.address.as_str(), &self.namespace.name)
+    }
+
     fn store(&self) -> Store {
         Store::new(&self.server.address, &self.namespace.name)
     }
@@ -142,7 +148,7 @@ impl Writer {
 
 /// With which locks it is done, and how long it waits for those of others.
 #[derive(clap::Args, Debug, Clone)]
-struct Holding {
+pub(crate) struct Holding {
     /// The token of a lock of yours; if it is over, nothing is done [default: that of `lockwood lock`, inside]
     #[arg(long = "token", value_name = "TOKEN")]
     tokens: Vec<u64>,
@@ -152,7 +158,7 @@ struct Holding {
 }
 
 impl Holding {
-    fn terms(&self, target: &Target) -> Terms {
+    pub(crate) fn terms(&self, target: &Target) -> Terms {
         let tokens = match &self.tokens[..] {
             [] => target.inherited_token().into_iter().collect(),
             tokens => tokens.to_vec(),
@@ -200,7 +206,7 @@ fn parse_node(text: &str) -> Result<Node, String> {
 }
 
 /// `user/42`: everything up to the first slash is the collection. A slash in a key can be written %2F.
-fn parse_document(text: &str) -> Result<DocumentKey, String> {
+pub(crate) fn parse_document(text: &str) -> Result<DocumentKey, String> {
     match text.split_once('/') {
         Some((collection, key)) if !collection.is_empty() => {
             let key = key.replace("%2F", "/").replace("%2f", "/");
@@ -208,6 +214,14 @@ fn parse_document(text: &str) -> Result<DocumentKey, String> {
         }
         _ => Err("write collection and key, for example user/42 or order:item/7:1".to_owned()),
     }
+}
+
+/// The fields of a document, given as JSON or on standard input.
+pub(crate) fn read_fields(given: &str) -> Result<wire::Fields, Failure> {
+    let text = if given == "-" { read_file("-")? } else { given.to_owned() };
+    wire::read_body(text.as_bytes()).map_err(|error| {
+        bad_data(format!("the fields are not a JSON object such as {{\"name\": \"Ann\"}}: {}", error.message))
+    })
 }
 
 /// A filter in words or as JSON.

@@ -1,8 +1,7 @@
 //! `lockwood put`: makes a document what it is told.
 
-use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written, read_file};
-use crate::exit::{self, Failure};
-use lockwood_client::{DocumentKey, PutIf, PutOptions, wire};
+use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written, read_fields};
+use lockwood_client::{DocumentKey, PutIf, PutOptions};
 use std::process::ExitCode;
 
 const AFTER_HELP: &str = concat!(
@@ -64,14 +63,4 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(written) => print_written(&written, args.json, &format!("{} written", args.document)),
         Err(error) => Ok(not_written(&error).report()),
     }
-}
-
-fn read_fields(given: &str) -> Result<wire::Fields, Failure> {
-    let text = if given == "-" { read_file("-")? } else { given.to_owned() };
-    wire::read_body(text.as_bytes()).map_err(|error| {
-        exit::bad_data(format!(
-            "the fields are not a JSON object such as {{\"name\": \"Ann\"}}: {}",
-            error.message
-        ))
-    })
 }

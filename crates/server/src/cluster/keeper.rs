@@ -385,6 +385,8 @@ async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Val
 }
 
 async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) -> Result<Value, Trouble> {
+    // Without a map there is nothing to go over from.
+    shared.cluster.current().ok_or_else(super::no_map)?;
     match planned(shared, change)? {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map).await?,

@@ -12,10 +12,12 @@
 //! nothing is ever written by a node that had already agreed not to.
 
 pub(crate) mod dispatch;
+pub(crate) mod everywhere;
 pub(crate) mod handover;
 pub(crate) mod keeper;
 pub(crate) mod locks;
 mod peers;
+pub(crate) mod procedures;
 mod pull;
 pub(crate) mod replica;
 pub(crate) mod scripts;
@@ -47,8 +49,11 @@ use std::{
     time::Duration,
 };
 
+use dispatch::spread::{HoldTable, LoadTable};
+pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
+pub(crate) use dispatch::spans;
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
 /// The namespace that every node keeps for itself.
@@ -57,6 +62,8 @@ pub(crate) const SYSTEM: &str = "_system";
 const JOIN_INTERVAL: Duration = Duration::from_millis(500);
 /// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
 pub(crate) const SHARDS_MAX: u64 = 1024;
+/// How often a node that is not told of new maps asks for the one after a map by which keys wait.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(20);
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
@@ -82,6 +89,11 @@ pub(crate) struct Cluster {
     epoch: AtomicU64,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
+    pub(crate) procedures: procedures::Procedures,
+    /// Locks that operations on several shards have here.
+    pub(crate) holds: HoldTable,
+    /// Parts of dumps that are being loaded.
+    pub(crate) loads: LoadTable,
     /// Those that are connected to this node.
     pub(crate) sessions: Sessions,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
@@ -106,6 +118,14 @@ pub(crate) struct Current {
 }
 
 impl Current {
+    /// The shard that serves a key; refused while nobody does.
+    pub(crate) fn owner(&self, at: &DocumentKey) -> Result<ShardNo, Trouble> {
+        match self.route(at)? {
+            Route::Owner(owner) | Route::Pulled { owner, .. } => Ok(owner),
+            Route::Moving { .. } => Err(pull::elsewhere(at)),
+        }
+    }
+
     pub(crate) fn route(&self, at: &DocumentKey) -> Result<Route, Trouble> {
         let route = self.map.route(&at.collection, &at.key, &self.scripts);
         route.map_err(|error| Trouble::new(Code::NoShard, error.to_string()))
@@ -127,6 +147,9 @@ impl Admitted {
         self.0
     }
 }
+
+/// A map that was put in force, and the record of it.
+type Switched = (Pending<Written>, Arc<Current>);
 
 /// While this is held the map stays as it is.
 pub(crate) struct Passage<'a> {
@@ -150,6 +173,9 @@ impl Cluster {
             epoch: AtomicU64::new(0),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
+            procedures: procedures::Procedures::default(),
+            holds: HoldTable::default(),
+            loads: LoadTable::default(),
             sessions: Sessions::default(),
             caught_up: AtomicU64::new(0),
         }
@@ -243,8 +269,14 @@ impl Cluster {
         node: &Node,
         map: ShardMap,
         call: &Call,
-    ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
+    ) -> Result<Option<Switched>, Trouble> {
         let mut fence = self.fence.write();
+        if let Some(current) = fence.as_ref().filter(|current| current.map.epoch == map.epoch)
+            && current.map != map
+        {
+            let message = format!("there is another map with epoch {}; ask for that one first", map.epoch);
+            return Err(Trouble::new(Code::BadMap, message));
+        }
         if fence.as_ref().is_some_and(|current| current.map.epoch >= map.epoch) {
             return Ok(None);
         }
@@ -261,6 +293,16 @@ impl Cluster {
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }
+        if self.is_untold(current) {
+            tokio::spawn(catch_up(Arc::clone(shared), Arc::clone(current)));
+        }
+    }
+
+    /// Whether keys wait for the next map, and nobody tells this node of it: the keeper tells those that a map names.
+    /// By any other map it hears of the next one from whom it asks.
+    fn is_untold(&self, current: &Current) -> bool {
+        current.map.phase == Phase::Preparing
+            && current.map.addresses().all(|address| address != self.address())
     }
 
     /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
@@ -278,6 +320,18 @@ impl Cluster {
         };
         pull::ensure_known(shared, &current, namespace, keys).await?;
         Ok(Admitted(Some(current.map.epoch)))
+    }
+
+    /// Makes sure that this node may decide about what every shard has: it is the owner of shard 1, or alone. Gives
+    /// the map whose other shards are to be told.
+    pub(crate) fn admit_everywhere(&self) -> Result<(Admitted, Option<Arc<Current>>), Trouble> {
+        let Some(current) = self.current() else {
+            return if self.is_on() { Err(no_map()) } else { Ok((Admitted(None), None)) };
+        };
+        if self.this() != ShardNo(1) || !current.is_owner {
+            return Err(Trouble::new(Code::WrongEpoch, "shard 1 decides about this; ask again"));
+        }
+        Ok((Admitted(Some(current.map.epoch)), Some(current)))
     }
 
     /// Whether the locks of a namespace are spread over shards.
@@ -410,7 +464,22 @@ pub(crate) async fn join(shared: Arc<Shared>) {
     }
 }
 
-async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+/// Asks the nodes of a map by which keys wait how it goes on.
+async fn catch_up(shared: Arc<Shared>, current: Arc<Current>) {
+    let is_in_force = || shared.cluster.current().is_some_and(|now| now.map.epoch == current.map.epoch);
+    while is_in_force() {
+        for node in current.map.addresses() {
+            match learn(&shared, node).await {
+                Ok(()) => break,
+                Err(why) => tracing::warn!(node, why, "ask for the next shard map"),
+            }
+        }
+        tokio::time::sleep(CATCH_UP_INTERVAL).await;
+    }
+}
+
+/// Asks another node for the map, and goes by it if it is newer.
+pub(crate) async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
     let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
     let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
     let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;

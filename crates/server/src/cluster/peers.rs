@@ -128,7 +128,8 @@ impl Peers {
         }
     }
 
-    fn request(&self, address: &str, epoch: u64, message: &Message) -> Request<Full<Bytes>> {
+    /// A request as it is sent.
+    pub(crate) fn request(&self, address: &str, epoch: u64, message: &Message) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(message.body.clone()));
         *request.method_mut() = message.method.clone();
         *request.uri_mut() = message.target.parse().unwrap_or_default();

@@ -260,7 +260,7 @@ async fn each_chunk(
             if let Some(flight) = flight.replace(next) {
                 land(shared, flight, progress).await?;
             }
-            throttle(shared, started, sent).await;
+            throttle(shared, current, started, sent).await;
             if after.is_none() {
                 break;
             }
@@ -355,11 +355,18 @@ async fn rest(shared: &Shared, current: &Current) -> Result<(), Trouble> {
     }
 }
 
-async fn throttle(shared: &Shared, started: Instant, sent: u64) {
-    let rate = shared.cluster.work.throttle.load(Ordering::Relaxed);
-    if rate > 0 {
+/// Waits until it is time for more. The pace may be set anew meanwhile, and the map may change.
+async fn throttle(shared: &Shared, current: &Current, started: Instant, sent: u64) {
+    loop {
+        let rate = shared.cluster.work.throttle.load(Ordering::Relaxed);
+        if rate == 0 || shared.cluster.epoch() != current.map.epoch {
+            return;
+        }
         let due = Duration::from_secs_f64(sent as f64 / rate as f64);
-        tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
+        match due.saturating_sub(started.elapsed()) {
+            Duration::ZERO => return,
+            left => tokio::time::sleep(left.min(REST)).await,
+        }
     }
 }
 

@@ -210,6 +210,7 @@ impl From<PageError> for Refusal {
                 Refusal::over("looks_max", limit, "too many documents would have to be looked at")
             }
             PageError::Store(error) => error.into(),
+            PageError::Elsewhere(trouble) => (*trouble).into(),
         }
     }
 }

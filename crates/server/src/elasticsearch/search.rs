@@ -333,6 +333,7 @@ impl Place {
             deleted: Selection::Without,
             at: None,
             looks_max: shared.config.limits.looks_max,
+            custody: None,
         };
         let mut goes_on = true;
         self.reading.each(&find, after, &mut |found, document| {

@@ -1,7 +1,9 @@
 //! The plain HTTP routes: listings, the operator's release, health, metrics. Each handler decodes, calls,
 //! encodes.
 
-use super::{connection, documents, guard, internal, internal_locks, leases, openapi, schemas, shards};
+use super::{
+    connection, documents, guard, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
+};
 use crate::{
     cluster::{Admitted, locks as spread},
     listener::Counted,
@@ -58,6 +60,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .merge(schemas::router())
         .merge(internal::router())
         .merge(internal_locks::router())
+        .merge(internal_spread::router())
         .merge(shards::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -441,6 +444,11 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         shards::replace,
         shards::shard_delete,
         shards::update,
+        shards::call,
+        shards::procedures,
+        shards::procedure,
+        shards::put_procedure,
+        shards::delete_procedure,
         shards::map,
         shards::put_map,
         shards::config,

@@ -40,6 +40,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/log", get(log))
         // Nodes know what they send each other.
         .layer(DefaultBodyLimit::disable())
+        .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
         // Nodes send each other as much as there is.
         .layer(DefaultBodyLimit::disable())
@@ -60,7 +61,7 @@ struct LogQuery {
 }
 
 /// Why an internal request is not answered as asked.
-enum Refused {
+pub(super) enum Refused {
     /// The two nodes go by different maps.
     Epoch(Response),
     Trouble(Trouble),
@@ -82,7 +83,7 @@ impl<T: Into<Trouble>> From<T> for Refused {
 }
 
 /// The map, if the other node goes by the same.
-fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
+pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
     let epoch = shared.cluster.peer_epoch(headers)?;
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
     current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))
@@ -132,7 +133,7 @@ async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     Ok(Json(answer).into_response())
 }
 
-fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
+pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
     serde_json::from_slice(body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
 }
 
@@ -176,6 +177,16 @@ async fn import(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<R
 async fn keeper_command(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
     let command = read_json(&body)?;
     Ok(Json(keeper::command_here(&shared, &command).await?).into_response())
+}
+
+/// Takes in what every shard has, whatever the map: the newest counts.
+async fn procedure(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    let Entry::Installed { namespace, documents, .. } = read_entry(&body)? else {
+        return Err(Trouble::new(Code::BadBody, "no documents are brought"));
+    };
+    let index = shared.shard.install_newer(&namespace, documents)?;
+    shared.shard.shown(index).await?;
+    Ok(Json(json!({ "ok": true })).into_response())
 }
 
 async fn log(

@@ -7,13 +7,18 @@ mod guard;
 mod http;
 mod internal;
 mod internal_locks;
+mod internal_spread;
 mod leases;
 mod openapi;
 mod schemas;
 mod shards;
 
 pub(crate) use cluster_session::Sessions;
-pub(crate) use documents::{Decoder, read_write_call};
+pub(crate) use documents::{
+    Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
+    collection_resource, drain, get_limits, get_resources, json_of, key_cursor, list_request, read_head,
+    read_json_body, read_write_call, stream, too_old,
+};
 pub(crate) use guard::check as guard_check;
 
 use crate::{cluster::dispatch, listener::Service, shared::Shared};

@@ -98,6 +98,7 @@ impl From<PageError> for Refusal {
                 Refusal::over("looks_max", limit, "too many models would have to be looked at")
             }
             PageError::Store(error) => error.into(),
+            PageError::Elsewhere(trouble) => (*trouble).into(),
         }
     }
 }

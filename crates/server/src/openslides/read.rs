@@ -241,6 +241,7 @@ impl<'a> Library<'a> {
             deleted,
             at: None,
             looks_max: self.limits.looks_max,
+            custody: None,
         })
     }
 

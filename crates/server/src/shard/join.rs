@@ -1,10 +1,10 @@
 //! Two collections put together where a field of the one equals a field of the other. Knows nothing of how
 //! questions and answers are written, nor of locks.
 
-use super::{Find, Found, PageError, Reading, Selection, partners::Partners};
+use super::{Find, Found, PageError, Reading, partners::Partners};
 use lockwood_model::{Condition, DocumentKey, Fields, Filter, Json, Key, Operator};
 use lockwood_storage::{DocumentRef, IndexState, StoreError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many partners are looked up in an index before it is taken for quicker to look at all of them once.
 const LOOKUPS_MAX: u64 = 1000;
@@ -51,25 +51,56 @@ pub(crate) struct JoinRows {
 /// The only documents that count, if not all do: of the left side and of the right.
 pub(crate) type Only = Option<(BTreeSet<Key>, BTreeSet<Key>)>;
 
-impl Reading {
-    /// One page of a join.
-    pub(crate) fn join(&self, join: &Join, only: &Only) -> Result<JoinRows, PageError> {
-        let looks_left = join.right.find.looks_max;
-        let mut joiner = Joiner {
-            reading: self,
-            join,
-            only,
-            partners: None,
-            lookups_left: if self.has_index(&join.right)? { LOOKUPS_MAX } else { 0 },
-            looks_left,
-            out: JoinRows::default(),
-        };
-        joiner.run()?;
-        Ok(joiner.out)
+/// Where the documents of a join are.
+pub(crate) trait Source {
+    /// Shows what is found in the order of the keys, until told to stop.
+    fn each(
+        &self,
+        find: &Find,
+        after: Option<&Key>,
+        see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
+    ) -> Result<(), PageError>;
+
+    /// Some documents, deleted or not.
+    fn get_all(&self, find: &Find, keys: Vec<DocumentKey>) -> Result<Vec<Option<Found>>, PageError>;
+
+    /// Whether an index finds documents by the field that is compared.
+    fn has_index(&self, side: &JoinSide) -> Result<bool, PageError>;
+}
+
+/// One page of a join.
+pub(crate) fn join(source: &dyn Source, join: &Join, only: &Only) -> Result<JoinRows, PageError> {
+    let looks_left = join.right.find.looks_max;
+    let mut joiner = Joiner {
+        source,
+        join,
+        only,
+        partners: None,
+        lookups_left: if source.has_index(&join.right)? { LOOKUPS_MAX } else { 0 },
+        looks_left,
+        rows: Vec::new(),
+        next: None,
+    };
+    joiner.run()?;
+    joiner.finish()
+}
+
+impl Source for Reading {
+    fn each(
+        &self,
+        find: &Find,
+        after: Option<&Key>,
+        see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
+    ) -> Result<(), PageError> {
+        Reading::each(self, find, after, see)
     }
 
-    /// Whether an index finds documents by the field that is compared. It knows the present only.
-    fn has_index(&self, side: &JoinSide) -> Result<bool, StoreError> {
+    fn get_all(&self, find: &Find, keys: Vec<DocumentKey>) -> Result<Vec<Option<Found>>, PageError> {
+        Reading::get_all(self, find, keys)
+    }
+
+    /// It knows the present only.
+    fn has_index(&self, side: &JoinSide) -> Result<bool, PageError> {
         let indexes = self.state().indexes(side.find.namespace, &side.find.collection)?;
         let mut indexes = indexes.iter();
         let is_ready = indexes.any(|index| index.field == side.field && index.state == IndexState::Ready);
@@ -79,14 +110,16 @@ impl Reading {
 
 /// A join being made.
 struct Joiner<'a> {
-    reading: &'a Reading,
+    source: &'a dyn Source,
     join: &'a Join,
     only: &'a Only,
     /// The whole right side by value, once it was looked at.
     partners: Option<Partners<Key>>,
     lookups_left: u64,
     looks_left: u64,
-    out: JoinRows,
+    /// Documents and the keys of their partners.
+    rows: Vec<(Found, Option<Key>)>,
+    next: Option<JoinPlace>,
 }
 
 impl Joiner<'_> {
@@ -97,9 +130,9 @@ impl Joiner<'_> {
         {
             return Ok(());
         }
-        let (reading, join) = (self.reading, self.join);
+        let (source, join) = (self.source, self.join);
         let mut outcome = Ok(true);
-        reading.each(&join.left.find, after.map(|place| &place.left), &mut |found, document| {
+        source.each(&join.left.find, after.map(|place| &place.left), &mut |found, document| {
             outcome = self.take_left(found, document, None);
             matches!(outcome, Ok(true))
         })?;
@@ -111,9 +144,7 @@ impl Joiner<'_> {
         let Some(right) = right else { return Ok(true) };
         let find = &self.join.left.find;
         let at = DocumentKey { collection: find.collection.clone(), key: left.clone() };
-        let Some(found) = self.reading.get(find.namespace, at, Selection::With, find.at)? else {
-            return Ok(true);
-        };
+        let Some(found) = self.source.get_all(find, vec![at])?.pop().flatten() else { return Ok(true) };
         let document = found.document()?;
         if !Reading::is_found(find, &document) {
             return Ok(true);
@@ -142,33 +173,42 @@ impl Joiner<'_> {
             return Ok(self.push(left, None));
         }
         for key in partners.into_iter().filter(|key| after.is_none_or(|after| key > after)) {
-            let right = self.partner(key)?;
-            if !self.push(left.clone(), Some(right)) {
+            if !self.push(left.clone(), Some(key)) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn push(&mut self, left: Found, right: Option<Found>) -> bool {
-        let rows = &mut self.out.rows;
-        if rows.len() < self.join.len_max {
-            rows.push((left, right));
+    fn push(&mut self, left: Found, right: Option<Key>) -> bool {
+        if self.rows.len() < self.join.len_max {
+            self.rows.push((left, right));
             return true;
         }
-        let place = |(left, right): &JoinRow| JoinPlace {
+        let place = |(left, right): &(Found, Option<Key>)| JoinPlace {
             left: left.at.key.clone(),
-            right: right.as_ref().map(|right| right.at.key.clone()),
+            right: right.clone(),
         };
-        self.out.next = rows.last().map(place);
+        self.next = self.rows.last().map(place);
         false
     }
 
-    fn partner(&self, key: Key) -> Result<Found, PageError> {
+    /// The rows with the partners themselves.
+    fn finish(self) -> Result<JoinRows, PageError> {
         let find = &self.join.right.find;
-        let at = DocumentKey { collection: find.collection.clone(), key };
-        let found = self.reading.get(find.namespace, at, find.deleted, find.at)?;
-        Ok(found.ok_or_else(|| StoreError::damaged("a document that was just there"))?)
+        let at = |key: &Key| DocumentKey { collection: find.collection.clone(), key: key.clone() };
+        let keys: BTreeSet<DocumentKey> =
+            self.rows.iter().filter_map(|(_, key)| key.as_ref()).map(at).collect();
+        let found = self.source.get_all(find, keys.iter().cloned().collect())?;
+        let found: BTreeMap<&Key, Found> =
+            keys.iter().map(|at| &at.key).zip(found).filter_map(there).collect();
+        let partner = |key: &Key| {
+            let found = found.get(key).cloned();
+            found.ok_or_else(|| StoreError::damaged("a document that was just there"))
+        };
+        let rows =
+            self.rows.into_iter().map(|(left, key)| Ok((left, key.as_ref().map(partner).transpose()?)));
+        Ok(JoinRows { rows: rows.collect::<Result<_, StoreError>>()?, next: self.next })
     }
 
     /// The keys of the documents on the right with an equal value.
@@ -195,7 +235,7 @@ impl Joiner<'_> {
         };
         let find = Find { filter: Some(filter), looks_max: self.looks_left, ..find.clone() };
         let mut keys = Vec::new();
-        self.reading.each(&find, None, &mut |found, _| {
+        self.source.each(&find, None, &mut |found, _| {
             keys.push(found().at.key);
             true
         })?;
@@ -207,7 +247,7 @@ impl Joiner<'_> {
     fn remember_right(&self) -> Result<Partners<Key>, PageError> {
         let JoinSide { find, field } = &self.join.right;
         let mut partners = Partners::default();
-        self.reading.each(find, None, &mut |found, document| {
+        self.source.each(find, None, &mut |found, document| {
             if let Some(value) = document.value(field) {
                 let key = found().at.key;
                 if self.only.as_ref().is_none_or(|(_, only)| only.contains(&key)) {
@@ -221,4 +261,8 @@ impl Joiner<'_> {
         }
         Ok(partners)
     }
+}
+
+fn there((key, found): (&Key, Option<Found>)) -> Option<(&Key, Found)> {
+    Some((key, found?))
 }

@@ -29,17 +29,22 @@ use crate::metrics::Counter;
 use lockwood_engine::{Limits, Refused, Request, Rules};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
 use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 use tokio::sync::watch;
 
-pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only};
-pub(crate) use load::Loading;
-pub(crate) use query::{Any, Count, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort};
+pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only, Source, join};
+pub(crate) use load::{Loading, Positions};
+pub(crate) use query::{
+    Any, Count, Custody, Elsewhere, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort,
+    order,
+};
 pub(crate) use writer::{Follow, Pending, Shard, in_place};
 
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the
 /// thread meanwhile.
 const LONG_CALL_LEN: usize = 500;
+/// The largest id that is handed out.
+const IDS_MAX: u64 = i64::MAX as u64 - 1;
 
 /// A write call: one or more requests that are done together or not at all.
 #[derive(Debug, Clone, Default)]
@@ -141,11 +146,18 @@ pub(crate) struct Reading {
     snapshot: Arc<dyn Snapshot>,
     /// Some namespace may have a part of a dump in it.
     loads: bool,
+    /// Everything that was given a position up to this one is in it. Zero unless there are other shards.
+    floor: Position,
 }
 
 impl Reading {
     pub(crate) fn state(&self) -> State<'_> {
         State::new(&*self.snapshot)
+    }
+
+    /// A position that is in the past of all namespaces, those that are not there included.
+    pub(crate) fn floor(&self) -> Position {
+        self.floor
     }
 
     /// A namespace with its position; none if nothing was ever written to it. What a dump is being loaded
@@ -156,7 +168,7 @@ impl Reading {
             return Ok(None);
         }
         let Some(namespace) = state.namespace(name)? else { return Ok(None) };
-        Ok(Some((namespace, state.position(namespace)?)))
+        Ok(Some((namespace, state.position(namespace)?.max(self.floor))))
     }
 }
 
@@ -305,7 +317,18 @@ impl Shard {
         collection: &str,
         amount: u64,
     ) -> Result<u64, ShardError> {
-        self.reserve_up_to(namespace, collection, amount, i64::MAX as u64 - 1).await
+        self.reserve_from(namespace, collection, amount, 1).await
+    }
+
+    /// The same, none of them below `least`.
+    pub(crate) async fn reserve_from(
+        &self,
+        namespace: &str,
+        collection: &str,
+        amount: u64,
+        least: u64,
+    ) -> Result<u64, ShardError> {
+        self.submit(|writer| writer.reserve(namespace, collection, amount, least..=IDS_MAX)).await
     }
 
     /// The same, if the last of them is no larger than `last_max`.
@@ -316,7 +339,7 @@ impl Shard {
         amount: u64,
         last_max: u64,
     ) -> Result<u64, ShardError> {
-        self.submit(|writer| writer.reserve(namespace, collection, amount, last_max)).await
+        self.submit(|writer| writer.reserve(namespace, collection, amount, 1..=last_max)).await
     }
 
     /// Writes or takes away documents without positions, whatever locks there are.
@@ -338,8 +361,10 @@ impl Shard {
     pub(crate) fn read(&self) -> Reading {
         // Asked before and after, so that a load that begins in between is noticed.
         let loads = self.is_loading();
+        // Before the snapshot, which therefore has all that the floor speaks of.
+        let floor = Position(self.floor.load(Ordering::Acquire));
         let snapshot = self.published();
-        Reading { snapshot, loads: loads || self.is_loading() }
+        Reading { snapshot, loads: loads || self.is_loading(), floor }
     }
 
     /// Tells whenever more is durable.

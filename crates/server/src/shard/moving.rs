@@ -5,7 +5,11 @@ use super::{Call, Follow, Shard, ShardError, writer::Writer};
 use lockwood_engine::NoRules;
 use lockwood_model::{Document, DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
+
+/// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
+/// raised a little. After a restart it counts as it is on record.
+const FLOOR_STEP: u64 = 1000;
 
 /// So many marks are taken away at a time.
 const UNMARK_LEN: usize = 1000;
@@ -41,13 +45,14 @@ impl Shard {
     /// Takes in records of another host's log and notes how far it is, in one step; gives the record to wait for.
     pub(crate) fn replay(
         &self,
-        entries: Vec<Entry>,
+        entries: &[Entry],
         namespace: &str,
         note: &Call,
         now: Timestamp,
     ) -> Result<u64, ShardError> {
         let replayed = self.decide_in_passing(|writer| {
             entries.iter().try_for_each(|entry| writer.record(entry))?;
+            writer.follow_floor(entries);
             writer.write(namespace, note, &NoRules, now)
         });
         replayed.map(|(_, index)| index)
@@ -74,9 +79,14 @@ impl Shard {
         self.append(&Entry::Forgotten { namespace: namespace.into(), documents }, Follow::Thread)
     }
 
-    /// No write gets a position up to `floor` from now on.
+    /// No write gets a position up to `floor` from now on, and readers see all that did.
     pub(crate) async fn raise(&self, floor: Position) -> Result<(), ShardError> {
-        self.submit(|writer| writer.raise(floor)).await
+        if self.floor.load(Ordering::Acquire) < floor.0 {
+            // What was decided before is durable and visible when this is over.
+            self.submit(|writer| writer.raise(floor)).await?;
+            self.floor.fetch_max(floor.0, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     fn decide_in_passing<T>(
@@ -173,10 +183,20 @@ impl Writer {
         Ok(more)
     }
 
-    fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
-        match self.look(|state| Ok(state.floor()?))? < floor {
-            true => self.record(&Entry::Raised { floor }),
-            false => Ok(()),
+    /// Whoever goes on where another host stopped gives no position that it may have given.
+    fn follow_floor(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if let Entry::Raised { floor } = entry {
+                self.floor = self.floor.max(*floor);
+            }
         }
+    }
+
+    fn raise(&mut self, floor: Position) -> Result<(), ShardError> {
+        if self.look(|state| Ok(state.floor()?))? < floor {
+            self.record(&Entry::Raised { floor: Position(floor.0.saturating_add(FLOOR_STEP)) })?;
+        }
+        self.floor = self.floor.max(floor);
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! answers are written.
 
 use super::Reading;
+use crate::trouble::Trouble;
 use lockwood_model::{Document, DocumentKey, Fields, Filter, Key, Position, Scalar};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap, sync::Arc};
@@ -17,7 +18,38 @@ pub(crate) struct Find {
     pub(crate) at: Option<Position>,
     /// No more documents than this are looked at.
     pub(crate) looks_max: u64,
+    /// Who answers for which documents; this shard for all it has if absent.
+    pub(crate) custody: Option<Arc<dyn Custody>>,
 }
+
+/// Which documents a shard answers for, if there are others: not for all that it has, and for some that it does
+/// not have yet.
+pub(crate) trait Custody: std::fmt::Debug + Send + Sync {
+    /// Whether what this shard has of a key counts.
+    fn is_here(&self, reading: &Reading, namespace: NamespaceId, at: &DocumentKey)
+    -> Result<bool, PageError>;
+
+    /// What counts and is not here: those that match, after a key, in the order of the keys. None if there cannot
+    /// be any.
+    fn elsewhere<'a>(
+        &'a self,
+        reading: &'a Reading,
+        find: &'a Find,
+        after: Option<&Key>,
+    ) -> Result<Option<Elsewhere<'a>>, PageError>;
+
+    /// Some documents wherever they are, deleted or not.
+    fn get_all(
+        &self,
+        reading: &Reading,
+        namespace: NamespaceId,
+        keys: &[DocumentKey],
+        as_of: Option<Position>,
+    ) -> Result<Vec<Option<Found>>, PageError>;
+}
+
+/// Documents that come from elsewhere, in the order of their keys.
+pub(crate) type Elsewhere<'a> = Box<dyn Iterator<Item = Result<Found, PageError>> + 'a>;
 
 /// Whether deleted documents are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +106,15 @@ pub(crate) enum PageError {
     TooManyLooks(u64),
     /// More documents would have to be remembered for a join than the limit allows.
     TooManyRows(u64),
+    /// Another node that would have to be asked cannot be, or has something against it.
+    Elsewhere(Box<Trouble>),
     Store(StoreError),
+}
+
+impl From<Trouble> for PageError {
+    fn from(trouble: Trouble) -> PageError {
+        PageError::Elsewhere(Box::new(trouble))
+    }
 }
 
 impl From<StoreError> for PageError {
@@ -169,6 +209,37 @@ impl Reading {
             && find.filter.as_ref().is_none_or(|filter| filter.matches(document))
     }
 
+    /// Some documents, deleted or not, as a search sees them.
+    pub(crate) fn get_all(
+        &self,
+        find: &Find,
+        keys: Vec<DocumentKey>,
+    ) -> Result<Vec<Option<Found>>, PageError> {
+        match &find.custody {
+            Some(custody) => custody.get_all(self, find.namespace, &keys, find.at),
+            None => {
+                let get = |at| Ok(self.get(find.namespace, at, Selection::With, find.at)?);
+                keys.into_iter().map(get).collect()
+            }
+        }
+    }
+
+    /// The keys of a collection after one of them, whether their documents match or not.
+    pub(crate) fn keys(
+        &self,
+        find: &Find,
+        after: Option<&Key>,
+        len_max: usize,
+    ) -> Result<Vec<DocumentKey>, PageError> {
+        let all = Find { filter: None, deleted: Selection::With, ..find.clone() };
+        let mut keys = Vec::new();
+        self.each(&all, after, &mut |found, _| {
+            keys.push(found().at);
+            keys.len() < len_max
+        })?;
+        Ok(keys)
+    }
+
     /// Shows what is found in the order of the keys, until told to stop.
     pub(crate) fn each(
         &self,
@@ -176,12 +247,41 @@ impl Reading {
         after: Option<&Key>,
         see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
     ) -> Result<(), PageError> {
+        let Some(custody) = &find.custody else { return self.each_here(find, after, see).map(drop) };
+        let Some(others) = custody.elsewhere(self, find, after)? else {
+            return self.each_here(find, after, see).map(drop);
+        };
+        let mut others = others.peekable();
+        let mut outcome = Ok(true);
+        let goes_on = self.each_here(find, after, &mut |found, document| {
+            let here = found();
+            outcome = show_before(&mut others, Some(&here.at.key), see);
+            matches!(outcome, Ok(true)) && see(&mut || here.clone(), document)
+        })?;
+        if outcome? && goes_on {
+            show_before(&mut others, None, see)?;
+        }
+        Ok(())
+    }
+
+    /// Shows what is found of what is here; says whether more is wanted.
+    fn each_here(
+        &self,
+        find: &Find,
+        after: Option<&Key>,
+        see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
+    ) -> Result<bool, PageError> {
         let state = self.state();
         let mut looks = 0;
         let mut look = |at: DocumentKey, record: Slice| -> Result<bool, PageError> {
             looks += 1;
             if looks > find.looks_max {
                 return Err(PageError::TooManyLooks(find.looks_max));
+            }
+            if let Some(custody) = &find.custody
+                && !custody.is_here(self, find.namespace, &at)?
+            {
+                return Ok(true);
             }
             self.show(find, &at, &record, see)
         };
@@ -207,18 +307,18 @@ impl Reading {
                 let record = state.document_bytes(find.namespace, &at)?;
                 let record = record.ok_or_else(|| StoreError::damaged("a secondary index"))?;
                 if !look(at, record)? {
-                    break;
+                    return Ok(false);
                 }
             }
-            return Ok(());
+            return Ok(true);
         }
         for pair in state.documents(find.namespace, &find.collection, after, Order::Forward) {
             let (at, record) = pair?;
             if !look(at, record)? {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn show(
@@ -241,6 +341,25 @@ impl Reading {
         let document = DocumentRef::from(&past);
         Ok(!matches(&document) || see(&mut || Found::past(at.clone(), past.clone()), &document))
     }
+}
+
+/// Shows those that come before a key, or all of them; says whether more is wanted.
+fn show_before(
+    others: &mut std::iter::Peekable<Elsewhere<'_>>,
+    key: Option<&Key>,
+    see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
+) -> Result<bool, PageError> {
+    let comes_first = |next: &Result<Found, PageError>| match (next, key) {
+        (Ok(found), Some(key)) => found.at.key < *key,
+        _ => true,
+    };
+    while let Some(found) = others.next_if(comes_first) {
+        let found = found?;
+        if !see(&mut || found.clone(), &found.document()?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes something of the documents that are found, which it is shown in the order of their keys.
@@ -370,7 +489,8 @@ struct Ranked {
     found: Found,
 }
 
-fn order(sort: &[Sort], a: &Place, b: &Place) -> Ordering {
+/// Which of two documents comes first.
+pub(crate) fn order(sort: &[Sort], a: &Place, b: &Place) -> Ordering {
     for (sort, (a, b)) in sort.iter().zip(a.values.iter().zip(&b.values)) {
         let order = Scalar::read(a).total_order(&Scalar::read(b));
         let order = if sort.descending { order.reverse() } else { order };

@@ -654,6 +654,7 @@ fn searches_agree(shard: &Shard) {
             deleted: Selection::With,
             at: None,
             looks_max: u64::MAX,
+            custody: None,
         };
         let keys = |find: &Find| -> Vec<DocumentKey> {
             let page = {

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -38,6 +39,8 @@ pub(crate) struct Shard {
     pub(super) loads: AtomicU64,
     /// There is only one connection to the server: nobody else can be kept waiting by whoever serves it.
     pub(crate) has_one_caller: AtomicBool,
+    /// Readers see everything that was ever given a position up to this one.
+    pub(super) floor: AtomicU64,
 }
 
 /// What callers and the thread that makes things durable share.
@@ -80,6 +83,8 @@ pub(super) struct Writer {
     stopping: bool,
     /// Namespaces that nobody writes to but who loads a dump into them.
     pub(super) loading: BTreeSet<Box<str>>,
+    /// No write gets a position up to this one. What is on record is at least as high.
+    pub(super) floor: Position,
 }
 
 /// A batch on its way to the disk, behind the record given.
@@ -126,6 +131,7 @@ impl Shard {
             let what = format!("the state: it is at record {applied} of the log, which ends at {last}; it");
             return Err(StoreError::Damaged { what });
         }
+        let floor = State::new(&*base).floor()?;
         let writer = Writer {
             base: Base::new(Arc::clone(&base)),
             in_flight: None,
@@ -142,6 +148,7 @@ impl Shard {
             failed: None,
             stopping: false,
             loading: BTreeSet::new(),
+            floor,
         };
         let core = Arc::new(Core {
             log,
@@ -167,6 +174,7 @@ impl Shard {
             held: AtomicU64::new(u64::MAX),
             loads: AtomicU64::new(0),
             has_one_caller: AtomicBool::new(false),
+            floor: AtomicU64::new(floor.0),
         })
     }
 
@@ -491,8 +499,9 @@ impl Writer {
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
-            let (position, horizon) = edges(&below, id)?;
-            let late = call.founding.iter().copied().find(|at| *at > 0 || position > Position::START);
+            let (written, horizon) = edges(&below, id)?;
+            let position = written.max(self.floor);
+            let late = call.founding.iter().copied().find(|at| *at > 0 || written > Position::START);
             // What comes before the one that is too late is judged first.
             let requests = &call.requests[..late.unwrap_or(call.requests.len())];
             let mut view = WriteView {
@@ -560,14 +569,15 @@ impl Writer {
         namespace: &str,
         collection: &str,
         amount: u64,
-        last_max: u64,
+        ids: RangeInclusive<u64>,
     ) -> Result<u64, ShardError> {
         self.check_not_loading(namespace)?;
-        let first = self.look(|state| match state.namespace(namespace)? {
+        let first: u64 = self.look(|state| match state.namespace(namespace)? {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
         })?;
-        let next = first.checked_add(amount).filter(|next| *next - 1 <= last_max);
+        let first = first.max(*ids.start());
+        let next = first.checked_add(amount).filter(|next| *next - 1 <= *ids.end());
         let next = next.ok_or(ShardError::NoIdsLeft)?;
         self.record(&Entry::Reserved { namespace: namespace.into(), collection: collection.into(), next })?;
         Ok(first)
@@ -702,5 +712,5 @@ static EMPTY: Batch = Batch::new();
 
 fn edges(view: &dyn Snapshot, namespace: NamespaceId) -> Result<(Position, Position), StoreError> {
     let state = State::new(view);
-    Ok((state.position(namespace)?.max(state.floor()?), state.horizon(namespace)?))
+    Ok((state.position(namespace)?, state.horizon(namespace)?))
 }

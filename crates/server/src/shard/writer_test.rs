@@ -183,6 +183,7 @@ async fn documents_without_positions_have_limits_and_stay_apart_from_the_others(
         deleted: Selection::With,
         at: None,
         looks_max: 10,
+        custody: None,
     };
     assert_eq!(reading.count(&find).unwrap(), 2);
 }
@@ -220,7 +221,7 @@ async fn a_refused_call_makes_no_later_load_look_quiet() {
         write(&shard, "ghost", vec![create(1), create(1)], &[]).await,
         "there is a document a/1 already"
     );
-    let loading = shard.begin_load("n").await.unwrap();
+    let loading = shard.begin_load("n", super::load::Positions::All).await.unwrap();
     let color = fields(&[("color", "\"red\"")]);
     let event = |change| vec![Event { at: at(1), change }];
     let commit = |position, change| Commit {

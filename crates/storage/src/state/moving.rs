@@ -4,7 +4,7 @@
 use super::{
     fold::Fold,
     keys,
-    read::{NamespaceId, State, read_number},
+    read::{Answered, NamespaceId, State, read_number},
     record::{self, DocumentRef},
 };
 use crate::{
@@ -45,7 +45,9 @@ impl Fold<'_> {
                 }
                 let user = step.user.as_ref().map(Json::as_str);
                 let note = step.note.as_ref().map(Json::as_str);
-                self.batch.put(Space::Origins, place, record::encode(&(step.at.0, user, note)));
+                let made = |answer: &&MovedAnswer| (answer.first..=answer.last).contains(&step.position);
+                let answer = moved.answers.iter().find(made).map(|answer| &*answer.key);
+                self.batch.put(Space::Origins, place, record::encode(&(step.at.0, user, note, answer)));
             }
             for answer in &moved.answers {
                 let value = record::encode(&(answer.fingerprint, answer.first.0, answer.last.0));
@@ -135,8 +137,7 @@ impl State<'_> {
     ) -> Result<Option<Origin>, StoreError> {
         let place = keys::history(&keys::document(namespace.0, at), position);
         if let Some(bytes) = self.snapshot.get(Space::Origins, &place)? {
-            let read: Option<(u64, Option<&str>, Option<&str>)> = record::decode(&bytes);
-            let (at, user, note) = read.ok_or_else(|| StoreError::damaged("the origin of a change"))?;
+            let (at, user, note, _) = read_origin(&bytes)?;
             let erased = self.erased(namespace)?;
             let note = note.filter(|_| position > erased);
             let (user, note) = (user.map(Json::trusted), note.map(Json::trusted));
@@ -189,7 +190,17 @@ impl State<'_> {
     ) -> Done {
         let place = keys::history(&keys::document(namespace.0, at), position);
         let origin = match self.snapshot.get(Space::Origins, &place)? {
-            Some(_) => self.origin(namespace, at, position)?,
+            Some(bytes) => {
+                // A document may move again, and the calls that made it with it.
+                if let (_, _, _, Some(key)) = read_origin(&bytes)?
+                    && let Some(found) = self.answer(namespace, key)?
+                    && moved.answers.iter().all(|known| *known.key != *key)
+                {
+                    let Answered { fingerprint, first, last } = found;
+                    moved.answers.push(MovedAnswer { key: key.into(), fingerprint, first, last });
+                }
+                self.origin(namespace, at, position)?
+            }
             None => match self.snapshot.get(Space::Positions, &keys::position(namespace.0, position))? {
                 None => None,
                 Some(index) => entries.origin(self, read_number(&index)?, position, moved)?,
@@ -204,6 +215,13 @@ impl State<'_> {
         }
         Ok(())
     }
+}
+
+/// When, who, why, and the idempotency key of the call.
+type ReadOrigin<'a> = (u64, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+
+fn read_origin(bytes: &[u8]) -> Result<ReadOrigin<'_>, StoreError> {
+    record::decode(bytes).ok_or_else(|| StoreError::damaged("the origin of a change"))
 }
 
 /// Records of the log that were read for one export; one record is about many documents, as a rule.

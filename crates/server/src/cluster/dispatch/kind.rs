@@ -55,6 +55,7 @@ impl Kind {
         match segments[..] {
             ["internal", ..] => Kind::Internal,
             ["v1", super::super::SYSTEM, ..] => Kind::Local,
+            ["v1", all @ ("namespaces" | "trim")] => Kind::Namespace(all.to_owned()),
             ["v1", _, "documents" | "history", collection, key] => {
                 Decoder(limits).document_at(collection, key).map_or(Kind::Local, Kind::Document)
             }
@@ -115,7 +116,7 @@ pub(super) fn namespace(uri: &Uri) -> Option<String> {
 }
 
 /// A segment of an address without its escapes.
-fn decoded(segment: &str) -> String {
+pub(super) fn decoded(segment: &str) -> String {
     let bytes = segment.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

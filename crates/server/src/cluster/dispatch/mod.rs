@@ -2,6 +2,7 @@
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
+pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
@@ -18,7 +19,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
 use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
-use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
+use lockwood_router::{Epoch, HostMode, Phase, ShardMap, ShardNo};
 use lockwood_wire::Code;
 use std::{
     sync::Arc,
@@ -66,6 +67,12 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
         }
         return Ok(native.local(request).await);
     }
+    if let (Kind::Namespace(word), None) = (&kind, peer)
+        && word == "load"
+    {
+        // A dump is as long as it is.
+        return spread::load(native, shared, request).await;
+    }
     let whole = collect(shared, request).await?;
     let kind = kind.with_body(&whole.body, &shared.config.limits);
     if kind == Kind::Local {
@@ -99,6 +106,9 @@ async fn as_peer(
     };
     if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
+    }
+    if let Kind::Namespace(_) = kind {
+        return spread::here(native, shared, &whole).await;
     }
     check_place(shared, &current, kind, &whole)?;
     let response = match kind {
@@ -149,6 +159,11 @@ pub(crate) fn wrong_epoch(shared: &Shared) -> Response {
     (StatusCode::CONFLICT, [(EPOCH, epoch.to_string())], body).into_response()
 }
 
+/// That a request has to be made again by another map.
+fn wrong_epoch_trouble() -> Trouble {
+    Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again")
+}
+
 fn is_wrong_epoch(response: &Response) -> bool {
     response.extensions().get::<Code>() == Some(&Code::WrongEpoch)
 }
@@ -191,6 +206,11 @@ async fn attempt(
     kind: &Kind,
     whole: &Whole,
 ) -> Result<Response, Trouble> {
+    if let Kind::Namespace(word) = kind
+        && spread::answers(word)
+    {
+        return spread::answer(native, shared, current, whole).await;
+    }
     let Some(owner) = shard_of(shared, current, kind, whole)? else {
         // It makes no sense, or has nothing to do; this node can say so as well as any other.
         return Ok(native.local(whole.request()).await);
@@ -284,10 +304,7 @@ fn not_yet() -> Trouble {
 }
 
 fn owner_of(current: &Current, at: &DocumentKey) -> Result<ShardNo, Trouble> {
-    match current.route(at)? {
-        Route::Owner(owner) | Route::Pulled { owner, .. } => Ok(owner),
-        Route::Moving { .. } => Err(pull::elsewhere(at)),
-    }
+    current.owner(at)
 }
 
 /// Carries a request out on this node, which is the owner of all it is about.
@@ -331,8 +348,6 @@ async fn read_moving(
             return if same { Ok(answer) } else { Err(pull::elsewhere(at)) };
         }
     }
-    // It may be known by something that readers do not see yet.
-    shared.shard.shown(shared.shard.last_index()).await?;
     Ok(native.local(whole.request()).await)
 }
 
@@ -358,7 +373,7 @@ fn written(shared: &Shared, current: &Current, body: &Bytes) -> Result<Option<Sh
     Ok(owner.map(|(owner, _)| owner))
 }
 
-fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: ShardNo) -> Trouble {
+pub(crate) fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: ShardNo) -> Trouble {
     let message = format!(
         "{a} is on shard {} and {b} on shard {}, and a write is atomic on one shard only; nothing was done. Write \
          them one after the other, or choose keys or a shard function that keep them together",
@@ -389,7 +404,7 @@ async fn forward_to(
     let answer = shared.cluster.ask(shared, address, message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if answer.headers().contains_key(EPOCH) {
-        return Err(Trouble::new(Code::WrongEpoch, "the shard map has just changed; ask again"));
+        return Err(wrong_epoch_trouble());
     }
     let (parts, body) = answer.into_parts();
     let mut response = Response::new(Body::from(body));

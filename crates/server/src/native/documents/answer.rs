@@ -28,7 +28,7 @@ pub(super) fn json(body: Vec<u8>) -> Response {
 }
 
 /// Any answer that is small enough to be made of parts.
-pub(in crate::native) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
+pub(crate) fn json_of<T: serde::Serialize>(answer: &T) -> Response {
     json(serde_json::to_vec(answer).expect("answers can be written"))
 }
 
@@ -156,6 +156,7 @@ impl From<PageError> for Trouble {
     fn from(error: PageError) -> Trouble {
         match error {
             PageError::Store(error) => error.into(),
+            PageError::Elsewhere(trouble) => *trouble,
             PageError::TooManyRows(limit) => Trouble::over(
                 "join_rows_max",
                 limit,

@@ -36,6 +36,12 @@ impl FromRequest<Arc<Shared>> for JsonBody {
     }
 }
 
+/// The same for a body that has arrived already.
+pub(crate) fn read_json_body<T: DeserializeOwned>(headers: &HeaderMap, body: &Bytes) -> Result<T, Trouble> {
+    check_type(headers)?;
+    JsonBody(body.clone()).read()
+}
+
 fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let given = given.to_str().unwrap_or_default();
@@ -65,7 +71,7 @@ async fn collect(mut body: Body, limit: u64) -> Result<Bytes, Trouble> {
 
 /// Reads on for a while and throws it away: a connection that is closed with something unread is reset, and
 /// the answer to what was read is lost.
-pub(super) async fn drain(mut body: Body) {
+pub(crate) async fn drain(mut body: Body) {
     let rest = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {

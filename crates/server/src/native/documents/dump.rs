@@ -5,7 +5,10 @@ use super::{
     stream::{Gone, Pieces, stream},
 };
 use crate::{
+    cluster::{NOWHERE, custody},
     native::http::{App, InPath},
+    shard::{Find, PageError, Reading, Selection},
+    shared::Shared,
     trouble::Trouble,
 };
 use axum::{
@@ -19,6 +22,7 @@ use lockwood_wire::{
     Problem,
     documents::{DumpCommit, DumpDocument, DumpHead, DumpLine},
 };
+use std::sync::Arc;
 
 /// A piece of a dump ends at this many bytes, or when so many documents were looked at.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -40,6 +44,79 @@ pub(in crate::native) async fn dump(
         let _ = dump.write(&pieces).await;
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+}
+
+/// The documents of a collection that this node answers for, as they were at a position, as lines. Broken off if the
+/// shard map changes, as another node may answer for some of them then.
+pub(crate) async fn dump_lines(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    collection: &str,
+    at: u64,
+) -> Result<Response, Trouble> {
+    let moment = Moment::now(shared, namespace)?;
+    let custody = custody(shared, namespace);
+    let searched = moment.searched(custody.as_ref()).unwrap_or(NOWHERE);
+    let find = Find {
+        namespace: searched,
+        collection: collection.into(),
+        filter: None,
+        deleted: Selection::With,
+        at: moment.as_of(Some(at))?,
+        looks_max: u64::MAX,
+        custody,
+    };
+    let lines = Lines { reading: moment.reading, find, after: None };
+    let (pieces, body) = stream(shared.config.silence_max);
+    let (shared, epoch) = (Arc::clone(shared), shared.cluster.epoch());
+    tokio::spawn(async move {
+        if lines.write(&pieces, || shared.cluster.epoch() == epoch).await.is_err() {
+            pieces.break_off().await;
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+}
+
+/// Documents and how far they are written.
+struct Lines {
+    reading: Reading,
+    find: Find,
+    after: Option<Key>,
+}
+
+impl Lines {
+    async fn write(mut self, pieces: &Pieces, is_valid: impl Fn() -> bool) -> Result<(), Gone> {
+        loop {
+            let worked = aside(move || {
+                let piece = self.piece()?;
+                Ok((self, piece))
+            });
+            let (lines, piece) = worked.await.map_err(|_| Gone)?;
+            self = lines;
+            if !is_valid() {
+                return Err(Gone);
+            }
+            match piece {
+                None => return Ok(()),
+                Some(piece) => pieces.send(piece).await?,
+            }
+        }
+    }
+
+    /// Some more lines; nothing after the last.
+    fn piece(&mut self) -> Result<Option<Vec<u8>>, PageError> {
+        let (mut out, mut last) = (Vec::new(), None);
+        self.reading.each(&self.find, self.after.as_ref(), &mut |found, document| {
+            let at = found().at;
+            let line = DumpLine::Document(DumpDocument::new(&at, &document.to_document()));
+            serde_json::to_writer(&mut out, &line).expect("lines can be written");
+            out.push(b'\n');
+            last = Some(at.key);
+            out.len() < PIECE_BYTES
+        })?;
+        self.after = last;
+        Ok(Some(out).filter(|out| !out.is_empty()))
+    }
 }
 
 /// A dump and how far it is.

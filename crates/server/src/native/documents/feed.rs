@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     clock::rfc3339,
+    cluster::dispatch::spread::feed::{self as spread_feed, Shards},
     feeds::Follower,
     frame::Encoder,
     listener::Counted,
@@ -26,12 +27,14 @@ use axum::{
 };
 use hyper::{HeaderMap, header};
 use lockwood_model::{Commit, Event, Position};
+use lockwood_router::ShardNo;
 use lockwood_storage::NamespaceId;
 use lockwood_wire::{
     Code, Problem,
-    documents::{Changes, CommitEvent, WireCommit, WireValue},
+    documents::{Changes, CommitEvent, PositionAnswer, WireCommit, WireValue},
 };
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
@@ -76,10 +79,15 @@ pub(in crate::native) async fn changes(
     check_namespace(&shared, &namespace)?;
     check_limit(query.limit)?;
     let wanted = Wanted::new(Decoder(&shared.config.limits), &query)?;
-    let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted) };
+    // Other nodes ask for what happened here.
+    let is_part = shared.cluster.peer_epoch(request.headers())?.is_some();
+    let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted), is_part };
     match kind(request.headers()) {
         Kind::Page => feed.page(query.after, query.limit).await,
-        Kind::Events => feed.events(resume(request.headers())?.or(query.after)).await,
+        Kind::Events => {
+            let after = resume(request.headers())?.or(query.after);
+            feed.events(after).await
+        }
         Kind::Socket => feed.socket(query.after, request).await,
     }
 }
@@ -127,6 +135,19 @@ impl Wanted {
         Ok(wanted)
     }
 
+    /// The same question to another shard.
+    fn question(&self, after: Position, len_max: usize) -> String {
+        let mut question = form_urlencoded::Serializer::new(String::new());
+        question.append_pair("after", &after.to_string()).append_pair("limit", &len_max.to_string());
+        let lists = [("collection", &self.collections), ("field", &self.fields)];
+        for (name, list) in lists {
+            if let Some(list) = list {
+                question.append_pair(name, &list.join(","));
+            }
+        }
+        format!("changes?{}", question.finish())
+    }
+
     fn takes(&self, event: &Event) -> bool {
         let has = |names: &Option<Vec<String>>, name: &str| {
             names.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name))
@@ -155,6 +176,8 @@ struct Feed {
     shared: Arc<Shared>,
     namespace: Arc<str>,
     wanted: Arc<Wanted>,
+    /// Only what happened on this node.
+    is_part: bool,
 }
 
 /// Some commits of a feed, in order.
@@ -169,8 +192,89 @@ struct Piece {
     more: bool,
 }
 
+/// What another shard says happened there.
+#[derive(Deserialize)]
+struct Part {
+    position: u64,
+    commits: Vec<Box<RawValue>>,
+    next: u64,
+}
+
+impl Part {
+    fn piece(self) -> Option<Piece> {
+        #[derive(Deserialize)]
+        struct Placed {
+            position: u64,
+        }
+        let commit = |text: &RawValue| {
+            let Placed { position } = serde_json::from_str(text.get()).ok()?;
+            Some((Position(position), text.get().to_owned()))
+        };
+        Some(Piece {
+            position: Position(self.position),
+            commits: self.commits.iter().map(|text| commit(text)).collect::<Option<_>>()?,
+            next: Position(self.next),
+            more: self.next < self.position,
+        })
+    }
+}
+
 impl Feed {
+    /// All shards, if this node does not answer for all there is.
+    fn shards(&self) -> Result<Option<Shards>, Trouble> {
+        if self.is_part { Ok(None) } else { Shards::of(&self.shared, &self.namespace) }
+    }
+
     /// The commits after a position, as many as are durable and fit.
+    async fn piece(
+        &self,
+        after: Option<Position>,
+        len_max: usize,
+        bytes_max: usize,
+    ) -> Result<Piece, Trouble> {
+        match self.shards()? {
+            Some(shards) => self.piece_of_all(&shards, after, len_max, bytes_max).await,
+            None => {
+                let feed = self.clone();
+                aside(move || feed.read(after, len_max, bytes_max)).await
+            }
+        }
+    }
+
+    async fn piece_of_all(
+        &self,
+        shards: &Shards,
+        after: Option<Position>,
+        len_max: usize,
+        bytes_max: usize,
+    ) -> Result<Piece, Trouble> {
+        shards.check()?;
+        let PositionAnswer { position, horizon } = self.all_at(shards).await?;
+        let after = after.unwrap_or(Position(horizon));
+        let parts: Vec<(ShardNo, Part)> =
+            shards.ask(&self.namespace, &self.wanted.question(after, len_max), position).await?;
+        let mut pieces = Vec::with_capacity(parts.len() + 1);
+        if let Some(own) = shards.own() {
+            let feed = self.clone();
+            pieces.push((own, aside(move || feed.read(Some(after), len_max, bytes_max)).await?));
+        }
+        for (shard, part) in parts {
+            let message = "a shard told of a commit that cannot be read";
+            let piece = part.piece().ok_or_else(|| Trouble::new(Code::ShardUnreachable, message))?;
+            pieces.push((shard, piece));
+        }
+        shards.check()?;
+        Ok(merge(pieces, len_max))
+    }
+
+    /// Where all shards together are; this node has it behind it.
+    async fn all_at(&self, shards: &Shards) -> Result<PositionAnswer, Trouble> {
+        let own = Moment::uncounted(&self.shared, &self.namespace)?;
+        let own = PositionAnswer { position: own.position.0, horizon: own.horizon()?.0 };
+        shards.position(&self.namespace, own).await
+    }
+
+    /// The same on this node alone.
     fn read(&self, after: Option<Position>, len_max: usize, bytes_max: usize) -> Result<Piece, Trouble> {
         let moment = Moment::uncounted(&self.shared, &self.namespace)?;
         let horizon = moment.horizon()?;
@@ -207,7 +311,7 @@ impl Feed {
     async fn page(self, after: Option<u64>, limit: Option<u64>) -> Result<Response, Trouble> {
         let len_max = page_len(&self.shared, limit)?;
         let bytes_max = self.shared.config.limits.answer_bytes_max as usize;
-        let piece = aside(move || self.read(after.map(Position), len_max, bytes_max)).await?;
+        let piece = self.piece(after.map(Position), len_max, bytes_max).await?;
         let parts = piece.commits.into_iter().map(|(_, text)| WireValue::from_text(text));
         let commits: Vec<WireValue> = parts.collect::<Result<_, _>>()?;
         /// The same as [`Changes`], with commits that are written already.
@@ -221,19 +325,40 @@ impl Feed {
     }
 
     /// Checks that it can be followed from there, which is now if nothing else is said.
-    fn follow(&self, after: Option<u64>) -> Result<Following, Trouble> {
+    async fn follow(&self, after: Option<u64>) -> Result<Following, Trouble> {
         let follower = Follower::enter(&self.shared)?;
         let applied = self.shared.shard.subscribe();
+        if let Some(shards) = self.shards()? {
+            let after = self.start(&shards, after).await?;
+            let others = Some(Others::listen(self));
+            return Ok(Following { feed: self.clone(), namespace: None, after, applied, others, follower });
+        }
         let moment = Moment::now(&self.shared, &self.namespace)?;
         let after = after.map_or(moment.position, Position);
         if after < moment.horizon()? {
             return Err(too_old(after, moment.horizon()?));
         }
-        Ok(Following { feed: self.clone(), namespace: moment.namespace, after, applied, follower })
+        let (feed, others) = (self.clone(), None);
+        Ok(Following { feed, namespace: moment.namespace, after, applied, others, follower })
+    }
+
+    /// Where to begin on all shards.
+    async fn start(&self, shards: &Shards, after: Option<u64>) -> Result<Position, Trouble> {
+        shards.check()?;
+        let PositionAnswer { position, horizon } = self.all_at(shards).await?;
+        match after {
+            Some(after) if after < horizon => return Err(too_old(Position(after), Position(horizon))),
+            Some(after) => return Ok(Position(after)),
+            None => {}
+        }
+        // Whatever is written from now on is after it.
+        let _: Vec<(ShardNo, PositionAnswer)> = shards.ask(&self.namespace, "position", position).await?;
+        shards.check()?;
+        Ok(Position(position))
     }
 
     async fn events(self, after: Option<u64>) -> Result<Response, Trouble> {
-        let following = self.follow(after)?;
+        let following = self.follow(after).await?;
         let (pieces, body) = stream(self.shared.config.silence_max);
         tokio::spawn(async move {
             // Whoever is gone needs no more events.
@@ -252,7 +377,7 @@ impl Feed {
                 }
                 crate::handshake::NotHandshake::Header(message) => Trouble::new(Code::NotWebsocket, message),
             })?;
-        let mut following = self.follow(after)?;
+        let mut following = self.follow(after).await?;
         tokio::spawn(async move {
             if let Some((tcp, received)) = upgrade.complete().await {
                 let mut socket = Socket::new(tcp, &received, &self.shared.config);
@@ -268,6 +393,49 @@ impl Feed {
     }
 }
 
+/// What happened on several shards, in one order, as far as all of them are.
+fn merge(pieces: Vec<(ShardNo, Piece)>, len_max: usize) -> Piece {
+    let position = pieces.iter().map(|(_, piece)| piece.position).min().unwrap_or_default();
+    let mut next = pieces.iter().map(|(_, piece)| piece.next).min().unwrap_or_default();
+    let mut more = pieces.iter().any(|(_, piece)| piece.more);
+    let mut commits: Vec<(Position, ShardNo, String)> = Vec::new();
+    for (shard, piece) in pieces {
+        let known = piece.commits.into_iter().filter(|(position, _)| *position <= next);
+        commits.extend(known.map(|(position, text)| (position, shard, text)));
+    }
+    commits.sort_unstable_by_key(|(position, shard, _)| (*position, *shard));
+    // Those at one position stay together, as whoever goes on from there gets none of them again.
+    if let Some((last, _, _)) = commits.get(len_max.saturating_sub(1))
+        && commits.len() > len_max
+    {
+        next = *last;
+        more = true;
+        commits.retain(|(position, _, _)| *position <= next);
+    }
+    let commits = commits.into_iter().map(|(position, _, text)| (position, text)).collect();
+    Piece { position, commits, next, more }
+}
+
+/// Word from other shards. It stops when nobody wants to hear it any more.
+struct Others {
+    told: watch::Receiver<u64>,
+    listening: tokio::task::AbortHandle,
+}
+
+impl Others {
+    fn listen(feed: &Feed) -> Others {
+        let (sender, told) = watch::channel(0);
+        let listening = spread_feed::watch(Arc::clone(&feed.shared), feed.namespace.to_string(), sender);
+        Others { told, listening: tokio::spawn(listening).abort_handle() }
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
 /// Somebody who follows a feed, and how far they are.
 struct Following {
     feed: Feed,
@@ -275,6 +443,7 @@ struct Following {
     namespace: Option<NamespaceId>,
     after: Position,
     applied: watch::Receiver<u64>,
+    others: Option<Others>,
     follower: Follower,
 }
 
@@ -283,6 +452,10 @@ impl Following {
     async fn next(&mut self) -> Result<Piece, Trouble> {
         // Marked as seen before it is looked at: what comes in between wakes the follower once more.
         self.applied.borrow_and_update();
+        if let Some(others) = &mut self.others {
+            others.told.borrow_and_update();
+            return self.next_of_all().await;
+        }
         let moment = Moment::uncounted(&self.feed.shared, &self.feed.namespace)?;
         if self.namespace.is_some() && moment.namespace != self.namespace {
             // Its positions begin anew, so going on from here would leave some out.
@@ -299,14 +472,36 @@ impl Following {
         Ok(piece)
     }
 
+    /// A shard that cannot be asked is asked again when there is word of it.
+    async fn next_of_all(&mut self) -> Result<Piece, Trouble> {
+        match self.feed.piece(Some(self.after), PIECE_LEN, PIECE_BYTES).await {
+            Ok(piece) => {
+                self.after = piece.next;
+                Ok(piece)
+            }
+            Err(trouble) if matches!(trouble.code, Code::WrongEpoch | Code::ShardUnreachable) => {
+                let (position, next) = (self.after, self.after);
+                Ok(Piece { position, commits: Vec::new(), next, more: false })
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
     fn is_closing(&self) -> bool {
         *self.follower.closing.borrow()
     }
 
     /// Waits until something is durable that was not, or the server stops.
     async fn more(&mut self) {
+        let told = async {
+            match &mut self.others {
+                Some(others) => drop(others.told.changed().await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.applied.changed() => {}
+            () = told => {}
             _ = self.follower.closing.changed() => {}
         }
     }
@@ -326,9 +521,8 @@ impl Following {
                 }
             };
             if !piece.commits.is_empty() {
-                let event = |(position, text)| format!("id: {position}\nevent: commit\ndata: {text}\n\n");
                 told = piece.commits.last().expect("there is one").0;
-                pieces.send(piece.commits.into_iter().map(event).collect::<String>()).await?;
+                pieces.send(events(&piece.commits)).await?;
                 silent.reset();
             }
             if piece.more {
@@ -346,6 +540,19 @@ impl Following {
         }
         Ok(())
     }
+}
+
+/// Commits as events. Of those at one position, which are of different shards, the last one says it: whoever has not
+/// got it yet has to begin with the first again.
+fn events(commits: &[(Position, String)]) -> String {
+    let mut text = String::new();
+    for (index, (position, commit)) in commits.iter().enumerate() {
+        if commits.get(index + 1).is_none_or(|(next, _)| next != position) {
+            text += &format!("id: {position}\n");
+        }
+        text += &format!("event: commit\ndata: {commit}\n\n");
+    }
+    text
 }
 
 impl Source for Following {

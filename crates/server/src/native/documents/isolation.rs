@@ -9,10 +9,11 @@ use super::{
     terms::{read_terms, terms},
 };
 use crate::{
+    cluster::custody,
     gate::{self, GateError, Terms},
     native::http::check_namespace,
     schemas::check_names,
-    shard::{Find, Found, Gather, PageError, Reading, Selection},
+    shard::{Custody, Find, Found, Gather, PageError, Reading, Selection},
     shared::Shared,
     trouble::Trouble,
 };
@@ -20,7 +21,7 @@ use lockwood_model::{
     Depth, DocumentKey, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position, Resource, Scalar,
     Wait,
 };
-use lockwood_storage::{DocumentRef, NamespaceId, Order};
+use lockwood_storage::{DocumentRef, NamespaceId};
 use lockwood_wire::{Code, documents::Isolation};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -126,6 +127,16 @@ impl Access {
     }
 }
 
+/// Whether a read may be done on such terms.
+pub(crate) fn check_access(
+    shared: &Shared,
+    isolation: Isolation,
+    terms: (&[u64], Option<u64>),
+    at: Option<u64>,
+) -> Result<(), Trouble> {
+    Access::new(shared, isolation, terms, at).map(drop)
+}
+
 /// A node with what is in it down to a depth, to be read.
 pub(super) fn node(at: &DocumentKey, path: &Path, depth: Depth) -> Resource {
     let mut whole = gate::document_path(at);
@@ -134,7 +145,7 @@ pub(super) fn node(at: &DocumentKey, path: &Path, depth: Depth) -> Resource {
 }
 
 /// A whole collection, who is in it included.
-pub(super) fn collection(name: &str) -> Resource {
+pub(crate) fn collection(name: &str) -> Resource {
     Resource::new(Path::from_segments([name]), Mode::Read, Depth::SUBTREE)
 }
 
@@ -220,7 +231,12 @@ impl Sought {
         check_names(shared, namespace, &self.collection, names, self.filter.as_ref())
     }
 
-    pub(super) fn find(&self, shared: &Shared, namespace: NamespaceId, at: Option<Position>) -> Find {
+    pub(super) fn find(
+        &self,
+        shared: &Shared,
+        (namespace, custody): (NamespaceId, Option<Arc<dyn Custody>>),
+        at: Option<Position>,
+    ) -> Find {
         Find {
             namespace,
             collection: self.collection.clone(),
@@ -228,6 +244,7 @@ impl Sought {
             deleted: self.deleted,
             at,
             looks_max: shared.config.limits.looks_max,
+            custody,
         }
     }
 }
@@ -244,29 +261,31 @@ pub(super) async fn search<G: Gather + 'static>(
     sought.check_names(&shared, &name)?;
     if access.isolation != Isolation::Document {
         let moment = access.moment(&shared, &name, || vec![collection(&sought.collection)]).await?;
-        return at_once(shared, moment, sought, gather).await;
+        return at_once(shared, &name, moment, sought, gather).await;
     }
     check_namespace(&shared, &name)?;
     shared.metrics.reads.add(1);
     // Most of the time nobody is in the way of any of them.
     if let Some(reading) = access.read_now(&shared, &name, &[collection(&sought.collection)]).await? {
-        return at_once(shared, Moment::of(reading, &name)?, sought, gather).await;
+        return at_once(shared, &name, Moment::of(reading, &name)?, sought, gather).await;
     }
     Search { shared, name, sought: Arc::new(sought), access, gather }.run().await
 }
 
 async fn at_once<G: Gather + 'static>(
     shared: Arc<Shared>,
+    name: &str,
     moment: Moment,
     sought: Sought,
     mut gather: G,
 ) -> Result<(Position, G), Trouble> {
+    let custody = custody(&shared, name);
     aside(move || {
         let as_of = moment.as_of(sought.at)?;
-        if let Some(namespace) = moment.namespace {
-            moment.reading.gather(&sought.find(&shared, namespace, as_of), &mut gather)?;
+        if let Some(namespace) = moment.searched(custody.as_ref()) {
+            moment.reading.gather(&sought.find(&shared, (namespace, custody), as_of), &mut gather)?;
         }
-        Ok((as_of.unwrap_or(moment.position), gather))
+        Ok((moment.told(sought.at), gather))
     })
     .await
 }
@@ -285,10 +304,11 @@ impl<G: Gather + 'static> Search<G> {
     /// declared index does not help: it may know what somebody else has only half done.
     async fn run(mut self) -> Result<(Position, G), Trouble> {
         let start = Moment::of(self.shared.shard.read(), &self.name)?;
-        let (position, Some(namespace)) = (start.position, start.namespace) else {
+        let custody = custody(&self.shared, &self.name);
+        let (position, Some(namespace)) = (start.position, start.searched(custody.as_ref())) else {
             return Ok((start.position, self.gather));
         };
-        let find = Arc::new(self.sought.find(&self.shared, namespace, None));
+        let find = Arc::new(self.sought.find(&self.shared, (namespace, custody), None));
         let mut after = self.gather.after().cloned();
         let mut looks = 0;
         loop {
@@ -312,13 +332,7 @@ impl<G: Gather + 'static> Search<G> {
         after: Option<Key>,
     ) -> Result<Vec<DocumentKey>, Trouble> {
         let (reading, find) = (reading.clone(), Arc::clone(find));
-        aside(move || {
-            let documents =
-                reading.state().documents(find.namespace, &find.collection, after.as_ref(), Order::Forward);
-            let keys = documents.take(CHUNK_LEN).map(|pair| pair.map(|(at, _)| at));
-            Ok(keys.collect::<Result<_, _>>()?)
-        })
-        .await
+        aside(move || Ok(reading.keys(&find, after.as_ref(), CHUNK_LEN)?)).await
     }
 
     /// Says whether more is wanted.
@@ -390,8 +404,7 @@ enum Patience {
 async fn matching(reading: Reading, find: Arc<Find>, keys: Vec<DocumentKey>) -> Result<Vec<Found>, Trouble> {
     aside(move || {
         let mut matching = Vec::new();
-        for at in keys {
-            let Some(found) = reading.get(find.namespace, at, Selection::With, None)? else { continue };
+        for found in reading.get_all(&find, keys)?.into_iter().flatten() {
             let matches = {
                 let document: DocumentRef<'_> = found.document()?;
                 Reading::is_found(&find, &document)

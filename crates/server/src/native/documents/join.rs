@@ -11,7 +11,7 @@ use super::{
 use crate::{
     native::http::{App, InPath, check_namespace},
     schemas::check_names,
-    shard::{Find, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
+    shard::{self, Find, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
     shared::Shared,
     trouble::Trouble,
 };
@@ -40,7 +40,7 @@ pub(in crate::native) async fn join(
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
-    let plan = Arc::new(Plan::new(&shared, body.read()?)?);
+    let plan = Arc::new(JoinPlan::new(&shared, body.read()?)?);
     let request = &plan.request;
     for side in [&plan.left, &plan.right] {
         side.sought.check_names(&shared, &namespace)?;
@@ -59,12 +59,12 @@ pub(in crate::native) async fn join(
             candidates.join_or(&plan, &both).await?
         }
     };
-    answer(shared, plan, done).await
+    answer_join(shared, plan, done).await
 }
 
 /// A join as it was asked for.
-struct Plan {
-    request: JoinRequest,
+pub(crate) struct JoinPlan {
+    pub(crate) request: JoinRequest,
     left: Side,
     right: Side,
     after: Option<JoinPlace>,
@@ -78,8 +78,8 @@ struct Side {
 
 type Done = (Position, JoinRows);
 
-impl Plan {
-    fn new(shared: &Shared, request: JoinRequest) -> Result<Plan, Trouble> {
+impl JoinPlan {
+    pub(crate) fn new(shared: &Shared, request: JoinRequest) -> Result<JoinPlan, Trouble> {
         let decoder = Decoder(&shared.config.limits);
         let side = |side: &wire::JoinSide| {
             decoder.field(&side.field)?;
@@ -99,11 +99,11 @@ impl Plan {
                 Trouble::new(Code::BadCursor, message)
             })
         });
-        Ok(Plan { after: after.transpose()?, request, left, right, len_max })
+        Ok(JoinPlan { after: after.transpose()?, request, left, right, len_max })
     }
 
     async fn join(
-        self: &Arc<Plan>,
+        self: &Arc<JoinPlan>,
         shared: &Arc<Shared>,
         moment: Moment,
         only: Only,
@@ -111,23 +111,28 @@ impl Plan {
         let (plan, shared) = (Arc::clone(self), Arc::clone(shared));
         aside(move || {
             let as_of = moment.as_of(plan.request.at)?;
-            let position = as_of.unwrap_or(moment.position);
+            let position = moment.told(plan.request.at);
             let Some(namespace) = moment.namespace else { return Ok((position, JoinRows::default())) };
-            let side = |side: &Side| JoinSide {
-                find: side.sought.find(&shared, namespace, as_of),
-                field: side.field.clone(),
-            };
-            let join = Join {
-                left: side(&plan.left),
-                right: side(&plan.right),
-                keeps_left: plan.request.kind == JoinKind::Left,
-                after: plan.after.clone(),
-                len_max: plan.len_max,
-                rows_max: shared.config.limits.join_rows_max,
-            };
-            Ok((position, moment.reading.join(&join, &only)?))
+            let join = plan.join_in(&shared, namespace, as_of);
+            Ok((position, shard::join(&moment.reading, &join, &only)?))
         })
         .await
+    }
+
+    /// The join to be made. On several shards it is made by whoever asks them all.
+    pub(crate) fn join_in(&self, shared: &Shared, namespace: NamespaceId, as_of: Option<Position>) -> Join {
+        let side = |side: &Side| JoinSide {
+            find: side.sought.find(shared, (namespace, None), as_of),
+            field: side.field.clone(),
+        };
+        Join {
+            left: side(&self.left),
+            right: side(&self.right),
+            keeps_left: self.request.kind == JoinKind::Left,
+            after: self.after.clone(),
+            len_max: self.len_max,
+            rows_max: shared.config.limits.join_rows_max,
+        }
     }
 }
 
@@ -140,7 +145,7 @@ struct Candidates<'a> {
 
 impl Candidates<'_> {
     /// By single documents if anybody has something in the collections, and if that leads to an end.
-    async fn join_or(&self, plan: &Arc<Plan>, both: &[Resource]) -> Result<Done, Trouble> {
+    async fn join_or(&self, plan: &Arc<JoinPlan>, both: &[Resource]) -> Result<Done, Trouble> {
         let reading = match self.access.read_now(self.shared, self.namespace, both).await? {
             Some(reading) => reading,
             None => {
@@ -155,7 +160,7 @@ impl Candidates<'_> {
 
     /// None if there are too many documents, or if they change too much; then both collections have to be read
     /// as a whole.
-    async fn join(&self, plan: &Arc<Plan>) -> Result<Option<Done>, Trouble> {
+    async fn join(&self, plan: &Arc<JoinPlan>) -> Result<Option<Done>, Trouble> {
         let start = Moment::of(self.shared.shard.read(), self.namespace)?;
         let Some(namespace) = start.namespace else { return Ok(None) };
         let Some(left) = self.keys(&start.reading, namespace, &plan.left).await? else { return Ok(None) };
@@ -198,7 +203,7 @@ impl Candidates<'_> {
     ) -> Result<Option<BTreeSet<Key>>, Trouble> {
         let (reading, limits) = (reading.clone(), &self.shared.config.limits);
         let len_max = limits.join_rows_max.min(limits.resources_per_lock_max) as usize;
-        let find: Find = side.sought.find(self.shared, namespace, None);
+        let find: Find = side.sought.find(self.shared, (namespace, None), None);
         aside(move || {
             let state = reading.state();
             let documents = state.documents(namespace, &find.collection, None, Order::Forward);
@@ -222,7 +227,12 @@ impl Candidates<'_> {
     }
 }
 
-async fn answer(shared: Arc<Shared>, plan: Arc<Plan>, (position, found): Done) -> Result<Response, Trouble> {
+/// A page of rows as the interface shows it.
+pub(crate) async fn answer_join(
+    shared: Arc<Shared>,
+    plan: Arc<JoinPlan>,
+    (position, found): (Position, JoinRows),
+) -> Result<Response, Trouble> {
     aside(move || {
         let (left_fields, right_fields) = (&plan.request.left.fields, &plan.request.right.fields);
         let bytes_max = shared.config.limits.answer_bytes_max;

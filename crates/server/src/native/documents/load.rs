@@ -5,7 +5,7 @@ use crate::{
     gate,
     native::http::{App, InPath, check_namespace},
     schemas::Book,
-    shard::{Loading, ShardError},
+    shard::{Loading, Positions, ShardError},
     shared::Shared,
     trouble::Trouble,
 };
@@ -43,7 +43,7 @@ pub(in crate::native) async fn load(
     request: Request,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
-    check_type(request.headers())?;
+    check_dump_type(request.headers())?;
     let mut body = request.into_body();
     // In a task of its own, so that it is brought to an end also if nobody waits for the answer any more.
     let work = tokio::spawn(async move {
@@ -62,7 +62,7 @@ pub(in crate::native) async fn load(
     }
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
+pub(crate) fn check_dump_type(headers: &HeaderMap) -> Result<(), Trouble> {
     const TYPES: [&str; 4] =
         ["application/x-ndjson", "application/ndjson", "application/jsonl", "application/octet-stream"];
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
@@ -76,28 +76,12 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
 }
 
 async fn load_all(shared: &Arc<Shared>, namespace: &str, body: &mut Body) -> Result<LoadAnswer, Trouble> {
-    let _turn = gate::hold_all(shared, namespace, &terms(shared, Vec::new(), None)?).await?;
-    let loading = shared.shard.begin_load(namespace).await?;
-    let mut load = Load::new(shared, namespace, &loading);
-    let mut outcome = match load.take_all(body).await {
+    let mut load = Load::begin(shared, namespace, Positions::All).await?;
+    let outcome = match load.take_all(body).await {
         Ok(()) => load.end().await,
         Err(trouble) => Err(trouble),
     };
-    if outcome.is_ok()
-        && let Err(trouble) = check_schemas(shared, namespace)
-    {
-        outcome = Err(trouble);
-    }
-    let _changing = shared.schemas.changing.lock().await;
-    match &outcome {
-        Ok(_) => loading.finish().await?,
-        Err(_) => loading.undo().await?,
-    }
-    shared.schemas.reread(shared, namespace);
-    if outcome.is_ok() {
-        indexes::build(shared);
-    }
-    outcome
+    load.close(outcome).await
 }
 
 /// A registry that was made by hand must be one that can be used.
@@ -113,11 +97,14 @@ fn check_schemas(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
     }
 }
 
-/// A dump that is being taken in.
-struct Load<'a> {
-    shared: &'a Shared,
-    namespace: &'a str,
-    loading: &'a Loading,
+/// A dump that is being taken in. Whoever has it must bring it to an end by [`Load::close`].
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    namespace: String,
+    loading: Loading,
+    /// Nobody else has a lock in the namespace meanwhile.
+    _turn: gate::Turn,
+    positions: Positions,
     head: Option<DumpHead>,
     stage: Stage,
     /// How many lines there were.
@@ -154,12 +141,21 @@ impl Batch {
     }
 }
 
-impl<'a> Load<'a> {
-    fn new(shared: &'a Shared, namespace: &'a str, loading: &'a Loading) -> Load<'a> {
-        Load {
-            shared,
-            namespace,
+impl Load {
+    pub(crate) async fn begin(
+        shared: &Arc<Shared>,
+        namespace: &str,
+        positions: Positions,
+    ) -> Result<Load, Trouble> {
+        check_namespace(shared, namespace)?;
+        let turn = gate::hold_all(shared, namespace, &terms(shared, Vec::new(), None)?).await?;
+        let loading = shared.shard.begin_load(namespace, positions).await?;
+        Ok(Load {
+            shared: Arc::clone(shared),
+            namespace: namespace.to_owned(),
             loading,
+            _turn: turn,
+            positions,
             head: None,
             stage: Stage::Documents,
             lines: 0,
@@ -168,7 +164,22 @@ impl<'a> Load<'a> {
             documents: 0,
             commits: 0,
             indexes: 0,
+        })
+    }
+
+    /// All of it is there, or nothing.
+    pub(crate) async fn close(self, outcome: Result<LoadAnswer, Trouble>) -> Result<LoadAnswer, Trouble> {
+        let Load { shared, namespace, loading, _turn, .. } = self;
+        let _changing = shared.schemas.changing.lock().await;
+        match &outcome {
+            Ok(_) => loading.finish().await?,
+            Err(_) => loading.undo().await?,
         }
+        shared.schemas.reread(&shared, &namespace);
+        if outcome.is_ok() {
+            indexes::build(&shared);
+        }
+        outcome
     }
 
     async fn take_all(&mut self, body: &mut Body) -> Result<(), Trouble> {
@@ -211,7 +222,8 @@ impl<'a> Load<'a> {
         Trouble::new(Code::BadBody, format!("line {}: {message}", self.lines + 1))
     }
 
-    async fn take(&mut self, line: &[u8]) -> Result<(), Trouble> {
+    /// Takes in one line.
+    pub(crate) async fn take(&mut self, line: &[u8]) -> Result<(), Trouble> {
         let number = self.lines + 1;
         let about = |mut trouble: Trouble| {
             trouble.message = format!("line {number}: {}", trouble.message);
@@ -270,7 +282,7 @@ impl<'a> Load<'a> {
         self.head.as_ref().expect("it is the first line")
     }
 
-    fn decoder(&self) -> Decoder<'a> {
+    fn decoder(&self) -> Decoder<'_> {
         Decoder(&self.shared.config.limits)
     }
 
@@ -294,7 +306,11 @@ impl<'a> Load<'a> {
 
     fn commit(&mut self, commit: &DumpCommit) -> Result<(), Trouble> {
         let expected = self.position.next();
-        if commit.position != expected.0 {
+        let fits = match self.positions {
+            Positions::All => commit.position == expected.0,
+            Positions::Some => commit.position >= expected.0,
+        };
+        if !fits {
             let message = format!("the commit {} is where {expected} should be", commit.position);
             return Err(Trouble::new(Code::BadBody, message));
         }
@@ -328,7 +344,7 @@ impl<'a> Load<'a> {
         if next == 0 || next > 1 << 63 {
             return Err(Trouble::new(Code::BadBody, "there is no such id"));
         }
-        let (namespace, collection) = (self.namespace.into(), collection.into());
+        let (namespace, collection) = (self.namespace.as_str().into(), collection.into());
         Ok(self.loading.put(&Entry::Reserved { namespace, collection, next }).await?)
     }
 
@@ -340,7 +356,8 @@ impl<'a> Load<'a> {
         if self.indexes > limit {
             return Err(ShardError::TooManyIndexes(limit).into());
         }
-        let (namespace, collection, field) = (self.namespace.into(), collection.into(), field.into());
+        let (namespace, collection, field) =
+            (self.namespace.as_str().into(), collection.into(), field.into());
         Ok(self.loading.put(&Entry::Indexed { namespace, collection, field, wanted: true }).await?)
     }
 
@@ -351,7 +368,7 @@ impl<'a> Load<'a> {
             self.position = horizon;
             if horizon > Position::START {
                 // There may have been no document, and the horizon is there all the same.
-                let (namespace, documents) = (self.namespace.into(), Vec::new());
+                let (namespace, documents) = (self.namespace.as_str().into(), Vec::new());
                 self.loading.put(&Entry::Loaded { namespace, horizon, documents }).await?;
             }
         }
@@ -361,7 +378,7 @@ impl<'a> Load<'a> {
     async fn put_batch(&mut self) -> Result<(), Trouble> {
         let Batch { documents, kept, commits, first_line, .. } = std::mem::take(&mut self.batch);
         let horizon = Position(self.head().horizon);
-        let namespace = || self.namespace.into();
+        let namespace = || self.namespace.as_str().into();
         let mut entries = Vec::new();
         if !documents.is_empty() {
             entries.push(Entry::Loaded { namespace: namespace(), horizon, documents });
@@ -382,12 +399,14 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    async fn end(&mut self) -> Result<LoadAnswer, Trouble> {
+    /// Whether all of it was there.
+    pub(crate) async fn end(&mut self) -> Result<LoadAnswer, Trouble> {
         if self.stage != Stage::End {
             return Err(self.wrong("the last line of the dump is missing; it was cut off"));
         }
         let expected = self.head().position;
-        if self.position.0 != expected {
+        check_schemas(&self.shared, &self.namespace)?;
+        if self.position.0 != expected && self.positions == Positions::All {
             let message =
                 format!("line 1: the dump says that it ends at {expected}, and it ends at {}", self.position);
             return Err(Trouble::new(Code::BadBody, message));
@@ -396,7 +415,7 @@ impl<'a> Load<'a> {
     }
 }
 
-fn read_head(line: &[u8]) -> Result<DumpHead, Trouble> {
+pub(crate) fn read_head(line: &[u8]) -> Result<DumpHead, Trouble> {
     let head: Result<DumpHead, BodyError> = read_body(line);
     let head = head.ok().filter(|head| head.lockwood == DumpHead::KIND);
     let head = head.ok_or_else(|| Trouble::new(Code::BadBody, "this is not how a dump begins"))?;

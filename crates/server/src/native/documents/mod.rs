@@ -25,16 +25,23 @@ use axum::{
 };
 use std::sync::Arc;
 
-pub(super) use answer::{document_or_null, json_of};
+pub(super) use answer::document_or_null;
+pub(crate) use answer::{json_of, too_old};
 pub(super) use body::JsonBody;
+pub(crate) use body::{drain, read_json_body};
 pub(crate) use decode::Decoder;
 pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;
 pub(super) use indexes::*;
+pub(crate) use isolation::{check_access, collection as collection_resource};
 pub(super) use join::*;
+pub(crate) use join::{JoinPlan, answer_join};
 pub(super) use load::*;
+pub(crate) use load::{Load, check_dump_type, read_head};
 pub(super) use read::*;
+pub(crate) use read::{PagePlan, get_limits, get_resources, key_cursor, list_request};
+pub(crate) use stream::{Pieces, stream};
 pub(super) use terms::terms;
 pub(super) use trim::*;
 pub(crate) use write::read_write_call;

@@ -6,11 +6,13 @@ use super::{
     cursor,
     decode::Decoder,
     isolation::{self, Access, Scope, Sought, search},
+    terms::read_terms,
 };
 use crate::{
+    cluster::{NOWHERE, custody},
     native::http::{App, InPath, check_namespace, read_path, read_query},
     schemas::check_names,
-    shard::{Any, Count, Extreme, Gather, Pager, Place, Reading, Selection, Sort},
+    shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
 };
@@ -18,7 +20,8 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
-use lockwood_model::{Depth, DocumentKey, Path, Position, Resource, Scalar};
+use hyper::Uri;
+use lockwood_model::{Depth, DocumentKey, Key, Path, Position, Resource, Scalar};
 use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,
@@ -41,6 +44,7 @@ pub(super) struct Moment {
     pub(super) reading: Reading,
     /// None if nothing was ever written to it.
     pub(super) namespace: Option<NamespaceId>,
+    /// Whatever is written later is after this position, and whatever was written before is in it.
     pub(super) position: Position,
 }
 
@@ -60,7 +64,7 @@ impl Moment {
     pub(super) fn of(reading: Reading, name: &str) -> Result<Moment, Trouble> {
         let found = reading.namespace(name)?;
         let (namespace, position) =
-            found.map_or((None, Position::START), |(id, position)| (Some(id), position));
+            found.map_or((None, reading.floor()), |(id, position)| (Some(id), position));
         Ok(Moment { reading, namespace, position })
     }
 
@@ -76,7 +80,19 @@ impl Moment {
         if at < horizon {
             return Err(too_old(at, horizon));
         }
-        Ok(Some(at).filter(|at| *at < self.position))
+        let written = self.namespace.map_or(Ok(Position::START), |id| self.reading.state().position(id))?;
+        Ok(Some(at).filter(|at| *at < written))
+    }
+
+    /// The position of an answer to whoever asked about `at`.
+    pub(super) fn told(&self, at: Option<u64>) -> Position {
+        at.map_or(self.position, |at| self.position.min(Position(at)))
+    }
+
+    /// The namespace to search in; with others' documents there may be something to be found though there is
+    /// nothing here.
+    pub(super) fn searched(&self, custody: Option<&Arc<dyn Custody>>) -> Option<NamespaceId> {
+        self.namespace.or_else(|| custody.map(|_| NOWHERE))
     }
 }
 
@@ -136,7 +152,7 @@ pub(in crate::native) async fn document(
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
     let found = moment.reading.get(id, at.clone(), selection(query.deleted), as_of)?;
     let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?) };
-    let mut body = open(as_of.unwrap_or(moment.position));
+    let mut body = open(moment.told(query.at));
     match &wanted {
         WantedPart::Fields(fields) => {
             body.extend_from_slice(b"\"document\":");
@@ -254,37 +270,73 @@ pub(in crate::native) async fn get_many(
 ) -> Result<Response, Trouble> {
     let request: GetRequest = body.read()?;
     let decoder = Decoder(&shared.config.limits);
-    let limit = shared.config.limits.documents_per_get_max;
-    if request.documents.len() as u64 > limit {
-        let what = format!("{} documents are too many at once", request.documents.len());
-        return Err(Trouble::over("documents_per_get_max", limit, &what));
-    }
-    projection(decoder, request.fields.as_deref())?;
+    get_limits(&shared, &request)?;
+    let deleted = selection(request.deleted);
     let mut wanted = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
         let at = decoder.document(collection, key)?;
-        projection(decoder, fields.as_deref())?;
         let named = fields.as_ref().or(request.fields.as_ref());
         check_names(&shared, &namespace, collection, named.into_iter().flatten().map(String::as_str), None)?;
         wanted.push((at, fields.as_deref().or(request.fields.as_deref())));
     }
     let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
-    let resources = || {
-        let mut resources = Vec::with_capacity(wanted.len());
-        wanted.iter().for_each(|(at, fields)| Scope::of(*fields).resources(at, &mut resources));
-        resources
-    };
-    let moment = access.moment(&shared, &namespace, resources).await?;
+    let moment = access.moment(&shared, &namespace, || get_resources(&request)).await?;
     let as_of = moment.as_of(request.at)?;
-    let mut out = Answer::new(&shared, as_of.unwrap_or(moment.position));
-    for (at, fields) in wanted {
-        let found = match moment.namespace {
-            Some(id) => moment.reading.get(id, at, selection(request.deleted), as_of)?,
-            None => None,
+    let position = moment.told(request.at);
+    let (keys, fields): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+    let found = match custody(&shared, &namespace) {
+        None => get_here(&moment, keys, as_of)?,
+        Some(custody) => {
+            aside(move || {
+                let namespace = moment.searched(Some(&custody)).unwrap_or(NOWHERE);
+                Ok(custody.get_all(&moment.reading, namespace, &keys, as_of)?)
+            })
+            .await?
+        }
+    };
+    let mut out = Answer::new(&shared, position);
+    for (found, fields) in found.into_iter().zip(fields) {
+        let seen = |found: &Found| found.document().map(|document| deleted.takes(document.deleted()));
+        let found = match found {
+            Some(found) if seen(&found)? => Some(found),
+            _ => None,
         };
         out.push(found.as_ref(), fields)?;
     }
     Ok(out.finish(None))
+}
+
+/// That as many documents may be asked for, and such fields.
+pub(crate) fn get_limits(shared: &Shared, request: &GetRequest) -> Result<(), Trouble> {
+    let (decoder, limit) = (Decoder(&shared.config.limits), shared.config.limits.documents_per_get_max);
+    if request.documents.len() as u64 > limit {
+        let what = format!("{} documents are too many at once", request.documents.len());
+        return Err(Trouble::over("documents_per_get_max", limit, &what));
+    }
+    projection(decoder, request.fields.as_deref())?;
+    request.documents.iter().try_for_each(|wanted| projection(decoder, wanted.fields.as_deref()))
+}
+
+/// What is read of documents that are asked for by their keys.
+pub(crate) fn get_resources(request: &GetRequest) -> Vec<Resource> {
+    let mut resources = Vec::with_capacity(request.documents.len());
+    for Wanted { collection, key, fields } in &request.documents {
+        let at = DocumentKey::new(collection, key.0.clone());
+        Scope::of(fields.as_deref().or(request.fields.as_deref())).resources(&at, &mut resources);
+    }
+    resources
+}
+
+fn get_here(
+    moment: &Moment,
+    keys: Vec<DocumentKey>,
+    as_of: Option<Position>,
+) -> Result<Vec<Option<Found>>, StoreError> {
+    let get = |at| match moment.namespace {
+        Some(id) => moment.reading.get(id, at, Selection::With, as_of),
+        None => Ok(None),
+    };
+    keys.into_iter().map(get).collect()
 }
 
 /// An answer with documents, growing within its limit.
@@ -301,11 +353,7 @@ impl Answer {
         Answer { bytes, bytes_max: shared.config.limits.answer_bytes_max, first: true }
     }
 
-    fn push(
-        &mut self,
-        found: Option<&crate::shard::Found>,
-        fields: answer::Projection<'_>,
-    ) -> Result<(), Trouble> {
+    fn push(&mut self, found: Option<&Found>, fields: answer::Projection<'_>) -> Result<(), Trouble> {
         if !std::mem::take(&mut self.first) {
             self.bytes.push(b',');
         }
@@ -364,13 +412,33 @@ pub(in crate::native) async fn documents(
     InPath((namespace, collection)): InPath<(String, String)>,
     query: Result<Query<DocumentsQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
-    let DocumentsQuery { limit, cursor, fields, deleted, at, isolation, token, wait_ms } = read_query(query)?;
+    let request = read_list(&shared, &collection, read_query(query)?)?;
+    page(shared, namespace, request).await
+}
+
+/// A list as an address asks for it.
+pub(crate) fn list_request(shared: &Shared, collection: &str, uri: &Uri) -> Result<FilterRequest, Trouble> {
+    read_list(shared, collection, read_query(Query::try_from_uri(uri))?)
+}
+
+fn read_list(shared: &Shared, collection: &str, query: DocumentsQuery) -> Result<FilterRequest, Trouble> {
+    let DocumentsQuery { limit, cursor, fields, deleted, at, isolation, token, wait_ms } = query;
     check_limit(limit)?;
     let fields = field_list(Decoder(&shared.config.limits), fields.as_deref())?;
-    let request =
-        FilterRequest { collection, limit, cursor, fields, deleted, at, ..FilterRequest::default() };
-    let access = Access::of_query(&shared, isolation, (token.as_deref(), wait_ms), at)?;
-    page(shared, namespace, request, access).await
+    let tokens = read_terms(shared, token.as_deref(), wait_ms)?.tokens;
+    let collection = collection.to_owned();
+    Ok(FilterRequest {
+        collection,
+        limit,
+        cursor,
+        fields,
+        deleted,
+        at,
+        isolation,
+        tokens,
+        wait_ms,
+        ..FilterRequest::default()
+    })
 }
 
 /// The documents of a collection that match, sorted, page by page.
@@ -382,39 +450,62 @@ pub(in crate::native) async fn filter(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    let request: FilterRequest = body.read()?;
-    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
-    page(shared, namespace, request, access).await
+    page(shared, namespace, body.read()?).await
 }
 
-async fn page(
-    shared: Arc<Shared>,
-    namespace: String,
-    request: FilterRequest,
-    access: Access,
-) -> Result<Response, Trouble> {
-    let decoder = Decoder(&shared.config.limits);
-    projection(decoder, request.fields.as_deref())?;
-    let sort = sort(decoder, &request)?;
-    check_names(&shared, &namespace, &request.collection, sort.iter().map(|sort| &*sort.field), None)?;
-    let len_max = page_len(&shared, request.limit)?;
-    let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text)).transpose()?;
+/// A page as it was asked for.
+pub(crate) struct PagePlan {
+    pub(crate) request: FilterRequest,
+    pub(crate) sort: Vec<Sort>,
+    after: Option<Place>,
+    pub(crate) len_max: usize,
+}
+
+impl PagePlan {
+    pub(crate) fn new(shared: &Shared, request: FilterRequest) -> Result<PagePlan, Trouble> {
+        let decoder = Decoder(&shared.config.limits);
+        projection(decoder, request.fields.as_deref())?;
+        let sort = sort(decoder, &request)?;
+        let len_max = page_len(shared, request.limit)?;
+        let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text));
+        Ok(PagePlan { after: after.transpose()?, request, sort, len_max })
+    }
+
+    /// What stands for a place in this list.
+    pub(crate) fn cursor(&self, place: &Place) -> String {
+        cursor::write(&self.request.collection, &self.sort, place)
+    }
+}
+
+/// What stands for the place after a key in a list of a collection by key.
+pub(crate) fn key_cursor(collection: &str, key: &Key) -> String {
+    cursor::write(collection, &[], &Place { values: Vec::new(), key: key.clone() })
+}
+
+async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) -> Result<Response, Trouble> {
+    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let plan = PagePlan::new(&shared, request)?;
+    let request = &plan.request;
+    let sorted_by = plan.sort.iter().map(|sort| &*sort.field);
+    check_names(&shared, &namespace, &request.collection, sorted_by.clone(), None)?;
     let mut scope = Scope::of(request.fields.as_deref());
     if let Scope::Fields(fields) = &mut scope {
-        fields.extend(sort.iter().map(|sort| sort.field.to_string()));
+        fields.extend(sorted_by.map(str::to_owned));
     }
     let (deleted, at) = (request.deleted, request.at);
+    let decoder = Decoder(&shared.config.limits);
     let sought = sought(decoder, &request.collection, request.filter.as_ref(), (deleted, at), scope)?;
-    let pager = Pager::new(sort.clone(), after, len_max);
+    let pager = Pager::new(plan.sort.clone(), plan.after.clone(), plan.len_max);
     let (position, pager) = search(Arc::clone(&shared), namespace, sought, access, pager).await?;
-    let page = pager.finish();
+    let (page, is_long) = (pager.finish(), plan.len_max > SHORT_PAGE_LEN);
     let write = move || {
         let mut out = Answer::new(&shared, position);
-        page.documents.iter().try_for_each(|found| out.push(Some(found), request.fields.as_deref()))?;
-        let next = page.next.map(|place| cursor::write(&request.collection, &sort, &place));
+        let fields = plan.request.fields.as_deref();
+        page.documents.iter().try_for_each(|found| out.push(Some(found), fields))?;
+        let next = page.next.map(|place| plan.cursor(&place));
         Ok(out.finish(next.as_deref()))
     };
-    if len_max > SHORT_PAGE_LEN { aside(write).await } else { write() }
+    if is_long { aside(write).await } else { write() }
 }
 
 /// What a request about a collection asks for.

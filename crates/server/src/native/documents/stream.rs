@@ -14,30 +14,30 @@ use tokio::sync::mpsc;
 const PIECES_LEN: usize = 2;
 
 /// Where the pieces of a body are put.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     sender: mpsc::Sender<io::Result<Bytes>>,
     /// How long the other side may take nothing.
     patience: Duration,
 }
 
 /// The other side is gone, or takes nothing.
-pub(super) struct Gone;
+pub(crate) struct Gone;
 
 struct Streamed(mpsc::Receiver<io::Result<Bytes>>);
 
 /// A body, and where to put its pieces.
-pub(super) fn stream(patience: Duration) -> (Pieces, Body) {
+pub(crate) fn stream(patience: Duration) -> (Pieces, Body) {
     let (sender, receiver) = mpsc::channel(PIECES_LEN);
     (Pieces { sender, patience }, Body::new(Streamed(receiver)))
 }
 
 impl Pieces {
-    pub(super) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
+    pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
         self.sender.send_timeout(Ok(piece.into()), self.patience).await.map_err(|_| Gone)
     }
 
     /// Ends the body in a way that shows that it is not complete.
-    pub(super) async fn break_off(&self) {
+    pub(crate) async fn break_off(&self) {
         let error = io::Error::other("the rest could not be read");
         let _ = self.sender.send_timeout(Err(error), self.patience).await;
     }

@@ -244,9 +244,20 @@ pub(in crate::native) async fn reserve(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
     let ReserveRequest { collection, amount } = body.read()?;
-    Decoder(&shared.config.limits).collection(&collection)?;
+    reserve_from(&shared, &namespace, &collection, amount, 1).await
+}
+
+/// Hands out ids from `least` on.
+pub(in crate::native) async fn reserve_from(
+    shared: &Shared,
+    namespace: &str,
+    collection: &str,
+    amount: u64,
+    least: u64,
+) -> Result<Response, Trouble> {
+    check_namespace(shared, namespace)?;
+    Decoder(&shared.config.limits).collection(collection)?;
     let limit = shared.config.limits.reserve_max;
     if amount == 0 {
         return Err(Trouble::new(Code::BadBody, "amount counts from 1"));
@@ -254,6 +265,6 @@ pub(in crate::native) async fn reserve(
     if amount > limit {
         return Err(Trouble::over("reserve_max", limit, &format!("{amount} ids are too many at once")));
     }
-    let first = shared.shard.reserve(&namespace, &collection, amount).await?;
+    let first = shared.shard.reserve_from(namespace, collection, amount, least).await?;
     Ok(json_of(&Reserved { first, last: first + amount - 1 }))
 }

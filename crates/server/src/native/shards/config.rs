@@ -7,7 +7,7 @@ use super::super::{
 use super::transition::status;
 use crate::{
     cluster::{
-        self, Message,
+        self,
         keeper::{self, Command},
         scripts::compile,
     },
@@ -19,7 +19,6 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use hyper::Method;
 use lockwood_router::{Change, ShardMap};
 use lockwood_wire::{
     Code, Problem,
@@ -47,10 +46,8 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
 #[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path)),
     request_body = Object, responses((status = 200, body = Object), (status = 400, body = Problem),
     (status = 503, body = Problem)))]
-pub(in crate::native) async fn put_map(
-    State(shared): App,
-    Json(map): Json<Value>,
-) -> Result<Response, Trouble> {
+pub(in crate::native) async fn put_map(State(shared): App, body: JsonBody) -> Result<Response, Trouble> {
+    let map: Value = body.read()?;
     let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
     cluster::publish(&shared, &map).await?;
     Ok(Json(map.to_json()).into_response())
@@ -67,7 +64,7 @@ pub(in crate::native) async fn config(State(shared): App, body: JsonBody) -> Res
     }
     let (change, force) = read_config(&body)?;
     check_change(&change)?;
-    learn(&shared, &change).await?;
+    learn(&shared, &change).await;
     in_force(&shared).await?;
     told(&shared, &Command::Config { change, force }).await?;
     let status = in_force(&shared).await?;
@@ -98,20 +95,17 @@ pub(super) fn check_change(change: &Value) -> Result<(), Trouble> {
 }
 
 /// A node that has no map asks those it is told of: the cluster may have one, and must not get a second.
-async fn learn(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
-    if shared.cluster.current().is_some() {
-        return Ok(());
-    }
-    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
+pub(super) async fn learn(shared: &Arc<Shared>, change: &Value) {
+    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return };
     for host in list.iter().flatten().filter(|host| host.address != shared.cluster.address()) {
-        let question = Message { method: Method::GET, ..Message::post("/internal/map", "") };
-        let Ok(answer) = shared.cluster.peers()?.ask(&host.address, 0, &question).await else { continue };
-        let map = serde_json::from_slice(answer.body()).ok();
-        if let Some(map) = map.and_then(|map: Value| ShardMap::from_json(&map).ok()) {
-            shared.cluster.adopt(shared, map).await?;
+        if shared.cluster.current().is_some() {
+            return;
+        }
+        // Whether it takes part at all is seen before it is given a map.
+        if let Err(why) = cluster::learn(shared, &host.address).await {
+            tracing::debug!(node = host.address, why, "ask for the shard map");
         }
     }
-    Ok(())
 }
 
 /// Tells the keeper. What is copied is compared before it can be relied on; that is waited for.

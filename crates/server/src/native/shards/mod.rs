@@ -1,8 +1,10 @@
 //! The shard interface: operations on single keys, the map, and what moves between shards. Each handler decodes,
 //! calls, encodes; who carries a request out has been decided before it gets here.
 
+mod call;
 mod config;
 mod operations;
+mod procedures;
 mod raw;
 mod transition;
 
@@ -13,8 +15,10 @@ use axum::{
 };
 use std::sync::Arc;
 
+pub(super) use call::*;
 pub(super) use config::*;
 pub(super) use operations::*;
+pub(super) use procedures::*;
 pub(super) use raw::*;
 pub(super) use transition::*;
 
@@ -27,6 +31,12 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/v1/{namespace}/shard/replace", post(operations::replace))
         .route("/v1/{namespace}/shard/delete", post(operations::shard_delete))
         .route("/v1/{namespace}/shard/update", post(operations::update))
+        .route("/v1/{namespace}/shard/call", post(call::call))
+        .route("/v1/{namespace}/shard/procedures", get(procedures::procedures))
+        .route(
+            "/v1/{namespace}/shard/procedures/{name}",
+            get(procedures::procedure).put(procedures::put_procedure).delete(procedures::delete_procedure),
+        )
         .route("/v1/{namespace}/shard/map", get(config::map).put(config::put_map))
         .route("/v1/{namespace}/shard/config", post(config::config))
         .route("/v1/{namespace}/shard/is_valid", get(config::is_valid))

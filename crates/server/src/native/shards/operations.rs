@@ -245,7 +245,7 @@ pub(super) struct Asked {
     pub(super) at: DocumentKey,
     pub(super) terms: Terms,
     user: Option<Json>,
-    note: Option<Json>,
+    pub(super) note: Option<Json>,
     limits: lockwood_engine::Limits,
 }
 

@@ -4,7 +4,7 @@ use super::super::{
     documents::json_of,
     http::{App, InPath},
 };
-use super::config::check_change;
+use super::config::{check_change, learn};
 use crate::{
     cluster::{
         self, Current, SYSTEM,
@@ -66,6 +66,7 @@ pub(in crate::native) async fn transition_command(
         serde_json::from_slice(&body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))?;
     if let Command::Config { change, .. } | Command::Reshard { change, .. } = &command {
         check_change(change)?;
+        learn(&shared, change).await;
     }
     Ok(Json(keeper::command(&shared, &command).await?).into_response())
 }

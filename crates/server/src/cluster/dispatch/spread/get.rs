@@ -1,0 +1,89 @@
+//! Several documents by their keys: each shard is asked for those it owns, and all are put into the order asked for.
+
+use super::{
+    super::{Message, owner_of},
+    Answer,
+    ask::Asker,
+    cut::{Cut, Manner},
+    target,
+};
+use crate::{
+    native::{Decoder, check_access, get_limits, get_resources},
+    trouble::Trouble,
+};
+use axum::{body::Body, response::IntoResponse};
+use hyper::header;
+use lockwood_router::ShardNo;
+use lockwood_wire::documents::{GetRequest, Wanted};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// What a shard gives.
+#[derive(Deserialize)]
+struct Part {
+    position: u64,
+    documents: Vec<Box<RawValue>>,
+}
+
+/// Several documents, in the order asked for.
+pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -> Answer {
+    get_limits(ask.shared, &request)?;
+    check_access(ask.shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let places = places(ask, &request.documents)?;
+    let shards: Vec<ShardNo> = places.keys().copied().collect();
+    let manner =
+        Manner { isolation: request.isolation, tokens: request.tokens.clone(), wait_ms: request.wait_ms };
+    let part = |shard: ShardNo| {
+        let mine = places[&shard].iter().map(|place| request.documents[*place].clone());
+        GetRequest { documents: mine.collect(), ..request.clone() }
+    };
+    let locked = |shard| get_resources(&part(shard));
+    let cut = Cut::begin(ask, namespace, &shards, request.at, (&manner, locked)).await?;
+    let target = target(namespace, "get");
+    let replies = ask.some(&shards, |shard| {
+        let Manner { isolation, tokens, wait_ms } = manner.part();
+        let part = GetRequest { at: cut.at, isolation, tokens, wait_ms, ..part(shard) };
+        cut.message(Message::json(&target, &part))
+    });
+    let parts: Vec<Part> = replies.await?.into_iter().map(|reply| reply.read()).collect::<Result<_, _>>()?;
+    let position = cut.told(parts.iter().map(|part| part.position));
+    cut.end().await?;
+    Ok(put_together(position, request.documents.len(), places.values().zip(&parts), ask)?)
+}
+
+/// Which of the documents each shard has. A shard that has none is asked for nothing, the first one excepted, so that
+/// there is somebody to ask.
+fn places(ask: &Asker<'_>, documents: &[Wanted]) -> Result<BTreeMap<ShardNo, Vec<usize>>, Trouble> {
+    let decoder = Decoder(&ask.shared.config.limits);
+    let mut places: BTreeMap<ShardNo, Vec<usize>> = BTreeMap::new();
+    for (place, Wanted { collection, key, .. }) in documents.iter().enumerate() {
+        let at = decoder.document(collection, key)?;
+        places.entry(owner_of(ask.current, &at)?).or_default().push(place);
+    }
+    if places.is_empty() {
+        places.insert(Asker::first(), Vec::new());
+    }
+    Ok(places)
+}
+
+fn put_together<'a>(
+    position: u64,
+    len: usize,
+    parts: impl Iterator<Item = (&'a Vec<usize>, &'a Part)>,
+    ask: &Asker<'_>,
+) -> Result<axum::response::Response, Trouble> {
+    let mut documents = vec!["null"; len];
+    for (places, part) in parts {
+        for (place, document) in places.iter().zip(&part.documents) {
+            documents[*place] = document.get();
+        }
+    }
+    let body = format!("{{\"position\":{position},\"documents\":[{}]}}", documents.join(","));
+    let limit = ask.shared.config.limits.answer_bytes_max;
+    if body.len() as u64 > limit {
+        let what = "the answer is too large; ask for fewer documents or fields at once";
+        return Err(Trouble::over("answer_bytes_max", limit, what));
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response())
+}

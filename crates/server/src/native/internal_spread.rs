@@ -1,0 +1,231 @@
+//! What nodes ask each other for operations that are about all shards. Each handler decodes, calls, encodes; only
+//! nodes get here.
+
+use super::{
+    documents::{Decoder, build, dump_lines, reserve_from, terms},
+    http::{App, InPath},
+    internal::{Refused, read_json, same_epoch},
+};
+use crate::{
+    cluster::dispatch::spread::{
+        self, HoldTable, INDEXES, IdsRequest, IndexList, LoadTable, NEXT_ID, NextId, RECORDS, RESERVE,
+        dump::{COUNTERS, Counters, LINES, Lines},
+        feed::{AWAIT, AWAIT_PATIENCE, Await},
+        frozen::{self, GET, KNOWN, Keys, SEARCH, Search},
+        hold::{HOLD, Held, HoldRequest, RELEASE},
+        load::{self, Beginning, Begun, Ending},
+    },
+    gate,
+    shared::Shared,
+    trouble::Trouble,
+};
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Query, State},
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use lockwood_model::{Position, Resource};
+use lockwood_wire::documents::PositionAnswer;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The routes, for the native router to take in.
+pub(super) fn router() -> Router<Arc<Shared>> {
+    Router::new()
+        .route(SEARCH, post(frozen_search))
+        .route(GET, post(frozen_get))
+        .route(KNOWN, post(frozen_known))
+        .route(HOLD, post(hold))
+        .route(RELEASE, post(release))
+        .route(NEXT_ID, post(next_id))
+        .route(RESERVE, post(reserve))
+        .route(RECORDS, get(give_records).post(take_records))
+        .route(INDEXES, post(take_indexes))
+        .route(AWAIT, post(await_position))
+        .route(LINES, post(lines))
+        .route(COUNTERS, post(counters))
+        .route(load::BEGIN, post(begin_load))
+        .route(&format!("{}{{load}}", load::LINES), post(load_lines))
+        .route(load::END, post(end_load))
+        .route(load::FINISH, post(finish_load))
+        .route(load::UNDO, post(undo_load))
+        // Nodes trust each other, and a document may be large.
+        .layer(DefaultBodyLimit::disable())
+}
+
+async fn frozen_search(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    let search: Search = read_json(&body)?;
+    let filter = search.filter().map(|filter| Decoder(&shared.config.limits).filter(filter)).transpose()?;
+    let found = tokio::task::block_in_place(|| frozen::search(&shared, &current, &search, filter))?;
+    same_epoch(&shared, &headers)?;
+    Ok(found.encode().into_response())
+}
+
+async fn frozen_get(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    let keys: Keys = read_json(&body)?;
+    let found = tokio::task::block_in_place(|| frozen::get(&shared, &current, &keys))?;
+    same_epoch(&shared, &headers)?;
+    Ok(found.encode().into_response())
+}
+
+async fn frozen_known(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let current = same_epoch(&shared, &headers)?;
+    let keys: Keys = read_json(&body)?;
+    let known = tokio::task::block_in_place(|| frozen::known(&shared, &current, &keys))?;
+    same_epoch(&shared, &headers)?;
+    Ok(Json(known).into_response())
+}
+
+async fn hold(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let HoldRequest { namespace, resources, tokens, wait_ms } = read_json(&body)?;
+    let terms = terms(&shared, tokens, wait_ms)?;
+    let resources: Result<Vec<Resource>, _> =
+        resources.into_iter().map(lockwood_wire::WireResource::into_model).collect();
+    let resources = resources.map_err(|error| Trouble::new(error.code, error.message))?;
+    let turn = gate::hold(&shared, &namespace, &resources, &terms).await?;
+    same_epoch(&shared, &headers)?;
+    Ok(Json(HoldTable::keep(&shared, turn)).into_response())
+}
+
+async fn release(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+    let Held { hold } = read_json(&body)?;
+    Ok(Json(shared.cluster.holds.release(&hold)).into_response())
+}
+
+async fn next_id(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let IdsRequest { namespace, collection, .. } = read_json(&body)?;
+    Decoder(&shared.config.limits).collection(&collection)?;
+    let reading = shared.shard.read();
+    let next = match reading.namespace(&namespace)? {
+        Some((id, _)) => reading.state().next_id(id, &collection)?,
+        None => 1,
+    };
+    Ok(Json(NextId { next }).into_response())
+}
+
+async fn reserve(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let IdsRequest { namespace, collection, amount, least } = read_json(&body)?;
+    Ok(reserve_from(&shared, &namespace, &collection, amount, least).await?)
+}
+
+async fn lines(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Lines { namespace, collection, at } = read_json(&body)?;
+    shared.shard.raise(Position(at)).await?;
+    Ok(dump_lines(&shared, &namespace, &collection, at).await?)
+}
+
+async fn counters(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Counters { namespace } = read_json(&body)?;
+    let reading = shared.shard.read();
+    let counters = match reading.namespace(&namespace)? {
+        Some((id, _)) => reading.state().counters(id)?,
+        None => Vec::new(),
+    };
+    Ok(Json(counters).into_response())
+}
+
+async fn begin_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Beginning { namespace } = read_json(&body)?;
+    Ok(Json(LoadTable::begin(&shared, &namespace).await?).into_response())
+}
+
+async fn load_lines(
+    State(shared): App,
+    InPath(load): InPath<String>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    shared.cluster.loads.take(&load, &body).await?;
+    Ok(Json(()).into_response())
+}
+
+async fn end_load(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+    let Begun { load } = read_json(&body)?;
+    Ok(Json(shared.cluster.loads.end(&load).await?).into_response())
+}
+
+/// Owners must be who they were when the lines were split.
+async fn finish_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    Ok(Json(shared.cluster.loads.finish(&shared, &read_json(&body)?).await?).into_response())
+}
+
+/// Gives a part up; takes it away if it was kept already.
+async fn undo_load(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+    let Ending { load, namespace, .. } = read_json(&body)?;
+    if shared.cluster.loads.is_kept(&load) {
+        load::empty(&shared, &namespace).await?;
+    }
+    shared.cluster.loads.undo(&load).await?;
+    Ok(Json(()).into_response())
+}
+
+/// Answers when the namespace is further than a position, or after a while.
+async fn await_position(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    let Await { namespace, after } = read_json(&body)?;
+    let mut applied = shared.shard.subscribe();
+    let deadline = tokio::time::Instant::now() + AWAIT_PATIENCE;
+    loop {
+        same_epoch(&shared, &headers)?;
+        applied.borrow_and_update();
+        let reading = shared.shard.read();
+        let position = reading.namespace(&namespace)?.map_or(reading.floor(), |(_, position)| position);
+        drop(reading);
+        if position.0 > after || tokio::time::timeout_at(deadline, applied.changed()).await.is_err() {
+            return Ok(Json(PositionAnswer { position: position.0, horizon: 0 }).into_response());
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Named {
+    namespace: String,
+}
+
+async fn give_records(
+    State(shared): App,
+    headers: HeaderMap,
+    Query(Named { namespace }): Query<Named>,
+) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    Ok(spread::records(&shared, &namespace)?.encode().into_response())
+}
+
+async fn take_records(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    spread::take_records(&shared, &body).await?;
+    Ok(Json(()).into_response())
+}
+
+/// Declares the indexes that are missing and takes away those that should not be there.
+async fn take_indexes(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let IndexList { namespace, indexes } = read_json(&body)?;
+    let reading = shared.shard.read();
+    let known = match reading.namespace(&namespace)? {
+        Some((id, _)) => reading.state().all_indexes(id)?,
+        None => Vec::new(),
+    };
+    let known = known.into_iter().map(|(collection, index)| (collection, String::from(index.field)));
+    for (collection, field) in known.filter(|index| !indexes.contains(index)) {
+        shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
+    }
+    let mut new = false;
+    for (collection, field) in &indexes {
+        new |= shared.shard.declare_index(&namespace, (collection, field), true, u64::MAX).await?;
+    }
+    if new {
+        build(&shared);
+    }
+    Ok(Json(()).into_response())
+}

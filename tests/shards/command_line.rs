@@ -1,0 +1,215 @@
+//! `lockwood shard` and `lockwood reshard`, as they are typed.
+
+use crate::{
+    cluster::Cluster,
+    harness::{BINARY, eventually},
+};
+use serde_json::{Value, json};
+use std::{fs, process::Command};
+
+struct Shell<'a>(&'a Cluster);
+
+impl Shell<'_> {
+    /// Types a command; its exit code, and what it prints.
+    fn type_in(&self, node: usize, words: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(BINARY);
+        command
+            .args(words)
+            .env("LOCKWOOD_SERVER", &self.0.addresses[node - 1])
+            .env("LOCKWOOD_NAMESPACE", "shop");
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    #[track_caller]
+    fn run(&self, node: usize, words: &[&str]) -> String {
+        let (code, out, error) = self.type_in(node, words);
+        assert_eq!(code, 0, "{words:?}: {out}{error}");
+        out
+    }
+
+    #[track_caller]
+    fn json(&self, node: usize, words: &[&str]) -> Value {
+        serde_json::from_str(&self.run(node, &[words, &["--json"]].concat())).unwrap()
+    }
+
+    #[track_caller]
+    fn fails(&self, words: &[&str], code: i32, part: &str) {
+        let (found, out, error) = self.type_in(1, words);
+        assert_eq!(found, code, "{words:?}: {out}{error}");
+        assert!(error.contains(part), "{words:?}: {error}");
+    }
+
+    fn list(&self, len: usize) -> String {
+        self.0.steady(1, len, Value::Null)["shards"].to_string()
+    }
+}
+
+/// Two of so many nodes have a map.
+fn started(nodes: usize) -> Cluster {
+    let cluster = Cluster::nodes(nodes);
+    let shell = Shell(&cluster);
+    shell.run(1, &["shard", "config", "--list", &shell.list(2), "--curr", "modulo"]);
+    cluster
+}
+
+#[test]
+fn a_map_is_made_and_shown() {
+    let cluster = Cluster::nodes(2);
+    let shell = Shell(&cluster);
+    assert!(shell.run(1, &["shard", "map"]).starts_with("there is no map yet"));
+    assert!(shell.run(2, &["shard", "valid"]).starts_with("not valid: this node has no shard map"));
+    shell.fails(&["shard", "config", "--curr", "jump"], 65, "list: missing");
+    let folder = tempfile::tempdir().unwrap();
+    let list = folder.path().join("list.json");
+    fs::write(&list, shell.list(2)).unwrap();
+    let script = folder.path().join("even.luau");
+    fs::write(&script, "return function(collection, key) return key % 2 + 1 end").unwrap();
+    let (list, script) = (list.to_str().unwrap(), script.to_str().unwrap());
+    let made = shell.run(1, &["shard", "config", "--list", list, "--curr", script]);
+    assert_eq!(made, "in force at epoch 1\n");
+    assert_eq!(shell.run(2, &["shard", "valid"]), "valid\n");
+    let map = shell.run(2, &["shard", "map"]);
+    assert!(
+        map.starts_with("epoch 1, steady\ncurr  script even version 1\nshard  mode  weight  address\n"),
+        "{map}"
+    );
+    assert!(map.contains(&format!("2      rw    1       {}", cluster.addresses[1])), "{map}");
+    assert_eq!(shell.json(1, &["shard", "map"])["curr"]["name"], "even");
+}
+
+#[test]
+fn operations_are_typed() {
+    let cluster = started(2);
+    let shell = Shell(&cluster);
+    for key in ["user/1", "user/2"] {
+        assert_eq!(
+            shell.run(1, &["shard", "insert", key, r#"{"n": 1}"#, "--user", "ann"]),
+            "{\n  \"n\": 1\n}\n"
+        );
+        shell.fails(&["shard", "insert", key, "{}"], 73, "document_exists");
+        let updated = shell.run(2, &["shard", "update", key, "+p=p", "n", "-5", "name", "\"Ann\""]);
+        assert_eq!(updated, "{\n  \"n\": -4,\n  \"name\": \"Ann\"\n}\n");
+        shell.fails(&["shard", "update", key, "=p", "name", "Ann"], 65, "text is written with its quotes");
+        shell.fails(&["shard", "update", key, "+p", "name", "1"], 70, "bad_update");
+        assert_eq!(shell.json(1, &["shard", "select", key])["document"]["value"]["n"], -4);
+        assert_eq!(shell.json(1, &["shard", "eselect", "rw", key])["document"]["value"]["n"], -4);
+        assert_eq!(shell.run(1, &["shard", "replace", key, r#"{"m": 1}"#]), "{\n  \"m\": 1\n}\n");
+        assert_eq!(shell.run(1, &["shard", "delete", key]), "{\n  \"m\": 1\n}\n");
+        assert_eq!(shell.run(1, &["shard", "delete", key]), format!("there is no document {key}\n"));
+        shell.fails(&["shard", "select", key], 66, "there is no document");
+        shell.fails(&["shard", "update", key, "=p", "n", "1"], 66, "there is no document");
+    }
+    shell.run(1, &["shard", "insert", "line/7:a", "{}"]);
+    assert_eq!(shell.json(2, &["shard", "select", "line/7:a"])["document"]["key"], "7:a");
+}
+
+#[test]
+fn procedures_are_typed() {
+    let cluster = started(2);
+    let shell = Shell(&cluster);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("add.luau");
+    let source = "return function(db, key, by)\n\tlocal n = ((db.get('user', key) or {}).n or 0) + by\n\t\
+                  db.put('user', key, { n = n })\n\treturn n\nend\n";
+    fs::write(&file, source).unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(shell.run(2, &["shard", "procedure", "put", "add", file]), "add version 1 is on all shards\n");
+    assert!(shell.run(1, &["shard", "procedure", "list"]).contains("add   1"));
+    assert_eq!(shell.run(1, &["shard", "procedure", "show", "add"]), source);
+    for key in ["user/1", "user/2"] {
+        assert_eq!(shell.run(1, &["shard", "call", "rw", "add", key, "5"]), "5\n");
+        assert_eq!(shell.json(2, &["shard", "call", "rw", "add", key, "-2"])["answer"], 3);
+        shell.fails(&["shard", "call", "ro", "add", key, "1"], 70, "bad_mode");
+    }
+    shell.fails(&["shard", "call", "rw", "other", "user/1"], 66, "no_procedure");
+    assert_eq!(shell.run(1, &["shard", "procedure", "delete", "add"]), "add is deleted\n");
+    assert_eq!(shell.run(1, &["shard", "procedure", "list"]), "no procedures\n");
+}
+
+fn fill(shell: &Shell<'_>, len: u64) {
+    let store = shell.0.store(1, "shop");
+    for key in 1..=len {
+        store.post("shard/replace", &json!({ "collection": "user", "key": key, "fields": { "n": key } }));
+    }
+}
+
+fn check(shell: &Shell<'_>, nodes: usize, len: u64) {
+    for key in 1..=len {
+        let store = shell.0.store(1 + key as usize % nodes, "shop");
+        let found = store.post("shard/select", &json!({ "collection": "user", "key": key }));
+        assert_eq!(found["document"]["value"]["n"], key, "{found}");
+    }
+}
+
+#[test]
+fn resharding_by_hand_is_typed() {
+    let cluster = started(3);
+    let shell = Shell(&cluster);
+    fill(&shell, 12);
+    let begun = shell.run(1, &["shard", "config", "--list", &shell.list(3), "--curr", "modulo"]);
+    assert_eq!(begun, "in force at epoch 3; next is `lockwood shard copy` on every node\n");
+    shell.fails(&["shard", "config", "--no-prev"], 70, "not_copied");
+    let mut copied = 0;
+    for node in 1..=3 {
+        let rows = shell.json(node, &["shard", "copy"]);
+        copied += rows[0]["copied"].as_u64().unwrap_or(0);
+    }
+    // 4 of 12 stay where they are.
+    assert_eq!(copied, 8);
+    let table = shell.run(1, &["shard", "copy"]);
+    assert_eq!(table, "namespace  collection  copied\nshop       user        0\n");
+    let dropped = shell.run(2, &["shard", "config", "--no-prev"]);
+    assert!(dropped.contains("next is `lockwood shard cleanup`"), "{dropped}");
+    for node in 1..=3 {
+        shell.run(node, &["shard", "cleanup"]);
+    }
+    eventually("it is over", || shell.json(3, &["reshard", "status"])["step"] == "none");
+    check(&shell, 3, 12);
+}
+
+#[test]
+fn resharding_from_end_to_end_is_typed() {
+    let cluster = started(3);
+    let shell = Shell(&cluster);
+    fill(&shell, 30);
+    assert_eq!(shell.run(2, &["reshard", "status"]), "nothing is under way; epoch 1\n");
+    shell.fails(&["reshard", "pause"], 70, "no resharding is under way");
+    shell.fails(&["reshard", "--to", r#"{"curr": {"function": "hash", "shards": 9}}"#], 65, "curr.shards: 9");
+    let map = json!({ "list": serde_json::from_str::<Value>(&shell.list(3)).unwrap(), "curr": "modulo" });
+    let (code, out, error) = shell.type_in(3, &["reshard", "--to", &map.to_string()]);
+    assert_eq!((code, out.as_str()), (0, "done: 3 shards at epoch 5, 20 documents moved\n"), "{error}");
+    assert!(error.contains("copy: documents are copied and compared\n"), "{error}");
+    check(&shell, 3, 30);
+    let again = shell.json(1, &["reshard", "--to", &map.to_string()]);
+    assert_eq!(again["step"], "none");
+}
+
+#[test]
+fn resharding_is_steered() {
+    let cluster = started(3);
+    let shell = Shell(&cluster);
+    fill(&shell, 60);
+    let map = json!({ "list": serde_json::from_str::<Value>(&shell.list(3)).unwrap(),
+        "curr": { "function": "modulo" } });
+    // So slow that it is still under way when it is looked at.
+    let begun = shell.run(1, &["reshard", "--to", &map.to_string(), "--throttle", "1", "--detach"]);
+    assert!(begun.starts_with("it has begun"), "{begun}");
+    eventually("documents are copied", || shell.json(2, &["reshard", "status"])["step"] == "copy");
+    let status = shell.run(2, &["reshard", "status"]);
+    assert!(
+        status.starts_with("copy: documents are copied and compared; epoch 3, at most 1/s\n"),
+        "{status}"
+    );
+    assert_eq!(shell.run(1, &["reshard", "pause"]), "it rests\n");
+    assert_eq!(shell.json(3, &["reshard", "status"])["paused"], true);
+    let faster = shell.run(1, &["reshard", "throttle", "500"]);
+    assert!(faster.starts_with("at most 500 documents"), "{faster}");
+    assert_eq!(shell.run(2, &["reshard", "resume"]), "it goes on\n");
+    check(&shell, 3, 60);
+    assert_eq!(shell.run(1, &["reshard", "abort"]), "it goes back to the old map\n");
+    eventually("it went back", || shell.json(1, &["reshard", "status"])["step"] == "none");
+    assert_eq!(shell.json(1, &["shard", "map"])["shards"].as_array().unwrap().len(), 2);
+    check(&shell, 3, 60);
+}
