@@ -26,6 +26,7 @@ mod random;
 
 mod command_line;
 mod crash_points;
+mod guide;
 mod locks;
 mod moving_locks;
 mod operations;

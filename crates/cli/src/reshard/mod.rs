@@ -128,6 +128,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 type Shown = Result<String, Failure>;
 
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
 fn failed(error: Error) -> Failure {
     Failure::from(&error)
 }
@@ -149,7 +150,11 @@ async fn show(common: &Common) -> Shown {
 async fn reshard(args: &Args) -> Shown {
     let shards = args.common.target.shards();
     let mut change = given::json(args.map.as_deref().unwrap_or("-"))?;
-    named_functions(&shards, &mut change).await?;
+    let before = shards.map().await.map_err(failed)?;
+    // A function may be given as to `lockwood shard config`: by a name, or as a file.
+    if let Some(named) = change["curr"].as_str().map(str::to_owned) {
+        change["curr"] = given::function(&named, &before["curr"])?;
+    }
     let command = TransitionCommand::Reshard { change, throttle: args.throttle };
     shards.command(&command).await.map_err(failed)?;
     if args.detach {
@@ -159,51 +164,32 @@ async fn reshard(args: &Args) -> Shown {
         };
     }
     tokio::select! {
-        ended = watch(&shards) => finish(&ended?, args.common.json),
+        status = watch(&shards) => finish(&status?, &before["epoch"], args.common.json),
         _ = tokio::signal::ctrl_c() => {
             Ok("it goes on without you; `lockwood reshard status` tells how far it is\n".to_owned())
         }
     }
 }
 
-/// A function may be given as on the command line of `lockwood shard config`: by a name, or as a file.
-async fn named_functions(shards: &Shards, change: &mut Value) -> Result<(), Failure> {
-    if let Some(named) = change["curr"].as_str().map(str::to_owned) {
-        let map = shards.map().await.map_err(failed)?;
-        change["curr"] = given::function(&named, &map["curr"])?;
-    }
-    Ok(())
-}
-
-/// How it ended.
-struct Ended {
-    status: TransitionStatus,
-    /// It went back to the old map.
-    aborted: bool,
-    moved: u64,
-}
-
 /// Shows how far it is until it is over.
-async fn watch(shards: &Shards) -> Result<Ended, Failure> {
+async fn watch(shards: &Shards) -> Result<TransitionStatus, Failure> {
     let mut bars = Bars::new();
-    let (mut aborted, mut moved) = (false, 0);
     loop {
         let status = shards.status().await.map_err(failed)?;
-        aborted |= status.aborting;
         if status.step == "none" {
             bars.end();
-            return Ok(Ended { status, aborted, moved });
+            return Ok(status);
         }
-        moved = status.donors.iter().map(|donor| donor.copied).sum::<u64>().max(moved);
         bars.show(&status);
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-fn finish(ended: &Ended, json: bool) -> Shown {
-    let Ended { status, aborted, moved } = ended;
+fn finish(status: &TransitionStatus, before: &Value, json: bool) -> Shown {
     let epoch = &status.map["epoch"];
-    if *aborted {
+    // Other hosts alone are a new map, but nothing moves.
+    let is_new = epoch != before && status.last == epoch.as_u64();
+    if is_new && status.aborting {
         let message = format!("it went back to the old map, at epoch {epoch}");
         return Err(Failure { code: crate::exit::REFUSED, message });
     }
@@ -211,5 +197,6 @@ fn finish(ended: &Ended, json: bool) -> Shown {
         return Ok(output::json_line(status));
     }
     let shards = status.map["shards"].as_array().map_or(0, Vec::len);
+    let moved: u64 = status.donors.iter().map(|donor| donor.copied).filter(|_| is_new).sum();
     Ok(format!("done: {shards} shards at epoch {epoch}, {moved} documents moved\n"))
 }

@@ -50,7 +50,7 @@ pub(super) struct Select {
 
 pub(super) async fn select(args: &Select) -> Shown {
     let answer = args.common.shards().select(&args.at.document).await;
-    shown(&args.at, answer.map_err(|error| Failure::from(&error))?, &args.common)
+    shown(&args.at, &answer.map_err(|error| Failure::from(&error))?, &args.common)
 }
 
 /// Show a document, if need be from the host that writes
@@ -66,7 +66,7 @@ pub(super) struct Eselect {
 
 pub(super) async fn eselect(args: &Eselect) -> Shown {
     let answer = args.common.shards().eselect(args.mode.into(), &args.at.document).await;
-    shown(&args.at, answer.map_err(|error| Failure::from(&error))?, &args.common)
+    shown(&args.at, &answer.map_err(|error| Failure::from(&error))?, &args.common)
 }
 
 /// Create a document; refused if there is one
@@ -92,7 +92,7 @@ impl Store {
 pub(super) async fn insert(args: &Store) -> Shown {
     let options = args.writing.options(&args.common);
     let answer = args.common.shards().insert(&args.at.document, &args.fields()?, &options).await;
-    shown(&args.at, answer.map_err(|error| Failure::from(&error))?, &args.common)
+    shown(&args.at, &answer.map_err(|error| Failure::from(&error))?, &args.common)
 }
 
 /// Make a document exactly what is given, be it there or not
@@ -105,7 +105,7 @@ pub(super) struct Replace {
 pub(super) async fn replace(Replace { store: args }: &Replace) -> Shown {
     let options = args.writing.options(&args.common);
     let answer = args.common.shards().replace(&args.at.document, &args.fields()?, &options).await;
-    shown(&args.at, answer.map_err(|error| Failure::from(&error))?, &args.common)
+    shown(&args.at, &answer.map_err(|error| Failure::from(&error))?, &args.common)
 }
 
 /// Delete a document and show what it was
@@ -162,7 +162,7 @@ pub(super) async fn update(args: &Update) -> Shown {
     let options = args.writing.options(&args.common);
     let arguments = arguments(&args.arguments, |index| index % 2 == 0)?;
     let answer = args.common.shards().update(&args.at.document, &args.format, &arguments, &options).await;
-    shown(&args.at, answer.map_err(|error| Failure::from(&error))?, &args.common)
+    shown(&args.at, &answer.map_err(|error| Failure::from(&error))?, &args.common)
 }
 
 /// Call a procedure at the shard of a key
@@ -210,12 +210,12 @@ fn arguments(given: &[String], is_name: impl Fn(usize) -> bool) -> Result<Vec<Wi
 }
 
 /// A document that should be there.
-fn shown(at: &At, answer: ShardDocument, common: &Common) -> Shown {
+fn shown(at: &At, answer: &ShardDocument, common: &Common) -> Shown {
     if answer.document.is_some() {
-        return Ok(document(&answer, common));
+        return Ok(document(answer, common));
     }
     if common.json {
-        output::write(&document(&answer, common)).map_err(|error| exit::bad_data(error.to_string()))?;
+        output::write(&document(answer, common)).map_err(|error| exit::bad_data(error.to_string()))?;
     }
     let message = format!("there is no document {}", at.document);
     Err(Failure { code: exit::NO_DOCUMENT, message })

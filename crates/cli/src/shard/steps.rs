@@ -19,7 +19,7 @@ pub(super) async fn copy(args: &Copy) -> Shown {
         return Ok(output::json_line(&rows));
     }
     let rows = rows.into_iter().map(|row| vec![row.namespace, row.collection, row.copied.to_string()]);
-    Ok(table("copied", rows.collect()))
+    Ok(table("copied", &rows.collect::<Vec<_>>()))
 }
 
 /// Remove what has moved away from the node that is asked, and wait for it
@@ -35,13 +35,13 @@ pub(super) async fn cleanup(args: &Cleanup) -> Shown {
         return Ok(output::json_line(&rows));
     }
     let rows = rows.into_iter().map(|row| vec![row.namespace, row.collection, row.removed.to_string()]);
-    Ok(table("removed", rows.collect()))
+    Ok(table("removed", &rows.collect::<Vec<_>>()))
 }
 
-fn table(what: &str, rows: Vec<Vec<String>>) -> String {
+fn table(what: &str, rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return format!("nothing {what}\n");
     }
     let header = ["namespace", "collection", what].map(str::to_owned);
-    Table::default().render(&header, &rows)
+    Table::default().render(&header, rows)
 }
