@@ -13,7 +13,7 @@ const DOCUMENTS_LEN: u64 = 90;
 /// So many of them are looked at in a second, so that steps last long enough to be hit.
 const THROTTLE: u64 = 120;
 /// A transition that takes longer will never be over.
-const STUCK: Duration = Duration::from_secs(120);
+const STUCK: Duration = Duration::from_secs(60);
 /// A request that a node on its way up refuses is sent again.
 const ATTEMPTS_MAX: usize = 400;
 
@@ -100,7 +100,9 @@ impl Scene {
         let change = json!({ "list": list, "curr": hash(self.len) });
         let command = json!({ "do": "reshard", "change": change, "throttle": THROTTLE });
         self.cluster.store(1, "_system").post("shard/transition", &command);
+        let started = Instant::now();
         let reached = self.reach(step);
+        println!("{:?} to {} shards is in {reached} after {:?}", self.role, self.len, started.elapsed());
         // While it is on its way, documents change, come and go.
         (0..4).for_each(|_| self.change());
         let node = self.victim(before);
@@ -110,6 +112,7 @@ impl Scene {
         self.cluster.restart(node);
         (0..4).for_each(|_| self.change());
         self.wait_until_over();
+        println!("over after {:?}", started.elapsed());
         self.check();
     }
 
@@ -125,8 +128,10 @@ impl Scene {
     /// Waits until the transition is in a step, or beyond it; gives the one it is in.
     fn reach(&self, step: &str) -> String {
         let wanted = STEPS.iter().position(|known| *known == step).unwrap();
+        let deadline = Instant::now() + STUCK;
         loop {
             let status = self.status();
+            assert!(Instant::now() < deadline, "stuck before {step}: {status:#}");
             let now = step_of(&status);
             let place = STEPS.iter().position(|known| *known == now);
             match place {

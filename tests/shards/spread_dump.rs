@@ -62,7 +62,7 @@ fn a_dump_of_one_server_can_be_loaded_by_several_shards() {
     world.alone().post("schemas/free", &schema);
     // More than one document at a time.
     let event = |key: u64| json!({ "type": "put", "collection": "user", "key": key, "fields": { "a": key } });
-    world.alone().write((1..=20).map(event).collect());
+    world.alone().write((1001..=1020).map(event).collect());
     let lines = dump(&world.alone());
     let copy = Store { namespace: "copy".into(), ..world.any_node() };
     let loaded = load(&copy, &lines);

@@ -68,7 +68,7 @@ fn pages_have_every_commit_once_and_in_order() {
     let mut dice = Dice::new("feed pages");
     let cluster = Cluster::start(3, json!({ "function": "hash", "shards": 3 }));
     let store = |node| cluster.store(node, NAMESPACE);
-    (1..=120u64).for_each(|key| drop(store(1 + key as usize % 3).create("user", key, json!({ "v": key }))));
+    (1..=120u64).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({ "v": key })));
     let (mut after, mut commits) = (0, Vec::new());
     loop {
         let limit = 1 + dice.below(20);
@@ -93,7 +93,7 @@ fn a_follower_sees_what_happens_on_all_shards() {
     let store = |node| cluster.store(node, NAMESPACE);
     store(1).create("user", 1000, json!({}));
     let mut events = Events::follow(cluster.node(2).native, None).begun();
-    (1..=60u64).for_each(|key| drop(store(1 + key as usize % 3).create("user", key, json!({ "v": key }))));
+    (1..=60u64).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({ "v": key })));
     let commits = events.take(60);
     assert_eq!(keys(&commits), (1..=60).collect::<Vec<_>>());
     assert!(is_in_order(&commits));
@@ -114,7 +114,7 @@ fn a_follower_goes_on_while_keys_move() {
     let store = |node| cluster.store(node, NAMESPACE);
     let mut events = Events::follow(cluster.node(1).native, Some(0)).begun();
     let write = |from: u64| {
-        (from..from + 20).for_each(|key| drop(store(1 + key as usize % 3).create("user", key, json!({}))));
+        (from..from + 20).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({})));
     };
     write(1);
     let mut map = cluster.steady(2, 3, new.clone());

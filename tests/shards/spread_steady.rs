@@ -1,7 +1,11 @@
 //! Questions about many documents, of a cluster in which nothing moves: every node answers what one server would.
 
-use crate::spread_world::{NAMESPACE, World};
+use crate::{
+    spread_world::{NAMESPACE, World},
+    store::Store,
+};
 use serde_json::json;
+use std::thread;
 
 #[test]
 fn every_node_answers_what_one_server_would() {
@@ -129,4 +133,46 @@ fn what_there_is_is_what_any_shard_has() {
     let horizon = store(1).get("position")["horizon"].as_u64().unwrap();
     assert!(horizon > 0);
     store(1).refuses("POST", "count", &json!({ "collection": "c1", "at": 1 }), 410, "position_too_old");
+}
+
+/// Everybody counts up what a search found, with a lock at the position of the search; no step is lost.
+#[test]
+fn position_locks_of_a_search_lose_nothing() {
+    let world = World::new("counters", 3, json!({ "function": "modulo", "shards": 3 }));
+    for key in 1..=3u64 {
+        world.cluster.store(1, NAMESPACE).create("counter", key, json!({ "v": 0 }));
+    }
+    let done: u64 = thread::scope(|scope| {
+        let counts: Vec<_> = (1..=4)
+            .map(|node| {
+                scope.spawn({
+                    let cluster = &world.cluster;
+                    move || {
+                        (0..40)
+                            .filter(|round| count_up(&cluster.store(node, NAMESPACE), (round + node) % 3))
+                            .count()
+                    }
+                })
+            })
+            .collect();
+        counts.into_iter().map(|count| count.join().unwrap() as u64).sum()
+    });
+    let page = world.cluster.store(2, NAMESPACE).post("filter", &json!({ "collection": "counter" }));
+    let values =
+        page["documents"].as_array().unwrap().iter().map(|found| found["value"]["v"].as_u64().unwrap());
+    assert!(done > 0);
+    assert_eq!(values.sum::<u64>(), done);
+}
+
+/// Whether nobody was in between.
+fn count_up(store: &Store, place: usize) -> bool {
+    let page = store.post("filter", &json!({ "collection": "counter" }));
+    let found = &page["documents"][place];
+    let (key, count) = (&found["key"], found["value"]["v"].as_u64().unwrap());
+    let event =
+        json!({ "type": "update", "collection": "counter", "key": key, "fields": { "v": count + 1 } });
+    let lock = json!({ "collection": "counter", "key": key, "position": page["position"] });
+    let reply = store.send("POST", "write", &json!({ "events": [event], "locks": [lock] }).to_string());
+    assert!(reply.status == 200 || reply.json()["code"] == "position_locked", "{}", reply.body);
+    reply.status == 200
 }

@@ -1,9 +1,17 @@
 //! The same documents on several shards and on one server, and the same questions to both. Knows nothing of how
 //! shards answer.
 
-use crate::{cluster::Cluster, harness::Server, http::Reply, store::Store};
+use crate::{
+    cluster::Cluster,
+    harness::{Server, eventually},
+    http::Reply,
+    store::Store,
+};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 pub(crate) const NAMESPACE: &str = "shop";
 pub(crate) const COLLECTIONS: [&str; 2] = ["user", "order"];
@@ -47,7 +55,10 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(what: &str, shards: usize, curr: Value) -> World {
         let dice = Dice::new(what);
-        let cluster = Cluster::start(shards, curr);
+        let mut cluster = Cluster::start(shards, curr);
+        // One more that has none of the documents.
+        cluster.add_proxy();
+        wait_for_maps(&cluster);
         World { cluster, single: Server::start(&[]), dice, keys: BTreeSet::new() }
     }
 
@@ -248,6 +259,22 @@ impl World {
         assert_eq!(ours.status, theirs.status, "{method} {path} {body}: {} {}", ours.body, theirs.body);
         assert_eq!(plain(ours.json()), plain(theirs.json()), "{method} {path} {body}");
         ours.json()
+    }
+}
+
+/// Tells others to stop when it goes, also if that is because something is wrong.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Nodes that the first map does not name learn of it a little later.
+pub(crate) fn wait_for_maps(cluster: &Cluster) {
+    for node in 1..=cluster.addresses.len() {
+        eventually("the node has a map", || !cluster.store(node, "_system").get("shard/map").is_null());
     }
 }
 

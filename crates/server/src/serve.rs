@@ -18,6 +18,7 @@ use crate::{
     schema_registry::SchemaRegistry,
     schemas::Schemas,
     secret::{Secrets, random},
+    session::Notice,
     shard::{Shard, ShardLimits},
     shared::Shared,
 };
@@ -257,6 +258,7 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
     };
     let clock = Clock::new();
     let grace_until = if grace_ms > 0 { clock.now().after(grace_ms).0 } else { 0 };
+    let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
     let cluster = Cluster::new(config.cluster.as_ref(), listen);
     let shared = Shared {
         cluster,
@@ -264,7 +266,7 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
         clock,
         numbers: Arc::new(numbers),
         grace: Arc::new(Grace::new(Arc::clone(&ledger), grace_ms)),
-        secrets: Secrets::new(secret_key),
+        secrets: Secrets::new(session_key.unwrap_or(secret_key)),
         ledger,
         shard: Arc::new(shard),
         registry: Registry::default(),
@@ -338,6 +340,7 @@ async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
     for namespace in shared.registry.all() {
         namespace.drain(shared);
     }
+    shared.cluster.sessions.tell_all(|| Notice::Draining);
     let deadline = Instant::now() + shared.config.drain_timeout;
     loop {
         let held = shared.registry.all().iter().map(|namespace| namespace.mortal_len()).sum();
@@ -356,8 +359,10 @@ async fn close(shared: &Shared, held: usize) -> Result<(), ServeError> {
     for namespace in shared.registry.all() {
         namespace.tell_all_to_close();
     }
+    shared.cluster.sessions.tell_all(|| Notice::Closing);
     let deadline = Instant::now() + CLOSE_PATIENCE;
-    while (shared.gauges().sessions_connected > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
+    let connected = || shared.gauges().sessions_connected + shared.cluster.sessions.len();
+    while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
         tokio::time::sleep(DRAIN_INTERVAL).await;
     }
     if held == 0 && shared.grace_left_ms() == 0 {

@@ -26,6 +26,7 @@ pub(crate) mod work;
 
 use crate::{
     lease,
+    native::Sessions,
     secret::hex,
     shard::{Call, Pending, ShardError, Written},
     shared::Shared,
@@ -91,6 +92,8 @@ pub(crate) struct Cluster {
     pub(crate) holds: HoldTable,
     /// Parts of dumps that are being loaded.
     pub(crate) loads: LoadTable,
+    /// Those that are connected to this node.
+    pub(crate) sessions: Sessions,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
     caught_up: AtomicU64,
 }
@@ -143,6 +146,9 @@ impl Admitted {
     }
 }
 
+/// A map that was put in force, and the record of it.
+type Switched = (Pending<Written>, Arc<Current>);
+
 /// While this is held the map stays as it is.
 pub(crate) struct Passage<'a> {
     fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
@@ -168,6 +174,7 @@ impl Cluster {
             procedures: procedures::Procedures::default(),
             holds: HoldTable::default(),
             loads: LoadTable::default(),
+            sessions: Sessions::default(),
             caught_up: AtomicU64::new(0),
         }
     }
@@ -260,7 +267,7 @@ impl Cluster {
         node: &Node,
         map: ShardMap,
         call: &Call,
-    ) -> Result<Option<(Pending<Written>, Arc<Current>)>, Trouble> {
+    ) -> Result<Option<Switched>, Trouble> {
         let mut fence = self.fence.write();
         if let Some(current) = fence.as_ref().filter(|current| current.map.epoch == map.epoch)
             && current.map != map
@@ -363,6 +370,13 @@ impl Node {
         let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
         Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Compiled::of(&map), map }
     }
+}
+
+/// The key of session secrets: the same on every node, so that each can check what another gave.
+pub(crate) fn session_key(key: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
+    mac.update(b"lockwood sessions 1");
+    mac.finalize().into_bytes().into()
 }
 
 fn put_map(map: &ShardMap) -> Result<Call, Trouble> {

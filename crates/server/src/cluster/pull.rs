@@ -23,13 +23,9 @@ pub(super) async fn ensure_known<'a>(
 ) -> Result<(), Trouble> {
     let mut wanted: BTreeMap<ShardNo, Vec<DocumentKey>> = BTreeMap::new();
     for at in keys {
-        match route_here(shared, current, at)? {
-            None => {}
-            Some(donor) => {
-                if !shared.shard.is_known(namespace, at, current.map.transition)? {
-                    wanted.entry(donor).or_default().push(at.clone());
-                }
-            }
+        let Some(donor) = route_here(shared, current, at)? else { continue };
+        if !shared.shard.is_known(namespace, at, current.map.transition)? {
+            wanted.entry(donor).or_default().push(at.clone());
         }
     }
     for (donor, keys) in wanted {

@@ -115,8 +115,8 @@ async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Tr
     let entries = read_part(answer.body())?;
     if let Some((last, _)) = entries.last() {
         followed = Followed { address: host.address.clone(), index: *last };
-        let entries = entries.into_iter().map(|(_, entry)| entry).filter(is_followed).collect();
-        let index = shared.shard.replay(entries, SYSTEM, &put(&followed), shared.clock.now())?;
+        let entries = entries.into_iter().map(|(_, entry)| entry).filter(is_followed).collect::<Vec<_>>();
+        let index = shared.shard.replay(&entries, SYSTEM, &put(&followed), shared.clock.now())?;
         shared.shard.shown(index).await?;
     }
     if is_all {

@@ -375,8 +375,10 @@ impl State {
         self.table.freeze();
         let mut effects = std::mem::take(&mut self.effects);
         let leases = arrivals.leases.iter().filter(|lease| lease.is_alive(now));
-        let is_busy =
-            leases.fold(false, |busy, lease| !self.import_lease(shared, lease, now, &mut effects) || busy);
+        let mut is_busy = false;
+        for lease in leases {
+            is_busy |= !self.import_lease(shared, lease, now, &mut effects);
+        }
         if !was_frozen {
             self.table.thaw(now, &mut effects);
         }

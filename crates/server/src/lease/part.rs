@@ -47,6 +47,10 @@ pub(crate) struct PartOf {
     pub(crate) lock: Option<LockId>,
     /// What all parts are to cover, as the table has them.
     pub(crate) whole: Vec<Resource>,
+    /// Whether it is another lock than any the owner has, be it for the same.
+    pub(crate) fresh: bool,
+    /// Whether it must be there already; if it is not, somebody ended it.
+    pub(crate) again: bool,
 }
 
 impl Share {
@@ -80,6 +84,8 @@ pub(super) enum Again {
     Answered(Asking),
     /// It led to this lock, which has another number; it may go once there is one with the right number.
     Replaced(LockId),
+    /// It led to this lock, which somebody ended.
+    Ended(LockId),
     /// Nothing that is of use.
     New,
 }
@@ -165,13 +171,18 @@ pub(super) async fn settle_alone(
 pub(crate) async fn drop_part(
     shared: &Arc<Shared>,
     name: &str,
+    lock: Option<LockId>,
     (owner, whole): (&str, &[Resource]),
 ) -> Result<(), Trouble> {
     let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
     let after = {
         let mut state = namespace.lock();
         let now = shared.clock.now();
-        let lock = state.leases.alike(owner, whole);
+        let is_owned =
+            |lock| state.table.owner_of(lock).is_some_and(|found| state.leases.owner(owner) == Some(found));
+        let lock = lock
+            .filter(|lock| is_owned(*lock))
+            .or_else(|| state.leases.alike(owner, whole).filter(|_| lock.is_none()));
         let is_settled = |lock| state.leases.get(lock).is_some_and(Lease::is_settled);
         if let Some(lock) = lock.filter(|lock| !is_settled(*lock)) {
             state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
@@ -199,8 +210,11 @@ impl State {
         let (Some(whole), _) = share.asked(request) else { return Again::New };
         let named = share.of.as_ref().and_then(|of| of.lock);
         let here = named.filter(|lock| self.table.owner_of(*lock).is_some());
-        let Some(lock) = here.or_else(|| self.leases.alike(&request.owner, &whole)) else {
-            return Again::New;
+        let is_fresh = share.of.as_ref().is_some_and(|of| of.fresh);
+        let alike = || self.leases.alike(&request.owner, &whole).filter(|_| !is_fresh);
+        let Some(lock) = here.or_else(alike) else {
+            let ended = named.filter(|_| share.of.as_ref().is_some_and(|of| of.again));
+            return ended.map_or(Again::New, Again::Ended);
         };
         let view = self.table.view(lock).expect("a lease, or a request for one, is in the table");
         let is_alive = self.leases.get(lock).is_none_or(|lease| lease.is_alive(now));
@@ -273,7 +287,7 @@ impl State {
                 true => self.leases.forget_alike(lock, &owner, whole),
                 false => {
                     lease.part =
-                        Some(Box::new(lockwood_model::LeasePart { whole: whole.clone(), settled: true }))
+                        Some(Box::new(lockwood_model::LeasePart { whole: whole.clone(), settled: true }));
                 }
             }
         }

@@ -192,8 +192,10 @@ impl State {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
         let again = self.ask_again(shared, namespace, &request, share, now);
-        if let Again::Answered(asking) = again {
-            return Ok(asking);
+        match again {
+            Again::Answered(asking) => return Ok(asking),
+            Again::Ended(lock) => return Err(lost(lock)),
+            Again::Replaced(_) | Again::New => {}
         }
         let owner = self.lease_owner(shared, &request.owner);
         if share.of.is_none()

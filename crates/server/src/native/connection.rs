@@ -1,6 +1,7 @@
 //! One connection of the session protocol: from the first message to the last. Decodes, calls, encodes;
 //! decides nothing about locks.
 
+use super::cluster_session;
 use crate::{
     frame::{Encoder, Fault},
     namespace::Reclaimed,
@@ -19,13 +20,13 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
 
 /// How long a new connection may take to say who it is.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Close codes of this protocol, from the range kept for applications.
-const CLOSE_NO_HELLO: u16 = 4000;
-const CLOSE_REPLACED: u16 = 4001;
-const CLOSE_BYE: u16 = 1000;
-const CLOSE_GOING_AWAY: u16 = 1001;
+pub(super) const CLOSE_NO_HELLO: u16 = 4000;
+pub(super) const CLOSE_REPLACED: u16 = 4001;
+pub(super) const CLOSE_BYE: u16 = 1000;
+pub(super) const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
 const CLOSE_TOO_LARGE: u16 = 1009;
 const CLOSE_STORAGE_FAILED: u16 = 1011;
@@ -39,6 +40,9 @@ pub(crate) async fn run(
     received: &[u8],
 ) {
     let mut socket = Socket::new(tcp, received, &shared.config);
+    if shared.cluster.spreads(namespace) {
+        return cluster_session::run(shared, namespace, socket).await;
+    }
     let ending = match introduce(&shared, namespace, peer, &mut socket).await {
         // The seat is given up here, before the last words are said.
         Some(seat) => socket.converse(&mut Talk { shared, seat: Some(seat) }).await,
@@ -160,8 +164,19 @@ async fn enter(
     abandon_timeout_ms: Option<u64>,
     locks: &[Reclaimed],
 ) -> Result<Seat, Trouble> {
+    let abandon_timeout_ms = check_opening(shared, name.as_deref(), abandon_timeout_ms)?;
+    let stay = shared.admit(abandon_timeout_ms).await?;
+    Seat::open(shared, namespace, Opening { id: session, name, via: Via::Native, peer, stay }, locks)
+}
+
+/// What a session is opened with must be within the limits; gives its abandon timeout.
+pub(super) fn check_opening(
+    shared: &Shared,
+    name: Option<&str>,
+    abandon_timeout_ms: Option<u64>,
+) -> Result<u64, Trouble> {
     let limits = &shared.config.limits;
-    if let Some(name) = name.as_ref().filter(|name| name.len() as u64 > limits.session_name_bytes_max) {
+    if let Some(name) = name.filter(|name| name.len() as u64 > limits.session_name_bytes_max) {
         let what = format!("the session's name has {} bytes", name.len());
         return Err(Trouble::over("session_name_bytes_max", limits.session_name_bytes_max, &what));
     }
@@ -170,8 +185,7 @@ async fn enter(
         let what = format!("the abandon timeout is {abandon_timeout_ms} ms");
         return Err(Trouble::over("abandon_timeout_ms_max", limits.abandon_timeout_ms_max, &what));
     }
-    let stay = shared.admit(abandon_timeout_ms).await?;
-    Seat::open(shared, namespace, Opening { id: session, name, via: Via::Native, peer, stay }, locks)
+    Ok(abandon_timeout_ms)
 }
 
 fn welcome(
@@ -255,6 +269,7 @@ impl Conversation for Talk {
             Notice::Lost { lock, code, message } => {
                 (ServerMessage::Lost { lock: lock.0, code, message: message.to_owned() }, Flow::Continue)
             }
+            Notice::Said(message) => (*message, Flow::Continue),
             Notice::Draining => (self.draining(), Flow::Continue),
             Notice::Closing => {
                 let trouble =
@@ -271,11 +286,7 @@ impl Conversation for Talk {
     }
 
     fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow {
-        replies.text(&fault_trouble(fault).into_message(None, None).encode());
-        match fault {
-            Fault::TooLarge { .. } => Flow::Close(CLOSE_TOO_LARGE, "message too large"),
-            Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
-        }
+        fault_answer(fault, replies)
     }
 
     async fn settled(&mut self) -> Result<(), Goodbye> {
@@ -372,11 +383,11 @@ fn queued(id: u64, lock: LockId, line: Line) -> ServerMessage {
     ServerMessage::Queued { id, lock: lock.0, place, blockers_len, blockers }
 }
 
-fn about(lock: u64) -> impl FnOnce(Trouble) -> (Trouble, Option<u64>) {
+pub(super) fn about(lock: u64) -> impl FnOnce(Trouble) -> (Trouble, Option<u64>) {
     move |trouble| (trouble, Some(lock))
 }
 
-fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble> {
+pub(super) fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble> {
     if resources.is_empty() {
         return Err(Trouble::new(Code::NoResources, "a lock needs at least one resource: {path, mode}"));
     }
@@ -388,7 +399,16 @@ fn read_mode(mode: &str) -> Result<lockwood_model::Mode, Trouble> {
     mode.parse().map_err(|error: lockwood_model::ModeError| Trouble::new(Code::BadMode, error.to_string()))
 }
 
-fn fault_trouble(fault: Fault) -> Trouble {
+/// Says what was wrong, and ends the connection.
+pub(super) fn fault_answer(fault: Fault, replies: &mut Encoder) -> Flow {
+    replies.text(&fault_trouble(fault).into_message(None, None).encode());
+    match fault {
+        Fault::TooLarge { .. } => Flow::Close(CLOSE_TOO_LARGE, "message too large"),
+        Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
+    }
+}
+
+pub(super) fn fault_trouble(fault: Fault) -> Trouble {
     match fault {
         Fault::TooLarge { bytes_max } => {
             Trouble::over("message_bytes_max", bytes_max as u64, "the message is too large")
@@ -400,7 +420,7 @@ fn fault_trouble(fault: Fault) -> Trouble {
     }
 }
 
-fn id_of(message: &ClientMessage) -> u64 {
+pub(super) fn id_of(message: &ClientMessage) -> u64 {
     match message {
         ClientMessage::Hello { id, .. }
         | ClientMessage::Attach { id, .. }

@@ -45,17 +45,17 @@ async fn export(State(shared): App) -> Result<Response, Trouble> {
 /// What others gave that comes to this node; durable when it answers.
 async fn import(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
     let current = shared.cluster.current().ok_or_else(no_map)?;
-    let moving = serde_json::from_slice(&body).map_err(bad_body)?;
+    let moving = serde_json::from_slice(&body).map_err(|error| bad_body(&error))?;
     moving::import(&shared, &current, &moving).await?;
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
-fn bad_body(error: serde_json::Error) -> Trouble {
+fn bad_body(error: &serde_json::Error) -> Trouble {
     Trouble::new(Code::BadBody, error.to_string())
 }
 
 async fn locks(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
-    let letter: Letter = serde_json::from_slice(&body).map_err(bad_body)?;
+    let letter: Letter = serde_json::from_slice(&body).map_err(|error| bad_body(&error))?;
     let reply: Reply<Box<RawValue>> = match carry_out(&shared, letter).await {
         Ok(text) => Reply::Done(serde_json::from_slice(&text).expect("an answer is valid JSON")),
         // So that both nodes go by the same map when it is asked again.

@@ -1,5 +1,6 @@
 //! The native interface: HTTP routes and the session protocol. Knows nothing of other interfaces.
 
+mod cluster_session;
 mod connection;
 mod documents;
 mod guard;
@@ -12,6 +13,7 @@ mod openapi;
 mod schemas;
 mod shards;
 
+pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
     collection_resource, drain, get_limits, get_resources, json_of, key_cursor, list_request, read_head,

@@ -263,6 +263,6 @@ impl Joiner<'_> {
     }
 }
 
-fn there<'a>((key, found): (&'a Key, Option<Found>)) -> Option<(&'a Key, Found)> {
+fn there((key, found): (&Key, Option<Found>)) -> Option<(&Key, Found)> {
     Some((key, found?))
 }

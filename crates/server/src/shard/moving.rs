@@ -45,7 +45,7 @@ impl Shard {
     /// Takes in records of another host's log and notes how far it is, in one step; gives the record to wait for.
     pub(crate) fn replay(
         &self,
-        entries: Vec<Entry>,
+        entries: &[Entry],
         namespace: &str,
         note: &Call,
         now: Timestamp,

@@ -32,8 +32,9 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, letter: Letter) -> Result<Ve
             let info = listing::one(shared, &name, lock, None).await?;
             json(&info.ok_or_else(|| lease::lost(LockId(lock)))?)
         }
-        Order::Drop { owner, whole } => {
-            json(&lease::drop_part(shared, &name, (&owner, &read(whole)?)).await?)
+        Order::Drop { lock, owner, whole } => {
+            let whole = read(whole)?;
+            json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, &whole)).await?)
         }
         Order::Renew { meant, ttl_ms } => {
             let which = meant.into_which()?;
@@ -102,14 +103,14 @@ async fn take_part(
     (name, admitted): (&str, Admitted),
     part: Part,
 ) -> Result<PartTaken, Trouble> {
-    let Part { wanted, lock, whole, floor, slice_ms, unless_covered } = part;
+    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again } = part;
     let request = wanted.into_request()?;
     let mut whole = read(whole)?;
     merge(&mut whole);
     if unless_covered && let Some(lock) = lease::covering(shared, name, &request, &whole) {
         return Ok(PartTaken::Covered { lock: lock.0 });
     }
-    let of = PartOf { lock: lock.map(LockId), whole };
+    let of = PartOf { lock: lock.map(LockId), whole, fresh, again };
     let share = Share::under(shared, (name, admitted), &request, Some(of))?;
     lease::raise_in(shared, name, floor).await?;
     let slice = Duration::from_millis(slice_ms);
@@ -117,7 +118,7 @@ async fn take_part(
         Taken::Granted(lease) | Taken::Held(lease) => {
             PartTaken::Held { lock: lease.lock.0, token: lease.token.0, settled: lease.is_settled() }
         }
-        Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, in_the_way: line.blockers },
+        Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, line: line.into() },
     })
 }
 

@@ -7,6 +7,7 @@ use crate::{
     listing::Selection,
     shared::Shared,
     trouble::Trouble,
+    view::Line,
 };
 use lockwood_model::{Json, LeaseVia, LockId, Resource};
 use lockwood_router::{Epoch, ShardNo};
@@ -45,6 +46,7 @@ pub(crate) enum Order {
     },
     /// Give back what there is of a lock that is not going to be taken after all.
     Drop {
+        lock: Option<u64>,
         owner: String,
         whole: Vec<WireResource>,
     },
@@ -102,6 +104,10 @@ pub(crate) struct Part {
     pub(crate) slice_ms: u64,
     /// Do nothing if the owner has a lock that covers the whole.
     pub(crate) unless_covered: bool,
+    /// Whether it is another lock than any the owner has, be it for the same.
+    pub(crate) fresh: bool,
+    /// Whether it must be there already; if it is not, somebody ended it.
+    pub(crate) again: bool,
 }
 
 /// How a part was taken.
@@ -116,12 +122,26 @@ pub(crate) enum PartTaken {
     },
     Queued {
         lock: u64,
-        in_the_way: Vec<Blocker>,
+        line: WireLine,
     },
     /// The owner has a lock that covers the whole: this one.
     Covered {
         lock: u64,
     },
+}
+
+/// Where a request stands in line.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct WireLine {
+    pub(crate) place: usize,
+    pub(crate) blockers_len: usize,
+    pub(crate) blockers: Vec<Blocker>,
+}
+
+impl From<Line> for WireLine {
+    fn from(Line { place, blockers_len, blockers }: Line) -> WireLine {
+        WireLine { place, blockers_len, blockers }
+    }
 }
 
 /// Which leases are meant.

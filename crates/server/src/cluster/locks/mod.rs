@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 
 pub(crate) use all::{end, log, one, page, release, renew, tree, vouch, waits};
 pub(crate) use here::{answer, carry_out};
-pub(crate) use letter::{Letter, Reply, Voucher, read, written};
-pub(crate) use take::take;
+pub(crate) use letter::{Letter, Reply, Voucher, WireLine, read, written};
+pub(crate) use take::{Known, take, take_watched};
 
 /// What of a lock is on which shard.
 pub(crate) type Parts = BTreeMap<ShardNo, Vec<Resource>>;

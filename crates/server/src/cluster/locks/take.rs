@@ -10,7 +10,7 @@
 
 use super::{
     all, letter,
-    letter::{Order, Part, PartTaken, Wanted},
+    letter::{Order, Part, PartTaken, Wanted, WireLine},
     parts,
     patience::Patience,
 };
@@ -23,7 +23,7 @@ use crate::{
 use lockwood_locks::merge;
 use lockwood_model::{LockId, Resource, Wait};
 use lockwood_router::ShardNo;
-use lockwood_wire::{Blocker, Code, LeaseAnswer, LeaseOutcome, LockInfo, LockState};
+use lockwood_wire::{Code, LeaseAnswer, LeaseOutcome, LockInfo, LockState};
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -54,6 +54,23 @@ pub(crate) async fn take(
     }
 }
 
+/// Takes a lock that is another one than any its owner has, be it for the same; how it goes on can be watched. The wait
+/// ends with the future.
+pub(crate) fn take_watched(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    request: LeaseRequest,
+) -> (watch::Receiver<Option<Known>>, impl Future<Output = Result<LeaseAnswer, Trouble>> + Send + use<>) {
+    let checked = lease::check_request(shared, &request);
+    let mut taking = Taking::new(shared, namespace, request);
+    (taking.announces, taking.fresh, taking.anew) = (true, true, true);
+    let known = taking.known.subscribe();
+    (known, async move {
+        checked?;
+        taking.run(None).await
+    })
+}
+
 /// A lock that is being taken.
 struct Taking {
     shared: Arc<Shared>,
@@ -65,17 +82,22 @@ struct Taking {
     known: watch::Sender<Option<Known>>,
     /// The shards that may have a part of it that nobody relies on.
     unsettled: BTreeSet<ShardNo>,
+    /// The shards that have had a part of it, held or in line, since this attempt began.
+    seen: BTreeSet<ShardNo>,
     /// Whether somebody wants to know the number before it is held.
     announces: bool,
     /// Whether it is taken even if the owner seems to have it.
     anew: bool,
+    /// Whether it is another lock than any the owner has.
+    fresh: bool,
 }
 
 /// What is known of a lock that is being taken.
 #[derive(Debug, Clone)]
-struct Known {
-    lock: u64,
-    in_the_way: Vec<Blocker>,
+pub(crate) struct Known {
+    pub(crate) lock: u64,
+    /// Where it stands, if a part of it stands in line.
+    pub(crate) line: Option<WireLine>,
 }
 
 impl Taking {
@@ -88,8 +110,10 @@ impl Taking {
             started: Instant::now(),
             known: watch::Sender::new(None),
             unsettled: BTreeSet::new(),
+            seen: BTreeSet::new(),
             announces: false,
             anew: false,
+            fresh: false,
         }
     }
 
@@ -125,23 +149,28 @@ impl Taking {
             // Nobody answers a request with a lock that has no number.
             _ = known.wait_for(Option::is_some) => {}
         }
-        let Some(Known { lock, in_the_way }) = known.borrow().clone() else {
+        let Some(Known { lock, line }) = known.borrow().clone() else {
             return work.await.map_err(failed)?;
         };
         let info = all::one(&shared, &namespace, lock, None).await?;
         let lock = info.ok_or_else(|| lease::lost(LockId(lock)))?;
         match lock.state {
-            LockState::Waiting => Ok(LeaseAnswer { outcome: LeaseOutcome::Queued, lock, in_the_way }),
+            LockState::Waiting => {
+                let in_the_way = line.unwrap_or_default().blockers;
+                Ok(LeaseAnswer { outcome: LeaseOutcome::Queued, lock, in_the_way })
+            }
             _ => Ok(LeaseAnswer { outcome: LeaseOutcome::Granted, lock, in_the_way: Vec::new() }),
         }
     }
 
     async fn attempt(&mut self, poll: Option<Duration>) -> Result<LeaseAnswer, Trouble> {
+        // By another map, or after a restart, what was there may be gone without anybody's having ended it.
+        self.seen.clear();
         let current = self.shared.cluster.current().ok_or_else(no_map)?;
         let parts = parts(&current, &self.request.resources)?;
         let parts: Vec<(ShardNo, Vec<Resource>)> = parts.into_iter().collect();
         match &parts[..] {
-            [(shard, _)] => self.take_alone(&current, *shard, poll).await,
+            [(shard, _)] if !self.fresh => self.take_alone(&current, *shard, poll).await,
             parts => self.take_parts(&current, parts).await,
         }
     }
@@ -175,11 +204,11 @@ impl Taking {
             let floor = held.iter().map(|(token, _)| *token).max().unwrap_or(0);
             match self.take_part(current, *shard, resources, floor).await? {
                 PartTaken::Held { lock, token, settled } => {
-                    self.known.send_replace(Some(Known { lock, in_the_way: Vec::new() }));
+                    self.known.send_replace(Some(Known { lock, line: None }));
                     held.push((token, settled));
                 }
-                PartTaken::Queued { lock, in_the_way } => {
-                    self.known.send_replace(Some(Known { lock, in_the_way }));
+                PartTaken::Queued { lock, line } => {
+                    self.known.send_replace(Some(Known { lock, line: Some(line) }));
                     self.keep(current, parts, &mut held).await?;
                 }
                 PartTaken::Covered { lock } => {
@@ -205,8 +234,8 @@ impl Taking {
         for (part, (shard, resources)) in held.iter_mut().zip(parts) {
             match self.take_part(current, *shard, resources, 0).await? {
                 PartTaken::Held { token, settled, .. } => *part = (token, settled),
-                // It is gone, so everything starts from there.
-                _ => return Err(Trouble::new(Code::WrongEpoch, "a part of a lock is gone; ask again")),
+                // It was held a moment ago.
+                _ => return Err(lease::lost(LockId(self.number().unwrap_or_default()))),
             }
         }
         Ok(())
@@ -219,7 +248,7 @@ impl Taking {
         resources: &[Resource],
         floor: u64,
     ) -> Result<PartTaken, Trouble> {
-        let lock = self.known.borrow().as_ref().map(|known| known.lock);
+        let lock = self.number();
         let left = self.wait_left();
         let hold_ms = |millis: u64| millis.min(HOLD_MS);
         let wait = match left {
@@ -227,7 +256,9 @@ impl Taking {
             Wait::Millis(millis) => Wait::Millis(hold_ms(millis)),
             Wait::Forever => Wait::Millis(HOLD_MS),
         };
-        let slice = if self.announces && lock.is_none() { Duration::ZERO } else { SLICE };
+        // Whoever watches wants to know where it stands before it is waited for.
+        let is_told = self.known.borrow().as_ref().is_some_and(|known| known.line.is_some());
+        let slice = if self.announces && !is_told { Duration::ZERO } else { SLICE };
         let request = LeaseRequest {
             resources: resources.to_vec(),
             ttl_ms: Some(HOLD_MS),
@@ -241,9 +272,13 @@ impl Taking {
             floor,
             slice_ms: slice.as_millis() as u64,
             unless_covered: lock.is_none() && !self.anew,
+            fresh: self.fresh,
+            again: self.seen.contains(&shard),
         };
         self.unsettled.insert(shard);
-        self.ask(current, shard, Order::Part(part), slice).await
+        let taken = self.ask(current, shard, Order::Part(part), slice).await?;
+        self.seen.insert(shard);
+        Ok(taken)
     }
 
     /// All parts are held; now their owner may rely on them. This is brought to an end also if nobody waits for it.
@@ -253,8 +288,7 @@ impl Taking {
         parts: &[(ShardNo, Vec<Resource>)],
         held: &[(u64, bool)],
     ) -> Result<LeaseAnswer, Trouble> {
-        let lock = self.known.borrow().as_ref().map(|known| known.lock);
-        let lock = lock.expect("a part that is held has a number");
+        let lock = self.number().expect("a part that is held has a number");
         let token = held.iter().map(|(token, _)| *token).max().unwrap_or(0);
         let unsettled = std::mem::take(&mut self.unsettled);
         if held.iter().all(|part| *part == (token, true)) {
@@ -309,7 +343,11 @@ impl Taking {
 
     async fn give_back(&mut self) {
         let shards = std::mem::take(&mut self.unsettled);
-        give_back(&self.shared, &self.namespace, &self.request, shards).await;
+        give_back(&self.shared, &self.namespace, self.number(), &self.request, shards).await;
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.known.borrow().as_ref().map(|known| known.lock)
     }
 }
 
@@ -320,19 +358,25 @@ impl Drop for Taking {
             return;
         }
         let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
-        let request = self.request.clone();
-        tokio::spawn(async move { give_back(&shared, &namespace, &request, shards).await });
+        let (number, request) = (self.number(), self.request.clone());
+        tokio::spawn(async move { give_back(&shared, &namespace, number, &request, shards).await });
     }
 }
 
 /// Has shards give back what they have of a lock that is not taken after all. If one cannot be asked, what it has ends
 /// by itself before long.
-async fn give_back(shared: &Arc<Shared>, namespace: &str, request: &LeaseRequest, shards: BTreeSet<ShardNo>) {
+async fn give_back(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    lock: Option<u64>,
+    request: &LeaseRequest,
+    shards: BTreeSet<ShardNo>,
+) {
     let Some(current) = shared.cluster.current() else { return };
     let (owner, whole) = (request.owner.clone(), letter::written(&request.resources));
     // The last first: whoever waits for the earlier parts finds the later ones free.
     for shard in shards.into_iter().rev() {
-        let order = Order::Drop { owner: owner.clone(), whole: whole.clone() };
+        let order = Order::Drop { lock, owner: owner.clone(), whole: whole.clone() };
         let dropped = letter::ask::<()>(shared, &current, shard, (namespace, order), Duration::ZERO).await;
         if let Err(trouble) = dropped {
             tracing::debug!(shard = shard.0, why = trouble.message, "give back a part of a lock");

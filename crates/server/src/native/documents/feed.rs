@@ -206,13 +206,13 @@ impl Part {
         struct Placed {
             position: u64,
         }
-        let commit = |text: &Box<RawValue>| {
+        let commit = |text: &RawValue| {
             let Placed { position } = serde_json::from_str(text.get()).ok()?;
             Some((Position(position), text.get().to_owned()))
         };
         Some(Piece {
             position: Position(self.position),
-            commits: self.commits.iter().map(commit).collect::<Option<_>>()?,
+            commits: self.commits.iter().map(|text| commit(text)).collect::<Option<_>>()?,
             next: Position(self.next),
             more: self.next < self.position,
         })

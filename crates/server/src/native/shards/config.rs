@@ -46,10 +46,8 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
 #[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path)),
     request_body = Object, responses((status = 200, body = Object), (status = 400, body = Problem),
     (status = 503, body = Problem)))]
-pub(in crate::native) async fn put_map(
-    State(shared): App,
-    Json(map): Json<Value>,
-) -> Result<Response, Trouble> {
+pub(in crate::native) async fn put_map(State(shared): App, body: JsonBody) -> Result<Response, Trouble> {
+    let map: Value = body.read()?;
     let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
     cluster::publish(&shared, &map).await?;
     Ok(Json(map.to_json()).into_response())

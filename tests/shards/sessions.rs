@@ -1,0 +1,183 @@
+//! Sessions on a cluster: their locks hold on every shard, and any node takes them up again.
+
+use crate::{
+    cluster::Cluster,
+    harness::eventually,
+    leaseholder::{HOUR, Leaseholder, locks_in},
+    peer::{Held, Peer, assert_error},
+};
+use serde_json::{Value, json};
+
+fn start(shards: u32) -> Cluster {
+    Cluster::start(shards as usize, json!({ "function": "modulo", "shards": shards }))
+}
+
+fn holder(cluster: &Cluster, node: usize) -> Leaseholder {
+    Leaseholder::new(cluster.node(node), "bob")
+}
+
+fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> u16 {
+    let event = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
+    let call = json!({ "events": [event], "tokens": tokens, "wait_ms": 0 });
+    holder.store.send("POST", "write", &call.to_string()).status
+}
+
+#[test]
+fn a_session_locks_on_every_shard_through_any_node() {
+    let cluster = start(2);
+    let (bob, mut ann) = (holder(&cluster, 2), Peer::open(cluster.node(1), "ann"));
+    for what in ["write user/1", "write user/2", "write user/1, write user/2", "write user", "write /"] {
+        let held = ann.hold(what);
+        bob.is_refused("write user");
+        let keys: Vec<u64> =
+            (1..=2).filter(|key| what.len() != 12 || what.ends_with(&key.to_string())).collect();
+        for key in keys {
+            assert_eq!(write(&bob, key, &[]), 423, "{what}");
+            assert_eq!(write(&bob, key, &[held.token]), 200, "{what}");
+        }
+        ann.release(&held);
+        assert_eq!(write(&bob, 1, &[held.token]), 409, "{what}");
+        assert_error(&ann.ask(json!({ "type": "release", "lock": held.lock })), "unknown_lock");
+    }
+    bob.take("write user");
+    let refused = ann.lock("write user/1", 0);
+    assert_error(&refused, "locked");
+    assert_eq!(refused["blockers"][0]["name"], "bob", "{refused}");
+    assert_eq!(ann.lock("write user/1", 50)["type"], "queued");
+    assert_error(&ann.next(), "timeout");
+    assert_error(&ann.lock("write user/x", 0), "no_shard");
+    ann.bye();
+}
+
+#[test]
+fn a_session_waits_in_line_and_is_told() {
+    let cluster = start(2);
+    let (bob, mut ann) = (holder(&cluster, 2), Peer::open(cluster.node(1), "ann"));
+    for what in ["write user/1", "write user/1, write user/2", "write user"] {
+        let held = bob.take("write user/1");
+        let queued = ann.queue(what);
+        assert_eq!(
+            (&queued["place"], &queued["blockers"][0]["name"]),
+            (&json!(1), &json!("bob")),
+            "{queued}"
+        );
+        ann.still_waits(&queued["lock"]);
+        assert_eq!(locks_in(&bob.store, "waiting").len(), 1);
+        assert_eq!(bob.release(held.lock, &json!({ "owner": "bob" })).status, 200);
+        let granted = ann.granted();
+        assert_eq!(json!(granted.lock), queued["lock"], "{what}");
+        assert!(granted.token > held.token);
+        assert_eq!(ann.place(&json!(granted.lock))["place"], 0);
+        ann.release(&granted);
+    }
+    // A wait can be given up, and others are not kept from what it had of it.
+    let held = bob.take("write user/1");
+    for end in ["cancel", "release"] {
+        let queued = ann.queue("write user/1, write user/2");
+        let answer = ann.ask(json!({ "type": end, "lock": queued["lock"] }));
+        assert_ne!(answer["type"], "error", "{answer}");
+        eventually("nothing waits", || locks_in(&bob.store, "waiting").is_empty());
+        let free = bob.take("write user/2");
+        assert_eq!(bob.release(free.lock, &json!({ "owner": "bob" })).status, 200);
+    }
+    assert_eq!(bob.release(held.lock, &json!({ "owner": "bob" })).status, 200);
+    let held = ann.hold("read user/1");
+    assert_error(&ann.ask(json!({ "type": "cancel", "lock": held.lock })), "already_granted");
+    assert_error(&ann.convert(&held, "write", 0), "not_sharded");
+    // Two locks for the same are two.
+    let again = ann.hold("read user/1");
+    assert_ne!(again.lock, held.lock);
+    ann.release(&again);
+    bob.is_refused("write user/1");
+    ann.bye();
+    bob.take("write user/1");
+}
+
+#[test]
+fn a_wait_ends_with_its_connection() {
+    let cluster = start(2);
+    let (bob, mut ann) = (holder(&cluster, 2), Peer::open(cluster.node(1), "ann"));
+    bob.take("write user/1");
+    ann.queue("write user/1, write user/2");
+    bob.is_refused("write user/2");
+    drop(ann);
+    eventually("what it had of it is free", || bob.ask("write user/2", HOUR, 0).status == 201);
+    assert_eq!(locks_in(&bob.store, "waiting").len(), 0);
+}
+
+#[test]
+fn a_session_is_taken_up_again_at_any_node() {
+    let mut cluster = start(3);
+    let mut ann = Peer::open(cluster.node(2), "ann");
+    let (one, all) = (ann.hold("write user/1"), ann.hold("write bill"));
+    let mut stranger = Peer::connect(cluster.node(1), "default");
+    let wrong = json!({ "type": "attach", "session": ann.session, "secret": "00", "locks": [] });
+    assert_error(&stranger.ask(wrong), "wrong_secret");
+    let (mut again, welcome) = ann.attach(cluster.node(1), &json!([]));
+    let found = numbers(&welcome);
+    assert!(found.len() == 2 && found.contains(&one) && found.contains(&all), "{welcome}");
+    drop(ann);
+    let bob = holder(&cluster, 3);
+    bob.is_refused("write user/1");
+    again.release(&one);
+    bob.take("write user/1");
+    bob.is_refused("write bill/1");
+    // The node with the connection goes without warning.
+    cluster.kill(1);
+    cluster.restart(1);
+    let (mut third, welcome) = again.attach(cluster.node(3), &json!([]));
+    assert_eq!(numbers(&welcome), [all], "{welcome}");
+    bob.is_refused("write bill/3");
+    third.release(&all);
+    bob.take("write bill");
+    third.bye();
+}
+
+fn numbers(welcome: &Value) -> Vec<Held> {
+    let number = |value: &Value| value.as_u64().unwrap();
+    let held = |lock: &Value| Held { lock: number(&lock["lock"]), token: number(&lock["token"]) };
+    welcome["locks"].as_array().unwrap().iter().map(held).collect()
+}
+
+#[test]
+fn a_connection_that_is_replaced_hears_of_it_and_takes_nothing_with_it() {
+    let cluster = start(2);
+    let mut ann = Peer::open_for(cluster.node(1), "ann", 0);
+    let held = ann.hold("write user/1");
+    let (mut again, welcome) = ann.attach(cluster.node(1), &json!([]));
+    assert_eq!(numbers(&welcome), [held]);
+    assert_error(&ann.next(), "replaced");
+    assert_eq!(ann.closed(), 4001);
+    let bob = holder(&cluster, 2);
+    bob.is_refused("write user/1");
+    again.release(&held);
+    bob.take("write user/1");
+}
+
+#[test]
+fn what_nobody_comes_back_for_ends_by_itself() {
+    let cluster = start(2);
+    let bob = holder(&cluster, 2);
+    for timeout_ms in [0, 300] {
+        let mut ann = Peer::open_for(cluster.node(1), "ann", timeout_ms);
+        ann.hold("write user/1, write user/2");
+        bob.is_refused("write user/1");
+        drop(ann);
+        eventually("it is free again", || bob.ask("write user", HOUR, 0).status == 201);
+        assert_eq!(bob.release_all().status, 200);
+    }
+}
+
+#[test]
+fn a_lock_that_is_ended_by_an_operator_is_lost() {
+    let cluster = start(2);
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    let held = ann.hold("write user");
+    let bob = holder(&cluster, 2);
+    let target = bob.store.target(&format!("locks/{}", held.lock));
+    let ended = crate::http::request(bob.store.native, "DELETE", &target, &[]);
+    assert_eq!(ended.status, 200, "{}", ended.body);
+    bob.take("write user/1");
+    let lost = ann.next_of("lost");
+    assert_eq!((&lost["lock"], &lost["code"]), (&json!(held.lock), &json!("lock_lost")), "{lost}");
+}
