@@ -232,6 +232,9 @@ pub struct TransitionStatus {
     pub map: serde_json::Value,
     /// `prepare`, `import`, `activate`, `copy`, `finish`, `clean` or `settle`; `none` if nothing is under way.
     pub step: String,
+    /// The epoch of the map that the transition is at, or that the last one ended with.
+    #[serde(default)]
+    pub last: Option<u64>,
     /// Whether copying and cleaning rest.
     #[serde(default)]
     pub paused: bool,
@@ -244,7 +247,7 @@ pub struct TransitionStatus {
     /// Whether `prev` was given up before everything was copied.
     #[serde(default)]
     pub forced: bool,
-    /// The shards that give documents away.
+    /// The shards that give documents away; those of the last transition if nothing is under way.
     #[serde(default)]
     pub donors: Vec<DonorStatus>,
     /// Whom it waits for.

@@ -187,7 +187,8 @@ async fn watch(shards: &Shards) -> Result<TransitionStatus, Failure> {
 
 fn finish(status: &TransitionStatus, before: &Value, json: bool) -> Shown {
     let epoch = &status.map["epoch"];
-    let is_new = epoch != before;
+    // Other hosts alone are a new map, but nothing moves.
+    let is_new = epoch != before && status.last == epoch.as_u64();
     if is_new && status.aborting {
         let message = format!("it went back to the old map, at epoch {epoch}");
         return Err(Failure { code: crate::exit::REFUSED, message });

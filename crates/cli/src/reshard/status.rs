@@ -98,6 +98,7 @@ mod tests {
         let status = TransitionStatus {
             map: json!({ "epoch": 9 }),
             step: "copy".into(),
+            last: Some(9),
             paused: true,
             throttle: Some(500),
             aborting: false,

@@ -483,15 +483,18 @@ fn note(shared: &Shared, transition: &Transition) {
 
 fn status(shared: &Shared) -> Result<Value, Trouble> {
     let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
-    let Some(transition) = load(shared)?.filter(|transition| !transition.is_over()) else {
+    let Some(transition) = load(shared)? else {
         return Ok(json!({ "map": map, "step": "none", "alerts": [] }));
     };
+    // What came of the last one is told until the next one begins.
+    let is_over = transition.is_over();
     let watch = shared.cluster.keeper.watch.lock();
     let donors: Vec<Value> = transition
         .donors
         .iter()
         .map(|donor| {
-            let rate = watch.speeds.get(&donor.shard).map_or(0.0, |speed| speed.rate);
+            let speed = watch.speeds.get(&donor.shard).filter(|_| !is_over);
+            let rate = speed.map_or(0.0, |speed| speed.rate);
             let left = donor.total.map(|total| total.saturating_sub(donor.copied));
             let left_ms = left.filter(|_| rate > 0.0).map(|left| (left as f64 / rate * 1000.0) as u64);
             json!({ "shard": donor.shard, "copied": donor.copied, "total": donor.total, "done": donor.done,
@@ -503,9 +506,12 @@ fn status(shared: &Shared) -> Result<Value, Trouble> {
         transition.waits().into_iter().map(|(name, error)| json!({ "for": name, "error": error })).collect();
     let still = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
     let alerts = alerts(&transition, still);
-    Ok(json!({ "map": map, "step": transition.step, "paused": transition.paused,
+    let step = if is_over { json!("none") } else { json!(transition.step) };
+    Ok(
+        json!({ "map": map, "step": step, "last": transition.map.epoch, "paused": transition.paused && !is_over,
         "throttle": transition.throttle, "aborting": transition.aborting, "forced": transition.forced,
-        "donors": donors, "waits": waits, "alerts": alerts }))
+        "donors": donors, "waits": waits, "alerts": alerts }),
+    )
 }
 
 /// What somebody should look at, in words.
