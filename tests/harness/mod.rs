@@ -210,10 +210,10 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Tries until it is true; panics after ten seconds.
+/// Tries until it is true; panics after two minutes.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !is_true() {
         assert!(Instant::now() < deadline, "never happened: {what}");
         thread::sleep(Duration::from_millis(5));

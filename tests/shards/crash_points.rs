@@ -13,7 +13,7 @@ const DOCUMENTS_LEN: u64 = 90;
 /// So many of them are looked at in a second, so that steps last long enough to be hit.
 const THROTTLE: u64 = 120;
 /// A transition that takes longer will never be over.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK: Duration = Duration::from_secs(240);
 /// A request that a node on its way up refuses is sent again.
 const ATTEMPTS_MAX: usize = 400;
 
