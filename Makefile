@@ -4,12 +4,12 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help run test test-long check fix deps-test deps-bench bench-locks bench-docs bench-leases bench-shards
+.PHONY: help run test test-long check fix deps-build deps-test deps-bench bench-locks bench-docs bench-leases bench-shards
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-run: ## build and start a server with every interface on
+run: deps-build ## build and start a server with every interface on
 	$(CARGO) build --locked --release -p lockwood
 	./target/release/lockwood serve --locktopus --openslides --elasticsearch --schema-registry
 
@@ -46,6 +46,9 @@ bench-leases: deps-bench ## measure leases, enforcement, search and join, beside
 bench-shards: deps-bench ## measure routing, search over shards and resharding, beside Tarantool
 	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
 	./target/release/lockwood-bench shards
+
+deps-build:
+	scripts/deps build
 
 deps-test:
 	scripts/deps test
