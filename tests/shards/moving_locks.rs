@@ -328,6 +328,56 @@ fn tokens_grow_on_documents_that_nobody_has_when_they_move() {
     assert!(next.token > last, "{next:?} after {last}");
 }
 
+/// Waits until a host that only reads has what is written now.
+fn follows(cluster: &Cluster, reader: usize, holder: &Leaseholder, key: u64) {
+    passes(holder, key, &[]);
+    let body = json!({ "collection": "user", "key": key }).to_string();
+    eventually("the reader has followed", || {
+        let target = "/v1/default/shard/select";
+        let reply = http::send(holder.store.native, "POST", target, &[], body.as_bytes());
+        let is_it = reply.header("lockwood-host") == Some(&*cluster.addresses[reader - 1]);
+        is_it && !reply.json()["document"].is_null()
+    });
+}
+
+#[test]
+fn a_host_that_only_read_takes_over_the_leases_of_the_one_that_wrote() {
+    let mut cluster = Cluster::nodes(2);
+    let reader = cluster.add_for(2);
+    let list = |hosts: &[(&str, usize)]| -> Value {
+        let host = |(mode, node): &(&str, usize)| json!({ "mode": mode, "weight": 1, "address": cluster.addresses[node - 1] });
+        hosts.iter().map(host).collect()
+    };
+    let mut map = cluster.steady(1, 2, modulo(2));
+    map["shards"][1] = list(&[("rw", 2), ("ro", reader)]);
+    let mut next = cluster.steady(2, 2, modulo(2));
+    next["shards"][1] = list(&[("rw", reader)]);
+    cluster.put_map(&map);
+    let ann = holder(&cluster, 1, "ann");
+    let short = ann.take_for("write user/1", 2000);
+    let spread = ann.take("write bill");
+    follows(&cluster, reader, &ann, 3);
+    cluster.kill(reader);
+    cluster.restart(reader);
+    // What it has on record of the lease ends, were it not for this.
+    let ann = holder(&cluster, 1, "ann");
+    assert_eq!(ann.renew(short.lock, &json!({ "ttl_ms": HOUR, "token": short.token })).status, 200);
+    eventually("it would have ended", || {
+        let shown = ann.store.get(&format!("locks/{}", short.lock));
+        shown["age_ms"].as_u64().is_some_and(|age_ms| age_ms > 2100)
+    });
+    follows(&cluster, reader, &ann, 5);
+    cluster.kill(2);
+    cluster.put_map(&next);
+    let bob = holder(&cluster, 1, "bob");
+    is_blocked(&bob, 1, "ann");
+    bob.is_refused("read bill/1");
+    passes(&bob, 1, &[short.token, spread.token]);
+    assert_eq!(ann.release_all().json()["leases"].as_array().unwrap().len(), 2);
+    assert!(bob.take("write user/1").token > short.token);
+    assert!(bob.take("write bill").token > spread.token);
+}
+
 fn reshard(cluster: &Cluster, len: usize) {
     let list = cluster.steady(1, len, modulo(1))["shards"].clone();
     let change = json!({ "list": list, "curr": modulo(len as u32) });

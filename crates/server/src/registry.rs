@@ -39,7 +39,11 @@ impl Registry {
 
     /// The namespace of this name for what was there before a restart, however many there are.
     pub(crate) fn insert(&self, shared: &Arc<Shared>, name: &str) -> Arc<Namespace> {
-        make(shared, &mut self.namespaces.write(), name)
+        let mut namespaces = self.namespaces.write();
+        match namespaces.get(name) {
+            Some(namespace) => Arc::clone(namespace),
+            None => make(shared, &mut namespaces, name),
+        }
     }
 
     /// Does something while nobody can begin to use a namespace that is not in use; none if it is.

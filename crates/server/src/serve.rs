@@ -133,12 +133,8 @@ pub async fn run(
         None => None,
     };
     let (shared, grace_ms) = open(config, &address(&native).to_string()).await?;
-    lease::restore(&shared)?;
     shared.cluster.restore(&shared)?;
-    if let Some(current) = shared.cluster.current() {
-        // It may have stopped between the map and what comes of it.
-        lease::moving::follow(&shared, &current);
-    }
+    restore_leases(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
         tracing::error!(?error, "take away what is left of a load");
     }
@@ -237,6 +233,21 @@ async fn bind(config: &Config, address: SocketAddr) -> Result<TcpListener, Serve
 
 fn address(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("a bound socket has an address")
+}
+
+/// Puts back leases, unless they are those of the host that writes, which this one only follows.
+fn restore_leases(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    let current = shared.cluster.current();
+    if current.as_ref().is_some_and(|current| current.is_replica) {
+        shared.cluster.idle_leases.store(true, Ordering::Release);
+        return Ok(());
+    }
+    lease::restore(shared)?;
+    if let Some(current) = current {
+        // It may have stopped between the map and what comes of it.
+        lease::moving::follow(shared, &current);
+    }
+    Ok(())
 }
 
 async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeError> {

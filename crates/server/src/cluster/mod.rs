@@ -44,7 +44,7 @@ use sha2::Sha256;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -96,6 +96,8 @@ pub(crate) struct Cluster {
     pub(crate) loads: LoadTable,
     /// Those that are connected to this node.
     pub(crate) sessions: Sessions,
+    /// Whether this node, a replica, has leases on record that it does not go by.
+    pub(crate) idle_leases: AtomicBool,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
     caught_up: AtomicU64,
 }
@@ -177,6 +179,7 @@ impl Cluster {
             holds: HoldTable::default(),
             loads: LoadTable::default(),
             sessions: Sessions::default(),
+            idle_leases: AtomicBool::new(false),
             caught_up: AtomicU64::new(0),
         }
     }
@@ -250,6 +253,10 @@ impl Cluster {
     pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
+        if node.current(map.clone()).is_owner && self.idle_leases.swap(false, Ordering::AcqRel) {
+            // Before anybody can take what somebody has.
+            lease::moving::take_over(shared).await?;
+        }
         let call = put_map(&map)?;
         let Some((pending, current)) = self.switch(shared, node, map, &call)? else {
             // Whoever adopted it may still wait for the disk.

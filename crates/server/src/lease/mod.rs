@@ -212,6 +212,9 @@ impl State {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
         for lease in leases {
+            if self.leases.get(lease.lock).is_some() {
+                continue;
+            }
             let recorded = Recorded {
                 lock: lease.lock,
                 token: lease.token,

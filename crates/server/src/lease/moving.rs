@@ -11,7 +11,7 @@
 
 use super::{Asked, Lease, LeasePart, Verdict, part::ORPHAN_MS, which::merged};
 use crate::{
-    cluster::{Admitted, Current, SYSTEM, locks},
+    cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks},
     namespace::{Namespace, State},
     shared::Shared,
     trouble::Trouble,
@@ -143,6 +143,13 @@ pub(crate) async fn raise(shared: &Arc<Shared>, floor: u64) -> Result<(), Troubl
         namespace.lock().table.raise(floor);
     }
     Ok(())
+}
+
+/// A host that only read is going to write: what it has of leases on record becomes its own. How far the numbers of
+/// the host before it were is not on record, so they go on far above: one number for every millisecond there has been.
+pub(crate) async fn take_over(shared: &Arc<Shared>) -> Result<(), Trouble> {
+    raise(shared, shared.clock.now().0 * SHARDS_MAX).await?;
+    Ok(super::restore(shared)?)
 }
 
 /// What goes from this node to others when the next map is in force, as of a map by which nobody decides about it.
