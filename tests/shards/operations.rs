@@ -2,7 +2,12 @@
 
 use crate::{cluster::Cluster, harness::Server, harness::eventually, http, store::Store};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 fn jump() -> Value {
     json!({ "function": "jump", "by": "first" })
@@ -272,6 +277,12 @@ fn reads_are_shared_by_weight_and_rw_reads_only_ask_the_owner() {
     // The mean is 300, and five standard deviations are 73.
     assert!(hosts.keys().eq([3, 4].iter()), "{hosts:?}");
     assert!((227..=373).contains(&hosts[&3]), "{hosts:?}");
+    for replica in [3, 4] {
+        for step in ["copy", "cleanup"] {
+            let done = cluster.store(replica, "shop").post(&format!("shard/{step}"), &json!({}));
+            assert_eq!(done, json!([]), "a host that only reads does nothing");
+        }
+    }
     for node in 1..=4 {
         for (mode, owner) in [("rw", true), ("r", false)] {
             let body = json!({ "collection": "line", "key": 1, "mode": mode });
@@ -295,4 +306,81 @@ fn without_its_readers_a_shard_is_read_from_its_writer() {
     cluster.kill(4);
     let (host, found) = answered_by(&cluster, 2, "select", &body);
     assert_eq!((host, &found["document"]["value"]["n"]), (1, &json!(1)));
+}
+
+/// Sends a write until it is done, always as the same one.
+fn insist(store: &Store, operation: &str, retry: &str, body: &Value) -> Value {
+    let target = store.target(&format!("shard/{operation}"));
+    for _ in 0..100 {
+        let headers = [("lockwood-retry", retry)];
+        let reply = http::send(store.native, "POST", &target, &headers, body.to_string().as_bytes());
+        let json = reply.json();
+        match json["code"].as_str() {
+            None => return json,
+            Some("moving" | "shard_unreachable" | "wrong_epoch") => thread::sleep(Duration::from_millis(20)),
+            Some(_) => panic!("{operation} {body}: {json}"),
+        }
+    }
+    panic!("{operation} {body} is never answered");
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_while_documents_move_and_a_node_dies() {
+    let mut cluster = pair();
+    cluster.add();
+    let keys = 20u64;
+    for key in 0..keys {
+        ask(&cluster.store(1, "shop"), "insert", json!(key), json!({ "fields": { "n": 0 } }));
+    }
+    let is_over = AtomicBool::new(false);
+    let stores: Vec<Store> = (1..=2).map(|node| cluster.store(node, "shop")).collect();
+    let counts: Vec<BTreeMap<u64, u64>> = thread::scope(|scope| {
+        let writers: Vec<_> = (0..4u64)
+            .map(|worker| {
+                let (stores, is_over) = (&stores, &is_over);
+                scope.spawn(move || {
+                    let mut counts = BTreeMap::new();
+                    let mut turn = 0u64;
+                    while !is_over.load(Ordering::Relaxed) || turn < keys {
+                        let key = (worker * 7 + turn) % keys;
+                        let store = &stores[(worker + turn) as usize % 2];
+                        let update =
+                            json!({ "collection": "line", "key": key, "format": "+p", "arguments": ["n", 1] });
+                        let done = insist(store, "update", &format!("{worker}-{turn}"), &update);
+                        assert!(done["document"]["value"]["n"].as_u64() > Some(0), "{done}");
+                        // One of their own is deleted and inserted over and over; each finds what the other left.
+                        let own = json!({ "collection": "line", "key": ["own", worker] });
+                        let deleted = insist(store, "delete", &format!("d{worker}-{turn}"), &own);
+                        let left = if turn == 0 { Value::Null } else { json!(turn - 1) };
+                        assert_eq!(deleted["document"]["value"]["turn"], left);
+                        let insert = json!({ "collection": "line", "key": ["own", worker],
+                            "fields": { "turn": turn } });
+                        insist(store, "insert", &format!("i{worker}-{turn}"), &insert);
+                        *counts.entry(key).or_default() += 1;
+                        turn += 1;
+                    }
+                    counts
+                })
+            })
+            .collect();
+        for len in [3, 1, 2] {
+            let list = cluster.steady(1, len, jump())["shards"].clone();
+            let change = json!({ "list": list, "curr": jump() });
+            let command = json!({ "do": "reshard", "change": change });
+            cluster.store(1, "_system").post("shard/transition", &command);
+            if len == 3 {
+                cluster.kill(3);
+                cluster.restart(3);
+            }
+            let store = cluster.store(1, "_system");
+            eventually("it is over", || store.get("shard/transition")["step"] == "none");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    for key in 0..keys {
+        let expected: u64 = counts.iter().filter_map(|counts| counts.get(&key)).sum();
+        let found = ask(&cluster.store(2, "shop"), "eselect", json!(key), json!({ "mode": "rw" }));
+        assert_eq!(found["document"]["value"]["n"], expected, "{key}");
+    }
 }
