@@ -41,6 +41,7 @@ mod spread_feed;
 mod spread_locks;
 mod spread_moving;
 mod spread_registry;
+mod spread_searches;
 mod spread_steady;
 mod spread_storm;
 mod spread_world;

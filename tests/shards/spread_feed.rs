@@ -29,11 +29,13 @@ impl Events {
 
     /// The next commits, so many.
     fn take(&mut self, len: usize) -> Vec<Value> {
-        let mut commits = Vec::new();
+        let (mut commits, mut silences) = (Vec::new(), 0);
         while commits.len() < len {
             let mut line = String::new();
             assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "it ended after {}", commits.len());
             assert!(!line.starts_with("event: problem"), "{line}");
+            silences += usize::from(line.starts_with(": still here"));
+            assert!(silences < 3, "nothing comes after {}", commits.len());
             if let Some(text) = line.strip_prefix("data: ") {
                 commits.push(serde_json::from_str(text).unwrap());
             }
@@ -68,7 +70,9 @@ fn pages_have_every_commit_once_and_in_order() {
     let mut dice = Dice::new("feed pages");
     let cluster = Cluster::start(3, json!({ "function": "hash", "shards": 3 }));
     let store = |node| cluster.store(node, NAMESPACE);
-    (1..=120u64).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({ "v": key })));
+    for key in 1..=120u64 {
+        store(1 + key as usize % 3).create("user", key, json!({ "v": key }));
+    }
     let (mut after, mut commits) = (0, Vec::new());
     loop {
         let limit = 1 + dice.below(20);
@@ -93,7 +97,9 @@ fn a_follower_sees_what_happens_on_all_shards() {
     let store = |node| cluster.store(node, NAMESPACE);
     store(1).create("user", 1000, json!({}));
     let mut events = Events::follow(cluster.node(2).native, None).begun();
-    (1..=60u64).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({ "v": key })));
+    for key in 1..=60u64 {
+        store(1 + key as usize % 3).create("user", key, json!({ "v": key }));
+    }
     let commits = events.take(60);
     assert_eq!(keys(&commits), (1..=60).collect::<Vec<_>>());
     assert!(is_in_order(&commits));
@@ -114,7 +120,9 @@ fn a_follower_goes_on_while_keys_move() {
     let store = |node| cluster.store(node, NAMESPACE);
     let mut events = Events::follow(cluster.node(1).native, Some(0)).begun();
     let write = |from: u64| {
-        (from..from + 20).for_each(|key| _ = store(1 + key as usize % 3).create("user", key, json!({})));
+        for key in from..from + 20 {
+            store(1 + key as usize % 3).create("user", key, json!({}));
+        }
     };
     write(1);
     let mut map = cluster.steady(2, 3, new);

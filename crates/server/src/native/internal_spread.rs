@@ -2,7 +2,7 @@
 //! nodes get here.
 
 use super::{
-    documents::{Decoder, build, dump_lines, reserve_from, terms},
+    documents::{Decoder, Retry, build, dump_lines, reserve_from, terms},
     http::{App, InPath},
     internal::{Refused, read_json, same_epoch},
 };
@@ -14,6 +14,7 @@ use crate::{
         frozen::{self, GET, KNOWN, Keys, SEARCH, Search},
         hold::{HOLD, Held, HoldRequest, RELEASE},
         load::{self, Beginning, Begun, Ending},
+        searches::{ANSWERED, Asked, JUDGE, Judge},
     },
     gate,
     shared::Shared,
@@ -28,7 +29,7 @@ use axum::{
     routing::{get, post},
 };
 use lockwood_model::{Position, Resource};
-use lockwood_wire::documents::PositionAnswer;
+use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -45,6 +46,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route(RECORDS, get(give_records).post(take_records))
         .route(INDEXES, post(take_indexes))
         .route(AWAIT, post(await_position))
+        .route(JUDGE, post(judge))
+        .route(ANSWERED, post(answered))
         .route(LINES, post(lines))
         .route(COUNTERS, post(counters))
         .route(load::BEGIN, post(begin_load))
@@ -114,6 +117,36 @@ async fn reserve(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     same_epoch(&shared, &headers)?;
     let IdsRequest { namespace, collection, amount, least } = read_json(&body)?;
     Ok(reserve_from(&shared, &namespace, &collection, amount, least).await?)
+}
+
+/// Whether position locks hold here.
+async fn judge(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Judge { namespace, locks } = read_json(&body)?;
+    let decoder = Decoder(&shared.config.limits);
+    let locks: Vec<_> = locks.iter().map(|lock| decoder.position_lock(lock)).collect::<Result<_, _>>()?;
+    shared.shard.judge(&namespace, locks).await?;
+    Ok(Json(()).into_response())
+}
+
+/// What was answered to a write that was done before; null if it was not.
+async fn answered(
+    State(shared): App,
+    headers: HeaderMap,
+    retry: Retry,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let Asked { namespace, call } = read_json(&body)?;
+    let call: WriteCall = read_body(call.get().as_bytes()).map_err(Trouble::from)?;
+    let call = retry.mark(Decoder(&shared.config.limits).call(&call)?);
+    let Some(answer) = &call.answer else { return Ok(Json(()).into_response()) };
+    let Some(written) = shared.shard.answered(&namespace, answer).await? else {
+        return Ok(Json(()).into_response());
+    };
+    let positions: Vec<u64> = written.positions.iter().map(|position| position.0).collect();
+    let position = positions.last().copied().unwrap_or_default();
+    Ok(Json(Written { position, positions, replayed: written.replayed }).into_response())
 }
 
 async fn lines(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {

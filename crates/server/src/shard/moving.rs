@@ -2,7 +2,7 @@
 //! Knows nothing of maps, nor of other nodes.
 
 use super::{Call, Follow, Shard, ShardError, writer::Writer};
-use lockwood_engine::NoRules;
+use lockwood_engine::{NoRules, PositionLock};
 use lockwood_model::{Document, DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
 use std::{sync::atomic::Ordering, time::Duration};
@@ -77,6 +77,11 @@ impl Shard {
     /// Takes documents away without a trace.
     pub(crate) fn forget(&self, namespace: &str, documents: Vec<DocumentKey>) -> Result<u64, ShardError> {
         self.append(&Entry::Forgotten { namespace: namespace.into(), documents }, Follow::Thread)
+    }
+
+    /// Whether position locks hold, by what was decided so far; told when that is durable.
+    pub(crate) async fn judge(&self, namespace: &str, locks: Vec<PositionLock>) -> Result<(), ShardError> {
+        self.submit(|writer| writer.judge(namespace, locks)).await
     }
 
     /// No write gets a position up to `floor` from now on, and readers see all that did.

@@ -2,7 +2,7 @@
 //! what is asked by readers.
 
 use super::{Call, Counts, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
-use lockwood_engine::{Limits, Recent, Rules, decide_all};
+use lockwood_engine::{Limits, NoRules, PositionLock, Recent, Request, Rules, decide, decide_all};
 use lockwood_model::{Change, Document, DocumentKey, FieldValue, Json, Position, Timestamp};
 use lockwood_storage::{
     Appended, Batch, Claim, Entry, Epoch, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot, State, Store,
@@ -534,6 +534,28 @@ impl Writer {
         }
         let Entry::Committed { commits, .. } = entry else { unreachable!("it was just made") };
         Ok(Written { positions: commits.iter().map(|commit| commit.position).collect(), replayed: false })
+    }
+
+    /// Whether position locks hold by what was decided so far.
+    pub(super) fn judge(&mut self, namespace: &str, locks: Vec<PositionLock>) -> Result<(), ShardError> {
+        let in_flight = Overlay { below: &self.base, above: self.in_flight.as_deref().unwrap_or(&EMPTY) };
+        let below = Overlay { below: &in_flight, above: &self.open };
+        let mut fold = Fold::new(&below, self.next_index);
+        let id = fold.namespace(namespace)?;
+        let (written, horizon) = edges(&below, id)?;
+        let view = WriteView {
+            fold,
+            recent: &mut self.recent,
+            seen: RefCell::default(),
+            namespace: id,
+            position: written.max(self.floor),
+            horizon,
+            own: Vec::new(),
+            left: 0,
+        };
+        let request = Request { locks, ..Request::default() };
+        let limits = Limits { document_bytes_max: u64::MAX, fields_per_document_max: u64::MAX };
+        decide(&request, &view, limits, &NoRules, Timestamp(0))?.map(drop).map_err(ShardError::from)
     }
 
     /// A namespace that is new must be one of not too many.

@@ -220,6 +220,9 @@ async fn attempt(
     {
         return Ok(answer);
     }
+    if let Some(searches) = spread::searches::of(current, kind, whole) {
+        return searches.write(native, shared, current, owner, whole).await;
+    }
     if owner == shared.cluster.this() && current.is_owner {
         let answer = here(native, shared, current, kind, whole).await?;
         return Ok(answered_by(answer, kind, shared.cluster.address()));

@@ -202,7 +202,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn position_lock(self, lock: &WireLock) -> Result<PositionLock, Trouble> {
+    pub(crate) fn position_lock(self, lock: &WireLock) -> Result<PositionLock, Trouble> {
         self.collection(&lock.collection)?;
         lock.key.as_ref().map_or(Ok(()), |key| self.key(&key.0))?;
         lock.field.as_ref().map_or(Ok(()), |field| self.field(field))?;

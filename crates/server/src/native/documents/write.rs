@@ -189,7 +189,7 @@ pub(in crate::native) async fn delete(
 pub(in crate::native) struct Retry(Option<String>);
 
 impl Retry {
-    fn mark(self, mut call: Call) -> Call {
+    pub(in crate::native) fn mark(self, mut call: Call) -> Call {
         if call.answer.is_none() {
             call.answer = self.answer();
         }

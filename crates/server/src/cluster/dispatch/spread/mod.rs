@@ -15,6 +15,7 @@ pub(crate) mod load;
 mod page;
 mod registry;
 mod reserve;
+pub(crate) mod searches;
 mod tally;
 
 use super::{Current, Whole, kind::decoded, wrong_epoch};
