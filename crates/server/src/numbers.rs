@@ -76,12 +76,12 @@ impl Numbers {
     /// Makes sure that whatever is given out after a restart is larger than `number`, and that there is room
     /// above it now. New namespaces start above it.
     pub(crate) async fn raise(self: &Arc<Numbers>, number: u64) -> Result<(), StoreError> {
-        self.first.fetch_max(number + 1, Ordering::AcqRel);
-        let enough = number + self.spread(MARGIN);
-        match self.ceiling.load(Ordering::Acquire) < enough {
-            true => self.lift(number + self.spread(STEP)).await,
-            false => Ok(()),
+        if self.ceiling.load(Ordering::Acquire) < number + self.spread(MARGIN) {
+            self.lift(number + self.spread(STEP)).await?;
         }
+        // Not before there is room: a namespace that starts here in between could not grant anything.
+        self.first.fetch_max(number + 1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Raises the ceiling whenever it comes near. Ends when the disk fails.
