@@ -133,6 +133,28 @@ fn a_session_is_taken_up_again_at_any_node() {
     third.bye();
 }
 
+#[test]
+fn what_a_node_took_on_its_way_is_given_back_when_it_dies() {
+    let mut cluster = start(2);
+    let carl = Leaseholder::new(cluster.node(1), "carl");
+    for key in [1, 2] {
+        let proxy = cluster.add_proxy();
+        let document = cluster.store(proxy, "default");
+        eventually("it has the map", || document.send("GET", "documents/user/1", "").status == 404);
+        let bob = holder(&cluster, 2);
+        bob.take(if key == 1 { "write user/1" } else { "write user/2" });
+        // One part is held by now, or stands in line; the other one is not even asked for, or held.
+        let mut ann = Peer::open(cluster.node(proxy), "ann");
+        ann.queue("write user/1, write user/2");
+        cluster.kill(proxy);
+        let (_again, welcome) = ann.attach(cluster.node(1), &json!([]));
+        assert_eq!(numbers(&welcome), []);
+        assert_eq!(bob.release_all().status, 200);
+        eventually("nothing is left of it", || carl.ask("write user/1, write user/2", HOUR, 0).status == 201);
+        assert_eq!(carl.release_all().status, 200);
+    }
+}
+
 fn numbers(welcome: &Value) -> Vec<Held> {
     let number = |value: &Value| value.as_u64().unwrap();
     let held = |lock: &Value| Held { lock: number(&lock["lock"]), token: number(&lock["token"]) };

@@ -5,6 +5,7 @@ use crate::{
     connection::{self, Connection, Credentials, Heard, Opened, Welcome},
     error::{Error, Loss},
     ledger::{Command, Ledger, News},
+    nodes::Nodes,
     session::{Options, View},
     text,
 };
@@ -41,6 +42,7 @@ const GOODBYE_MAX: Duration = Duration::from_secs(2);
 /// What the task shares with the handles.
 pub(crate) struct Endpoint {
     pub(crate) options: Options,
+    pub(crate) nodes: Nodes,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) ids: Arc<AtomicU64>,
     pub(crate) view: watch::Sender<View>,
@@ -183,7 +185,7 @@ impl Actor {
 
     fn begin_opening(&mut self) {
         let id = self.next_id();
-        let options = self.endpoint.options.clone();
+        let options = self.endpoint.options.at(&self.endpoint.nodes);
         let attempt = connection::open(options, id, self.credentials.clone(), self.ledger.reclaims());
         self.link = Link::Opening(Box::pin(attempt));
     }
@@ -222,8 +224,19 @@ impl Actor {
             _ => {
                 self.reason = error.to_string();
                 self.attempts += 1;
-                self.link = Link::Pause { until: now + backoff(self.attempts) };
+                self.link = Link::Pause { until: now + self.pause() };
             }
+        }
+    }
+
+    /// How long to wait before the next attempt, which goes to another node; each gets its chance before a pause.
+    fn pause(&self) -> Duration {
+        let nodes = &self.endpoint.nodes;
+        nodes.skip(nodes.address());
+        let len = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        match self.attempts % len {
+            0 => backoff(self.attempts / len),
+            _ => Duration::ZERO,
         }
     }
 

@@ -74,7 +74,14 @@ impl Leases {
     pub async fn take(&self, request: &LeaseRequest) -> Result<LeaseAnswer, Error> {
         let patience = Duration::from_millis(request.wait_ms.unwrap_or(0));
         let call = Call::with_json(Method::POST, self.target("locks").text, request);
-        self.nodes.ask_within(&call, patience).await
+        loop {
+            match self.nodes.ask_surely(&call, patience).await {
+                // What an attempt before had of it ended with that attempt's connection.
+                Err((error, true)) if is_gone(&error) => {}
+                Err((error, _)) => return Err(error),
+                Ok(answer) => return Ok(answer),
+            }
+        }
     }
 
     /// The same, and keeps it by renewing it until it is released or dropped.

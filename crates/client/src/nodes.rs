@@ -123,6 +123,19 @@ impl Nodes {
         &self.addresses[self.place()]
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Another node is asked next than this one.
+    pub(crate) fn skip(&self, address: &str) {
+        let place = self.place();
+        if self.addresses[place] == address {
+            self.leave(place);
+        }
+    }
+
     fn place(&self) -> usize {
         self.next.load(Ordering::Relaxed) % self.addresses.len()
     }

@@ -1,7 +1,8 @@
 //! Asking again, against nodes that refuse, break off, or say what the test tells them to.
 
 use crate::{
-    Code, DocumentKey, Error, Leases, LockId, Nodes, PutOptions, ReadOptions, ReleaseRequest, Store,
+    Code, DocumentKey, Error, LeaseRequest, Leases, LockId, Nodes, PutOptions, ReadOptions, ReleaseRequest,
+    Store,
     documents_test::{Said, WRITTEN, answer, hear, ok},
     wire::{Fields, WriteCall},
 };
@@ -200,6 +201,26 @@ async fn a_release_that_was_done_before_is_done() {
     assert_eq!(release(vec![unknown()]).await.unwrap_err().code(), Some(Code::UnknownLock));
     let error = release(vec![problem(Code::Moving), unknown()]).await.unwrap_err();
     assert_eq!(error.code(), Some(Code::UnknownLock), "the first attempt cannot have been it");
+}
+
+#[tokio::test]
+async fn a_lease_that_went_with_an_attempt_without_an_answer_is_taken_anew() {
+    let held = r#"{"outcome":"held","lock":5,"state":"granted","token":7,"owner":{"via":"lease"},"resources":[],"requested_at":"t","age_ms":0}"#;
+    let request = LeaseRequest {
+        owner: "ann".into(),
+        resources: Vec::new(),
+        ttl_ms: 1000,
+        wait_ms: None,
+        poll_ms: None,
+        note: None,
+    };
+    let lost = || problem(Code::LockLost);
+    let one = node(vec![BreakOff, lost(), Answer(ok(held))]).await;
+    let leases = Leases::new(Nodes::new(&one.address).patience(Duration::from_secs(60)), "n");
+    assert_eq!(leases.take(&request).await.unwrap().lock.token, Some(7));
+    let one = node(vec![lost()]).await;
+    let error = Leases::new(&one.address, "n").take(&request).await.unwrap_err();
+    assert_eq!(error.code(), Some(Code::LockLost), "somebody else ended it");
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 
 use crate::{
     actor::{self, Endpoint},
-    connection::{self, Credentials},
+    connection::{self, Credentials, Opened},
     error::Error,
     ledger::{Command, Grant, Status},
     lock::Lock,
+    nodes::Nodes,
 };
 use lockwood_model::{Depth, LockId, Mode, Path, Resource, Wait};
 use lockwood_wire::Blocker;
@@ -19,7 +20,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Where and as whom to open a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Host and port of the server.
+    /// Host and port of the server. Of a cluster there may be several, with commas between them: any node takes up
+    /// the session again when the one it was opened at is gone.
     pub address: String,
     /// The namespace all locks of the session are in.
     pub namespace: String,
@@ -123,16 +125,25 @@ pub(crate) struct View {
     pub(crate) draining: Option<Draining>,
 }
 
+impl Options {
+    /// The same with the node that is asked next.
+    pub(crate) fn at(&self, nodes: &Nodes) -> Options {
+        Options { address: nodes.address().to_owned(), ..self.clone() }
+    }
+}
+
 impl Session {
-    /// Opens a session. Tries once: an unreachable server is an error here.
+    /// Opens a session. Tries every address once: an unreachable server is an error here.
     pub async fn open(options: Options) -> Result<Session, Error> {
         let ids = Arc::new(AtomicU64::new(1));
         let first = ids.fetch_add(1, Ordering::Relaxed);
-        let opened = connection::open(options.clone(), first, None::<Credentials>, Vec::new()).await?;
+        let nodes = Nodes::new(&options.address);
+        let opened = open_first(&options, &nodes, first).await?;
         let (commands, receiver) = mpsc::unbounded_channel();
         let (view_sender, view) =
             watch::channel(View { session: opened.welcome.session.clone(), connected: true, draining: None });
-        let endpoint = Endpoint { options, commands: receiver, ids: Arc::clone(&ids), view: view_sender };
+        let endpoint =
+            Endpoint { options, nodes, commands: receiver, ids: Arc::clone(&ids), view: view_sender };
         tokio::spawn(actor::run(endpoint, opened));
         Ok(Session { link: Link { commands, ids, view } })
     }
@@ -178,6 +189,21 @@ impl Session {
     pub async fn close(&self) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         self.link.ask(answer, |id| Command::Close { id, reply }).answer().await
+    }
+}
+
+/// A session with the first node that takes it.
+async fn open_first(options: &Options, nodes: &Nodes, id: u64) -> Result<Opened, Error> {
+    let mut left = nodes.len();
+    loop {
+        let options = options.at(nodes);
+        left -= 1;
+        match connection::open(options.clone(), id, None::<Credentials>, Vec::new()).await {
+            Err(error) if left > 0 && error.code().is_none_or(|code| code.status() >= 500) => {
+                nodes.skip(&options.address);
+            }
+            opened => return opened,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
-pub(crate) use part::{PartOf, Settle, Share, covering, drop_part, raise_in, settle_part};
+pub(crate) use part::{PartOf, Settle, Share, covering, drop_part, drop_unsettled, raise_in, settle_part};
 pub(crate) use take::check_request;
 pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};
 pub(crate) use which::{Released, Which, lost, nothing_held, release, renew};

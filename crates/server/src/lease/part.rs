@@ -196,7 +196,32 @@ pub(crate) async fn drop_part(
     Ok(shared.shard.shown(after).await?)
 }
 
+/// Gives back what an owner has of locks that nobody takes any more: what it stands in line for, and what it may not
+/// rely on yet.
+pub(crate) async fn drop_unsettled(shared: &Arc<Shared>, name: &str, owner: &str) -> Result<(), Trouble> {
+    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+    let after = {
+        let mut state = namespace.lock();
+        let now = shared.clock.now();
+        for lock in state.unsettled(owner) {
+            state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
+            state.end(shared, lock, now);
+        }
+        let after = state.written;
+        namespace.rearm(state);
+        after
+    };
+    shared.registry.drop_if_unused(shared, &namespace);
+    Ok(shared.shard.shown(after).await?)
+}
+
 impl State {
+    fn unsettled(&self, owner: &str) -> Vec<LockId> {
+        let Some(owner) = self.leases.owner(owner) else { return Vec::new() };
+        let is_settled = |lock: &LockId| self.leases.get(*lock).is_some_and(Lease::is_settled);
+        self.table.owned(owner).map(|view| view.id).filter(|lock| !is_settled(lock)).collect()
+    }
+
     /// Looks for the same request by the same owner: its answer may have been lost, or it was sent elsewhere and
     /// comes back.
     pub(super) fn ask_again(

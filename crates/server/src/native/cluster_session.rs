@@ -144,6 +144,9 @@ async fn open(
                 return Err(Trouble::new(Code::WrongSecret, message));
             }
             shared.metrics.sessions_attached.add(1);
+            // What it waited for it asks for again. A node that took something for it may have died on the way, and
+            // nobody would ever release that.
+            locks::drop_unsettled(shared, namespace, &session).await?;
             (id, session, (name, abandon_timeout_ms))
         }
         _ => {

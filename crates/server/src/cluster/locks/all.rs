@@ -245,6 +245,22 @@ pub(crate) async fn release(
     }
 }
 
+/// Gives back everything of an owner that it may not rely on: whoever took it is gone.
+pub(crate) async fn drop_unsettled(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    owner: &str,
+) -> Result<(), Trouble> {
+    let order = Order::DropUnsettled { owner: owner.to_owned() };
+    let mut patience = Patience::new();
+    loop {
+        match Round::new(shared, namespace)?.ask_all::<()>(&order).await {
+            Ok(_) => return Ok(()),
+            Err(trouble) => patience.endure(trouble).await?,
+        }
+    }
+}
+
 /// How a lock stands; while it waits it is waited for as long as `wait` says.
 pub(crate) async fn one(
     shared: &Arc<Shared>,

@@ -36,6 +36,7 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, letter: Letter) -> Result<Ve
             let whole = read(whole)?;
             json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, &whole)).await?)
         }
+        Order::DropUnsettled { owner } => json(&lease::drop_unsettled(shared, &name, &owner).await?),
         Order::Renew { meant, ttl_ms } => {
             let which = meant.into_which()?;
             let renewed = lease::renew(shared, &name, &which, ttl_ms).await;

@@ -50,6 +50,10 @@ pub(crate) enum Order {
         owner: String,
         whole: Vec<WireResource>,
     },
+    /// Give back everything of an owner that it may not rely on.
+    DropUnsettled {
+        owner: String,
+    },
     Renew {
         meant: Meant,
         ttl_ms: u64,

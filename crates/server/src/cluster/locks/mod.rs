@@ -19,7 +19,7 @@ use lockwood_router::{Phase, Route, ShardNo};
 use lockwood_wire::Code;
 use std::collections::BTreeMap;
 
-pub(crate) use all::{end, log, one, page, release, renew, tree, vouch, waits};
+pub(crate) use all::{drop_unsettled, end, log, one, page, release, renew, tree, vouch, waits};
 pub(crate) use here::{answer, carry_out};
 pub(crate) use letter::{Letter, Reply, Voucher, WireLine, read, written};
 pub(crate) use take::{Known, take, take_watched};
