@@ -23,6 +23,8 @@ mod store;
 mod cluster;
 mod linear;
 mod random;
+mod storm_check;
+mod storm_clients;
 
 mod command_line;
 mod crash_points;

@@ -102,6 +102,9 @@ fn same((there, id): (State<'_>, NamespaceId), (here, here_id): (State<'_>, Name
         let then = there.document_at(id, at, step.position).unwrap();
         assert_eq!(here.document_at(here_id, at, step.position).unwrap(), then, "{at} at {}", step.position);
     }
+    // So that nothing is missing either when it moves on.
+    let one = std::slice::from_ref(at);
+    assert_eq!(here.export(here_id, one).unwrap(), there.export(id, one).unwrap(), "{at}");
     let position = there.document(id, at).unwrap().unwrap().position;
     assert!(here.position(here_id).unwrap() >= position, "{at}");
 }
