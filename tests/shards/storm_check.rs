@@ -93,7 +93,7 @@ fn explain(
 /// What is known of the locks that a text names.
 fn mentioned(text: &str, held: &[(At, Held)]) -> Vec<String> {
     let is_named = |(_, held): &&(At, Held)| text.contains(&format!("(lock {})", held.lock));
-    held.iter().filter(is_named).map(|(at, held)| format!("{at:?}: {held:?}")).collect()
+    held.iter().filter(is_named).map(|(at, held)| format!("{at:?}: {}", held.story())).collect()
 }
 
 /// Locks on the same document that two had at once, and tokens that do not grow.

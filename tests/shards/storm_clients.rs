@@ -146,6 +146,15 @@ pub(crate) struct Held {
     pub(crate) free: u64,
 }
 
+impl Held {
+    pub(crate) fn story(&self) -> String {
+        let Held { client, lock, token, asked, from, to, free } = self;
+        format!(
+            "client {client} asked at {asked}, had lock {lock} with token {token} from {from} to {to}, free at {free}"
+        )
+    }
+}
+
 impl Seen {
     fn note(
         &mut self,
