@@ -7,13 +7,17 @@ use crate::{
     stage::{
         Stage,
         cluster::Cluster,
+        http::Http,
         load::{self, Client},
         lockwood,
         random::Random,
         run::{REPETITIONS, Run, median},
     },
 };
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 const NAMESPACE: &str = "moving";
 const WRITERS: usize = 16;
@@ -54,44 +58,44 @@ fn idle(cluster: &Cluster, len: u64, target: &mut u32) -> Figure {
         .note(format!("{len} documents of 300 bytes, two nodes"))
 }
 
+/// Writers go on all the time; before each move they have a while for themselves, in which what is left of the move
+/// before comes to an end too.
 fn beside_writers(stage: &Stage, cluster: &Cluster, len: u64, target: &mut u32) -> Vec<Figure> {
-    let mut before: Vec<Run> = Vec::new();
-    let mut during: Vec<Run> = Vec::new();
+    let slice = stage.slice();
+    let mut moves: Vec<Range<Instant>> = Vec::new();
     let mut rates = Vec::new();
-    for _ in 0..REPETITIONS {
-        before.push(write(cluster, stage.slice()));
-        let (run, took) = std::thread::scope(|scope| {
-            let moving = scope.spawn(|| go_over(cluster, target));
-            // As long as a move takes, as far as that is known beforehand.
-            let run = write(cluster, stage.slice());
-            (run, moving.join().expect("the move comes to its end"))
-        });
-        during.push(run);
-        rates.push(len as f64 / took.as_secs_f64());
-    }
+    let done = load::beside(
+        WRITERS,
+        async |number| writer(cluster, number).await,
+        || {
+            for _ in 0..REPETITIONS {
+                std::thread::sleep(slice * 2);
+                let start = Instant::now();
+                rates.push(len as f64 / go_over(cluster, target).as_secs_f64());
+                moves.push(start..Instant::now());
+            }
+        },
+    );
+    let before: Vec<Run> = moves.iter().map(|span| done.run(span.start - slice..span.start)).collect();
+    let during: Vec<Run> = moves.iter().map(|span| done.run(span.clone())).collect();
     let of = |runs: &[Run], of: fn(&Run) -> f64| median(runs.iter().map(of));
     let share = median(before.iter().zip(&during).map(|(before, during)| during.rate / before.rate));
+    let note = |runs: &[Run]| {
+        let [p50, p99, max] = [of(runs, |run| run.p50), of(runs, |run| run.p99), of(runs, |run| run.max)];
+        format!("p50 {p50:.0} us, p99 {p99:.0} us, longest {max:.0} us")
+    };
     vec![
         Figure::new(format!("records moved and compared, {WRITERS} writers"), median(rates), "/s"),
-        Figure::new(format!("{WRITERS} writers before a move"), of(&before, |run| run.rate), "/s").note(
-            format!("p50 {:.0} us, p99 {:.0} us", of(&before, |run| run.p50), of(&before, |run| run.p99)),
-        ),
-        Figure::new(format!("{WRITERS} writers during a move"), of(&during, |run| run.rate), "/s").note(
-            format!(
-                "p50 {:.0} us, p99 {:.0} us, longest {:.0} us",
-                of(&during, |run| run.p50),
-                of(&during, |run| run.p99),
-                of(&during, |run| run.max)
-            ),
-        ),
+        Figure::new(format!("{WRITERS} writers before a move"), of(&before, |run| run.rate), "/s")
+            .note(note(&before)),
+        Figure::new(format!("{WRITERS} writers during a move"), of(&during, |run| run.rate), "/s")
+            .note(note(&during)),
         Figure::new("share of the writers' throughput during a move", share, ""),
     ]
 }
 
-fn write(cluster: &Cluster, slice: Duration) -> Run {
-    load::run(WRITERS, slice, async |number| {
-        let mut random = Random::new(number);
-        let next = move |_| lockwood::update(NAMESPACE, "user", random.up_to(WRITTEN), 7);
-        Client::new(cluster.nodes[number % 2].connect().await, 0, next)
-    })
+async fn writer(cluster: &Cluster, number: usize) -> Client<Http> {
+    let mut random = Random::new(number);
+    let next = move |_| lockwood::update(NAMESPACE, "user", random.up_to(WRITTEN), 7);
+    Client::new(cluster.nodes[number % 2].connect().await, 0, next)
 }

@@ -3,6 +3,11 @@
 use super::run::Run;
 use std::{
     future::Future,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::task::JoinSet;
@@ -64,6 +69,49 @@ pub(crate) fn run<W: Work>(clients: usize, slice: Duration, open: impl AsyncFn(u
         let latencies = tasks.join_all().await.concat();
         Run::new(latencies, start.elapsed())
     })
+}
+
+/// What clients did, each thing with when it was done and how long it took in microseconds.
+pub(crate) struct Done(Vec<(Instant, f64)>);
+
+impl Done {
+    /// What was done in a time.
+    pub(crate) fn run(&self, span: Range<Instant>) -> Run {
+        let within = self.0.iter().filter(|(when, _)| span.contains(when));
+        Run::new(within.map(|(_, latency)| *latency).collect(), span.end - span.start)
+    }
+}
+
+/// So many clients at once, for as long as something else takes.
+pub(crate) fn beside<W: Work>(
+    clients: usize,
+    open: impl AsyncFn(usize) -> W,
+    something: impl FnOnce() + Send,
+) -> Done {
+    let is_over = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let over = Arc::clone(&is_over);
+        scope.spawn(move || {
+            something();
+            over.store(true, Ordering::Relaxed);
+        });
+        block_on(async {
+            let mut tasks = JoinSet::new();
+            for number in 0..clients {
+                tasks.spawn(work_while(open(number).await, Arc::clone(&is_over)));
+            }
+            Done(tasks.join_all().await.concat())
+        })
+    })
+}
+
+async fn work_while(mut work: impl Work, is_over: Arc<AtomicBool>) -> Vec<(Instant, f64)> {
+    let mut done = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let latency = micros(work.once().await);
+        done.push((Instant::now(), latency));
+    }
+    done
 }
 
 /// So many clients at once, each to its end.
