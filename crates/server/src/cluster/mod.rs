@@ -502,13 +502,14 @@ pub(crate) async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String
 async fn unmark(shared: Arc<Shared>, epoch: Epoch) {
     let namespaces = shared.shard.read().state().namespaces().unwrap_or_default();
     for (namespace, _) in namespaces {
+        let mut after = None;
         loop {
-            if shared.cluster.current().is_none_or(|current| current.map.epoch != epoch) {
+            if shared.cluster.epoch() != epoch {
                 return;
             }
-            match shared.shard.unmark(&namespace).await {
-                Ok(true) => {}
-                Ok(false) => break,
+            match shared.shard.unmark(&namespace, epoch, after.as_ref()).await {
+                Ok(Some(last)) => after = Some(last),
+                Ok(None) => break,
                 Err(error) => return tracing::warn!(?error, "forget what became known in a transition"),
             }
         }

@@ -11,8 +11,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 /// raised a little. After a restart it counts as it is on record.
 const FLOOR_STEP: u64 = 1000;
 
-/// So many marks are taken away at a time.
-const UNMARK_LEN: usize = 1000;
+/// So many marks are taken away at a time; writers wait meanwhile.
+const UNMARK_LEN: usize = 200;
 
 impl Shard {
     /// Whether it is known here, durable or not, what became of a key in a transition.
@@ -37,9 +37,15 @@ impl Shard {
         self.decide_in_passing(|writer| writer.install_newer(namespace, documents)).map(|(_, index)| index)
     }
 
-    /// Forgets in which transitions keys became known; says whether there may be more.
-    pub(crate) async fn unmark(&self, namespace: &str) -> Result<bool, ShardError> {
-        self.submit(|writer| writer.unmark(namespace)).await
+    /// Forgets which keys became known in the transitions up to an epoch, some keys after one; gives the last of them
+    /// if there may be more.
+    pub(crate) async fn unmark(
+        &self,
+        namespace: &str,
+        epoch: u64,
+        after: Option<&DocumentKey>,
+    ) -> Result<Option<DocumentKey>, ShardError> {
+        self.submit(|writer| writer.unmark(namespace, epoch, after)).await
     }
 
     /// Takes in records of another host's log and notes how far it is, in one step; gives the record to wait for.
@@ -176,16 +182,24 @@ impl Writer {
         }
     }
 
-    fn unmark(&mut self, namespace: &str) -> Result<bool, ShardError> {
-        let documents = self.look(|state| match state.namespace(namespace)? {
-            Some(id) => Ok(state.marked(id, UNMARK_LEN)?),
+    fn unmark(
+        &mut self,
+        namespace: &str,
+        epoch: u64,
+        after: Option<&DocumentKey>,
+    ) -> Result<Option<DocumentKey>, ShardError> {
+        let marks = self.look(|state| match state.namespace(namespace)? {
+            Some(id) => Ok(state.marked(id, after, UNMARK_LEN)?),
             None => Ok(Vec::new()),
         })?;
-        let more = documents.len() == UNMARK_LEN;
+        let last = marks.last().filter(|_| marks.len() == UNMARK_LEN).map(|(at, _)| at.clone());
+        // The next transition may have begun, and what becomes known in it is not to be forgotten.
+        let is_past = |(_, known): &(DocumentKey, u64)| *known <= epoch;
+        let documents: Vec<DocumentKey> = marks.into_iter().filter(is_past).map(|(at, _)| at).collect();
         if !documents.is_empty() {
             self.record(&Entry::Unmarked { namespace: namespace.into(), documents })?;
         }
-        Ok(more)
+        Ok(last)
     }
 
     /// Whoever goes on where another host stopped gives no position that it may have given.

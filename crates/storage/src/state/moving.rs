@@ -13,7 +13,7 @@ use crate::{
     store::{Order, Space, StoreError, with_prefix},
 };
 use lockwood_model::{DocumentKey, Json, Position, Timestamp};
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Bound};
 
 /// Who wrote, when and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,14 +109,25 @@ impl State<'_> {
         found.map(|bytes| read_number(&bytes)).transpose()
     }
 
-    /// The first marked keys of a namespace, at most so many.
-    pub fn marked(&self, namespace: NamespaceId, len_max: usize) -> Result<Vec<DocumentKey>, StoreError> {
-        let found =
-            self.snapshot.scan(Space::Marks, with_prefix(&keys::namespace(namespace.0)), Order::Forward);
-        let keys = found.take(len_max).map(|pair| {
-            keys::read_document(&pair?.0).ok_or_else(|| StoreError::damaged("a mark of a moved document"))
+    /// The first marked keys of a namespace after one, at most so many, and in which transition each became known.
+    pub fn marked(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&DocumentKey>,
+        len_max: usize,
+    ) -> Result<Vec<(DocumentKey, u64)>, StoreError> {
+        let (mut start, end) = with_prefix(&keys::namespace(namespace.0));
+        if let Some(at) = after {
+            start = Bound::Excluded(keys::document(namespace.0, at));
+        }
+        let found = self.snapshot.scan(Space::Marks, (start, end), Order::Forward);
+        let marks = found.take(len_max).map(|pair| {
+            let (key, transition) = pair?;
+            let key =
+                keys::read_document(&key).ok_or_else(|| StoreError::damaged("a mark of a moved document"))?;
+            Ok((key, read_number(&transition)?))
         });
-        keys.collect()
+        marks.collect()
     }
 
     /// No write gets a position up to this one.
