@@ -50,6 +50,10 @@ fn moving(start: Start, lease: Option<u8>) -> [Node; 2] {
     nodes
 }
 
+/// How a key can be while it moves.
+const MOVING_STARTS: [Start; 6] =
+    [Start::Old, Start::Absent, Start::Both, Start::Deleted, Start::LeftOver, Start::OnlyLeftOver];
+
 fn place(nodes: &mut [Node; 2], start: Start) {
     let doc = |value, position| Some(Doc { value, position });
     let (old, new, mark) = match start {
@@ -119,7 +123,7 @@ fn while_moving() -> Scenarios {
     let users = [users(), vec![COPY_TWICE]].concat();
     let one_copy = |threads: &Vec<Thread>| threads.iter().filter(|thread| is_copy(thread)).count() <= 1;
     let groups: Vec<_> = pairs(&users).into_iter().chain(triples(&users)).filter(one_copy).collect();
-    let starts = [Start::Old, Start::Absent, Start::Both, Start::Deleted];
+    let starts = MOVING_STARTS;
     starts.iter().flat_map(|start| groups.iter().map(|group| (moving(*start, None), group.clone()))).collect()
 }
 
@@ -145,7 +149,7 @@ fn is_copy(thread: &Thread) -> bool {
 /// Around the end, with a copy that may arrive twice.
 fn at_the_end() -> Scenarios {
     let groups = pairs(&DATA.map(one));
-    let starts = [Start::Old, Start::Absent, Start::Both, Start::Deleted];
+    let starts = MOVING_STARTS;
     let with = |start: Start, group: &[Thread]| {
         (moving(start, None), [vec![Thread::Keeper(FINISH), COPY_TWICE], group.to_vec()].concat())
     };
@@ -155,7 +159,7 @@ fn at_the_end() -> Scenarios {
 /// Back to the old functions, with the copy of the way there still under way.
 fn on_the_way_back() -> Scenarios {
     let groups = pairs(&users());
-    let starts = [Start::Old, Start::Absent, Start::Both, Start::Deleted];
+    let starts = MOVING_STARTS;
     let mut scenarios = Scenarios::new();
     for start in starts {
         for group in &groups {

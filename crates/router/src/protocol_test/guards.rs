@@ -39,7 +39,7 @@ guards! {
     lease_moves,
     /// Tokens and positions go on above those of the old shard.
     floors,
-    /// What was left over from earlier is removed before a shard becomes owner.
+    /// What was left over from earlier is removed before a shard is the only one to be asked.
     purge,
     /// The mark is written with the document.
     durable_mark,

@@ -83,6 +83,7 @@ pub(super) enum Work {
     Stopped(usize),
     Export(usize),
     Import(usize),
+    Purge(usize),
     CopyDone,
     Verify,
     ScanBack,
@@ -139,6 +140,7 @@ pub(super) const START_ANYHOW: &[Work] = &[
 
 /// From resharding to the new map.
 pub(super) const FINISH: &[Work] = &[
+    Work::Purge(C),
     Work::CopyDone,
     Work::Verify,
     Work::Accept(C, FINISHING),
@@ -579,6 +581,7 @@ impl World {
                 self.exported = (node.lease, node.token_last, node.position_last);
             }
             Work::Import(node) => self.import(guards, node),
+            Work::Purge(node) => self.purge(guards, node),
             Work::CopyDone => return !guards.drop_after_copy || self.is_copied(scenario),
             Work::Verify if guards.verify => self.verify(guards),
             Work::ScanBack => self.scan_back(guards),
@@ -603,7 +606,12 @@ impl World {
             node.token_last = node.token_last.max(token_last);
             node.position_last = node.position_last.max(position_last);
         }
-        if guards.purge && node.epoch == PREPARING {
+    }
+
+    /// Removes what was left over; what is known here has come since.
+    fn purge(&mut self, guards: &Guards, node: usize) {
+        let node = &mut self.nodes[node];
+        if guards.purge && node.epoch == RESHARDING && node.mark != RESHARDING {
             node.doc = None;
         }
     }

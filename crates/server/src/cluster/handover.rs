@@ -5,19 +5,14 @@ use super::{Current, SYSTEM, work::EVERYWHERE};
 use crate::{
     lease::moving::{self, MovingLeases},
     secret::hex,
-    shard::in_place,
     shared::Shared,
     trouble::Trouble,
 };
 use lockwood_model::{DocumentKey, Position};
-use lockwood_router::Route;
 use lockwood_storage::{Entry, Order, StoreError};
 use lockwood_wire::Code;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// So many are taken away at a time.
-const LEFTOVERS_LEN: usize = 1000;
 
 /// What one node gives.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -59,29 +54,6 @@ impl Takeover {
     }
 }
 
-/// Old copies of keys that are about to come are nobody's: they would be taken for the real ones if nothing comes.
-fn forget_leftovers(shared: &Shared, current: &Current) -> Result<(), Trouble> {
-    let reading = shared.shard.read();
-    let state = reading.state();
-    let this = shared.cluster.this();
-    for (name, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
-        for collection in state.collections(id)?.iter().filter(|name| !EVERYWHERE.contains(&name.as_str())) {
-            let mut leftovers = Vec::new();
-            for found in state.documents(id, collection, None, Order::Forward) {
-                let (at, _) = found?;
-                if matches!(current.route(&at)?, Route::Moving { to, .. } if to == this) {
-                    leftovers.push(at);
-                }
-            }
-            for some in leftovers.chunks(LEFTOVERS_LEN) {
-                tracing::warn!(namespace = name, collection, len = some.len(), "old copies are taken away");
-                shared.shard.forget(&name, some.to_vec())?;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// What this node gives.
 pub(crate) fn give(shared: &Shared, current: &Current) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
@@ -116,10 +88,6 @@ pub(crate) async fn take(
     takeover: Takeover,
 ) -> Result<(), Trouble> {
     moving::import(shared, current, &takeover.locks).await?;
-    // On the way back what is here may be what counts, and so it is if owners keep what they have.
-    if current.map.reverses == 0 && !current.map.keeps {
-        in_place(|| forget_leftovers(shared, current))?;
-    }
     for record in &takeover.everywhere {
         let bad = || Trouble::new(Code::BadBody, "what every shard has is not a record");
         let bytes = crate::secret::unhex(record).ok_or_else(bad)?;

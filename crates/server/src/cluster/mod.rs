@@ -16,11 +16,13 @@ pub(crate) mod everywhere;
 pub(crate) mod handover;
 pub(crate) mod keeper;
 pub(crate) mod locks;
+mod pace;
 mod peers;
 pub(crate) mod procedures;
 mod pull;
 pub(crate) mod replica;
 pub(crate) mod scripts;
+mod sweep;
 pub(crate) mod transfer;
 pub(crate) mod work;
 
@@ -48,6 +50,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio::sync::watch;
 
 use dispatch::spread::{HoldTable, LoadTable};
 pub(crate) use dispatch::spread::{NOWHERE, custody};
@@ -87,6 +90,9 @@ pub(crate) struct Cluster {
     fence: RwLock<Option<Arc<Current>>>,
     /// The epoch of the map, for those who cannot go through the fence; 0 without one. Written with the map.
     epoch: AtomicU64,
+    /// The same, for those who wait for the next one.
+    epochs: watch::Sender<Epoch>,
+    pub(crate) load: pace::Load,
     pub(crate) work: work::Work,
     pub(crate) keeper: keeper::Keeper,
     pub(crate) procedures: procedures::Procedures,
@@ -98,6 +104,8 @@ pub(crate) struct Cluster {
     pub(crate) sessions: Sessions,
     /// Whether this node, a replica, has leases on record that it does not go by.
     pub(crate) idle_leases: AtomicBool,
+    /// The last transition of which no old copies are here any more.
+    swept: AtomicU64,
     /// The last epoch in which this node, a replica, had all that the host had that writes.
     caught_up: AtomicU64,
 }
@@ -173,6 +181,8 @@ impl Cluster {
             node,
             fence: RwLock::new(None),
             epoch: AtomicU64::new(0),
+            epochs: watch::Sender::new(0),
+            load: pace::Load::new(),
             work: work::Work::default(),
             keeper: keeper::Keeper::default(),
             procedures: procedures::Procedures::default(),
@@ -180,6 +190,7 @@ impl Cluster {
             loads: LoadTable::default(),
             sessions: Sessions::default(),
             idle_leases: AtomicBool::new(false),
+            swept: AtomicU64::new(0),
             caught_up: AtomicU64::new(0),
         }
     }
@@ -197,6 +208,7 @@ impl Cluster {
             .and_then(|map| ShardMap::from_json(&map).ok())
             .ok_or_else(damaged)?;
         self.epoch.store(map.epoch, Ordering::Release);
+        self.epochs.send_replace(map.epoch);
         *self.fence.write() = Some(Arc::new(node.current(map)));
         Ok(())
     }
@@ -219,6 +231,12 @@ impl Cluster {
     /// The epoch of the map in force; 0 without one.
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Waits for a map after one, but not for long.
+    pub(crate) async fn next_map(&self, epoch: Epoch, patience: Duration) {
+        let mut epochs = self.epochs.subscribe();
+        let _ = tokio::time::timeout(patience, epochs.wait_for(|now| *now > epoch)).await;
     }
 
     /// This node's shard; 0 if it has none.
@@ -291,6 +309,8 @@ impl Cluster {
         let current = Arc::new(node.current(map));
         self.epoch.store(current.map.epoch, Ordering::Release);
         *fence = Some(Arc::clone(&current));
+        drop(fence);
+        self.epochs.send_replace(current.map.epoch);
         Ok(Some((pending, current)))
     }
 
@@ -300,6 +320,7 @@ impl Cluster {
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }
+        tokio::spawn(sweep::sweep(Arc::clone(shared), Arc::clone(current)));
         if self.is_untold(current) {
             tokio::spawn(catch_up(Arc::clone(shared), Arc::clone(current)));
         }

@@ -1,7 +1,7 @@
 //! The two ends of a move: what a donor gives away of a key, and what an owner takes in. Knows nothing of the
 //! order in which keys move.
 
-use super::{Admitted, Current, work};
+use super::{Admitted, Current, sweep, work};
 use crate::{shared::Shared, trouble::Trouble};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_router::Epoch;
@@ -23,6 +23,8 @@ pub(crate) struct Question {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Unconfirmed {
     pub(crate) unconfirmed: Vec<(usize, String)>,
+    /// Whether clients ask the owner for much.
+    pub(crate) is_busy: bool,
 }
 
 /// Which keys this node, their owner, does not have as the donor has them.
@@ -31,10 +33,11 @@ pub(crate) fn confirm(
     current: &Current,
     question: &Question,
 ) -> Result<Unconfirmed, Trouble> {
+    sweep::check(shared, current)?;
     let reading = shared.shard.read();
     let state = reading.state();
     let id = state.namespace(&question.namespace)?;
-    let mut answer = Unconfirmed::default();
+    let mut answer = Unconfirmed { unconfirmed: Vec::new(), is_busy: shared.cluster.load.is_busy() };
     for (place, (key, position, digest)) in question.keys.iter().enumerate() {
         let why = match (id, key.parse()) {
             (Some(id), Ok(key)) => {

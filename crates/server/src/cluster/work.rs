@@ -1,7 +1,7 @@
 //! What a donor does in a transition: copy what moves, compare it with what arrived, and clean up. Each task goes
 //! on where it stopped, also after a crash. Knows nothing of who asks for it, nor of the other donors.
 
-use super::{Current, Message, SYSTEM, transfer};
+use super::{Current, Message, SYSTEM, pace, transfer};
 use crate::{
     shard::{Call, Follow, in_place},
     shared::Shared,
@@ -25,9 +25,10 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
-/// So many documents are looked at for one message, and so many bytes of them sent.
-const CHUNK_LEN: usize = 1000;
-const CHUNK_BYTES: usize = 1024 * 1024;
+/// So many documents are looked at for one message, and so many bytes of them sent. While they are taken in, writers
+/// wait.
+const CHUNK_LEN: usize = 250;
+const CHUNK_BYTES: usize = 256 * 1024;
 /// So many documents are looked up at a time.
 const GROUP_LEN: usize = 50;
 /// How often a task that rests looks whether it may go on.
@@ -83,7 +84,7 @@ pub(crate) struct Row {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Cursor {
+pub(super) struct Cursor {
     task: Task,
     namespace: String,
     collection: String,
@@ -189,9 +190,13 @@ async fn run_alone(shared: &Arc<Shared>, task: Task, round: u32) -> Result<Progr
             progress.seen = 0;
         }
     }
-    if task == Task::Copy {
-        let counted = in_place(|| count(shared, &current, progress.cursor.as_ref()))?;
-        progress.total = Some(progress.seen + counted);
+    match task {
+        Task::Copy => {
+            let counted = count(shared, &current, progress.cursor.as_ref()).await?;
+            progress.total = Some(progress.seen + counted);
+        }
+        Task::Verify => all_are_swept(shared, &current).await?,
+        Task::Clean => {}
     }
     each_chunk(shared, &current, task, &mut progress).await?;
     progress.cursor = None;
@@ -230,6 +235,13 @@ struct Chunk {
     last: Option<Key>,
 }
 
+impl Chunk {
+    fn of(namespace: &str, collection: &str) -> Chunk {
+        let (namespace, collection) = (namespace.to_owned(), collection.to_owned());
+        Chunk { namespace, collection, keys: BTreeMap::new(), last: None }
+    }
+}
+
 struct Found {
     at: DocumentKey,
     position: u64,
@@ -253,12 +265,17 @@ async fn each_chunk(
         let mut flight: Option<Flight> = None;
         loop {
             rest(shared, current).await?;
+            let begun = Instant::now();
+            let mut is_busy = shared.cluster.load.is_busy();
             let chunk = in_place(|| scan(shared, current, task, (&namespace, &collection), after.as_ref()))?;
             after.clone_from(&chunk.last);
             let next = take_off(shared, current, task, chunk)?;
             sent += next.len;
             if let Some(flight) = flight.replace(next) {
-                land(shared, flight, progress).await?;
+                is_busy |= land(shared, flight, progress).await?;
+            }
+            if is_busy {
+                pace::give_way(begun.elapsed()).await;
             }
             throttle(shared, current, started, sent).await;
             if after.is_none() {
@@ -289,6 +306,8 @@ struct Done {
     copied: u64,
     removed: u64,
     differs: Option<String>,
+    /// Whether clients ask an owner for much.
+    is_busy: bool,
 }
 
 /// Begins with a chunk; what has to be looked up for it is looked up here.
@@ -316,8 +335,8 @@ fn take_off(
     Ok(Flight { task, namespace, collection, last, len, work })
 }
 
-/// Waits for a chunk and notes how far that is.
-async fn land(shared: &Shared, flight: Flight, progress: &mut Progress) -> Result<(), Trouble> {
+/// Waits for a chunk and notes how far that is; says whether clients ask an owner for much.
+async fn land(shared: &Shared, flight: Flight, progress: &mut Progress) -> Result<bool, Trouble> {
     let Flight { task, namespace, collection, last, len, work } = flight;
     let done = work.await.map_err(|error| {
         tracing::error!(%error, "a step of resharding");
@@ -339,7 +358,7 @@ async fn land(shared: &Shared, flight: Flight, progress: &mut Progress) -> Resul
         progress.cursor = Some(Cursor { task, namespace, collection, key });
         shared.cluster.work.save(shared, progress)?;
     }
-    Ok(())
+    Ok(done.is_busy)
 }
 
 /// Waits while tasks rest; ends with an error if the map has changed.
@@ -371,7 +390,7 @@ async fn throttle(shared: &Shared, current: &Current, started: Instant, sent: u6
 }
 
 /// The collections that documents can move out of, from where a task stopped.
-fn places(shared: &Shared, from: Option<&Cursor>) -> Result<Vec<(String, String)>, Trouble> {
+pub(super) fn places(shared: &Shared, from: Option<&Cursor>) -> Result<Vec<(String, String)>, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
     let mut places = Vec::new();
@@ -424,12 +443,7 @@ fn scan(
 ) -> Result<Chunk, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
-    let mut chunk = Chunk {
-        namespace: namespace.to_owned(),
-        collection: collection.to_owned(),
-        keys: BTreeMap::new(),
-        last: None,
-    };
+    let mut chunk = Chunk::of(namespace, collection);
     let Some(id) = state.namespace(namespace)? else { return Ok(chunk) };
     let (mut len, mut bytes) = (0, 0);
     for found in state.documents(id, collection, after, Order::Forward) {
@@ -452,13 +466,18 @@ fn scan(
 }
 
 /// How many documents are still to be copied.
-fn count(shared: &Shared, current: &Current, from: Option<&Cursor>) -> Result<u64, Trouble> {
+async fn count(shared: &Shared, current: &Current, from: Option<&Cursor>) -> Result<u64, Trouble> {
     let mut len = 0;
     for (namespace, collection) in places(shared, from)? {
         let resumed = from.filter(|from| from.namespace == namespace && from.collection == collection);
         let mut after: Option<Key> = resumed.and_then(|cursor| cursor.key.as_ref()?.parse().ok());
         loop {
-            let chunk = scan(shared, current, Task::Copy, (&namespace, &collection), after.as_ref())?;
+            let begun = Instant::now();
+            let place = (namespace.as_str(), collection.as_str());
+            let chunk = in_place(|| scan(shared, current, Task::Copy, place, after.as_ref()))?;
+            if shared.cluster.load.is_busy() {
+                pace::give_way(begun.elapsed()).await;
+            }
             len += chunk.keys.values().map(|found| found.len() as u64).sum::<u64>();
             match chunk.last {
                 Some(key) => after = Some(key),
@@ -529,6 +548,7 @@ async fn send(
     for (owner, message) in messages {
         let answer = ask(shared, current, owner, Message::post("/internal/install", message)).await?;
         done.copied += answer["installed"].as_u64().unwrap_or(0);
+        done.is_busy |= answer["is_busy"].as_bool().unwrap_or(false);
     }
     Ok(done)
 }
@@ -536,7 +556,8 @@ async fn send(
 async fn verify(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result<Done, Trouble> {
     let mut done = Done::default();
     for (owner, found) in &chunk.keys {
-        let unconfirmed = confirm(shared, current, *owner, chunk, found).await?;
+        let (unconfirmed, is_busy) = confirm(shared, current, *owner, chunk, found).await?;
+        done.is_busy |= is_busy;
         if let Some((at, why)) = unconfirmed.first() {
             done.differs.get_or_insert_with(|| format!("{at} on shard {}: {why}", owner.0));
         }
@@ -548,7 +569,8 @@ async fn verify(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Resul
 async fn clean(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result<Done, Trouble> {
     let mut done = Done::default();
     for (owner, found) in &chunk.keys {
-        let unconfirmed = confirm(shared, current, *owner, chunk, found).await?;
+        let (unconfirmed, is_busy) = confirm(shared, current, *owner, chunk, found).await?;
+        done.is_busy |= is_busy;
         if let Some((at, why)) = unconfirmed.first() {
             let message = format!("{at} stays: shard {} does not confirm it, {why}", owner.0);
             done.differs.get_or_insert(message);
@@ -567,14 +589,23 @@ async fn clean(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result
     Ok(done)
 }
 
-/// Which documents an owner does not have as they are here, and why.
+/// Refused while a shard has old copies of what comes to it, also if nothing of this node's does.
+async fn all_are_swept(shared: &Arc<Shared>, current: &Current) -> Result<(), Trouble> {
+    let nothing = Chunk::of("", "");
+    for shard in current.map.shard_numbers() {
+        confirm(shared, current, shard, &nothing, &[]).await?;
+    }
+    Ok(())
+}
+
+/// Which documents an owner does not have as they are here, and why; and whether clients ask it for much.
 async fn confirm(
     shared: &Arc<Shared>,
     current: &Current,
     owner: ShardNo,
     chunk: &Chunk,
     found: &[Found],
-) -> Result<Vec<(DocumentKey, String)>, Trouble> {
+) -> Result<(Vec<(DocumentKey, String)>, bool), Trouble> {
     let keys: Vec<_> = found
         .iter()
         .map(|found| (found.at.key.to_string(), found.position, format!("{:032x}", found.digest)))
@@ -589,7 +620,7 @@ async fn confirm(
     let answer = ask(shared, current, owner, Message::post("/internal/confirm", body)).await?;
     let answer: transfer::Unconfirmed = serde_json::from_value(answer).unwrap_or_default();
     let named = |(place, why): (usize, String)| Some((found.get(place)?.at.clone(), why));
-    Ok(answer.unconfirmed.into_iter().filter_map(named).collect())
+    Ok((answer.unconfirmed.into_iter().filter_map(named).collect(), answer.is_busy))
 }
 
 async fn ask(

@@ -123,7 +123,7 @@ async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
         return Err(Refused::Epoch(wrong_epoch(&shared)));
     }
     let installed = transfer::install(&shared, &current, brought).await?;
-    Ok(Json(json!({ "installed": installed })).into_response())
+    Ok(Json(json!({ "installed": installed, "is_busy": shared.cluster.load.is_busy() })).into_response())
 }
 
 async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {

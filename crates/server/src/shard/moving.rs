@@ -85,6 +85,16 @@ impl Shard {
         self.append(&Entry::Forgotten { namespace: namespace.into(), documents }, Follow::Thread)
     }
 
+    /// The same with those of which it is not known, durable or not, what became of them in a transition.
+    pub(crate) fn forget_unknown(
+        &self,
+        namespace: &str,
+        documents: Vec<DocumentKey>,
+        transition: u64,
+    ) -> Result<(), ShardError> {
+        self.decide_in_passing(|writer| writer.forget_unknown(namespace, documents, transition)).map(drop)
+    }
+
     /// Whether position locks hold, by what was decided so far; told when that is durable.
     pub(crate) async fn judge(&self, namespace: &str, locks: Vec<PositionLock>) -> Result<(), ShardError> {
         self.submit(|writer| writer.judge(namespace, locks)).await
@@ -144,6 +154,24 @@ impl Writer {
         self.record(&entry)?;
         self.forget_recent(entry.namespace().unwrap_or_default())?;
         Ok(installed)
+    }
+
+    fn forget_unknown(
+        &mut self,
+        namespace: &str,
+        documents: Vec<DocumentKey>,
+        transition: u64,
+    ) -> Result<(), ShardError> {
+        let mut unknown = Vec::new();
+        for at in documents {
+            if !self.is_known(namespace, &at, transition)? {
+                unknown.push(at);
+            }
+        }
+        match unknown.is_empty() {
+            true => Ok(()),
+            false => self.record(&Entry::Forgotten { namespace: namespace.into(), documents: unknown }),
+        }
     }
 
     /// Leaves out what is brought where there is something already; a deleted document is nothing, unless nothing

@@ -73,6 +73,7 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
         // A dump is as long as it is.
         return spread::load(native, shared, request).await;
     }
+    shared.cluster.load.count();
     let whole = collect(shared, request).await?;
     let kind = kind.with_body(&whole.body, &shared.config.limits);
     if kind == Kind::Local {
@@ -176,10 +177,13 @@ async fn as_client(
     whole: Whole,
 ) -> Result<Response, Trouble> {
     let started = Instant::now();
-    let mut pause = PAUSE;
+    let (mut pause, mut epoch) = (PAUSE, 0);
     let whole = whole.with_retry_key(kind);
     loop {
         let current = shared.cluster.current().ok_or_else(super::no_map)?;
+        if std::mem::replace(&mut epoch, current.map.epoch) != epoch {
+            pause = PAUSE;
+        }
         let trouble = match attempt(native, shared, &current, kind, &whole).await {
             Ok(response) if !is_wrong_epoch(&response) => return Ok(response),
             Ok(_) => {
@@ -194,7 +198,7 @@ async fn as_client(
         if started.elapsed() > PATIENCE {
             return Err(trouble);
         }
-        tokio::time::sleep(pause).await;
+        shared.cluster.next_map(epoch, pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
