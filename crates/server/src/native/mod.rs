@@ -17,7 +17,7 @@ pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
     collection_resource, drain, get_limits, get_resources, json_of, key_cursor, list_request, read_head,
-    read_json_body, read_write_call, stream, too_old,
+    read_json_body, stream, too_old, written_documents,
 };
 pub(crate) use guard::check as guard_check;
 
@@ -45,22 +45,21 @@ impl Service for Native {
 
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response {
         let mut request = request.map(Body::new);
-        if self.shared.cluster.is_on() {
-            request.extensions_mut().insert(peer);
-            return dispatch::answer(self, &self.shared, request).await;
-        }
-        // The way most requests take; the router does the same for it, with more steps.
-        if let Some(namespace) = written_namespace(&request) {
-            return documents::write_to(&self.shared, namespace, request).await;
-        }
         request.extensions_mut().insert(peer);
-        self.local(request).await
+        match self.shared.cluster.is_on() {
+            true => dispatch::answer(self, &self.shared, request).await,
+            false => self.local(request).await,
+        }
     }
 }
 
 impl Native {
     /// Carries a request out on this node.
     pub(crate) async fn local(&self, request: Request) -> Response {
+        // The way most requests take; the router does the same for it, with more steps.
+        if let Some(namespace) = written_namespace(&request) {
+            return documents::write_to(&self.shared, namespace, request).await;
+        }
         let answer: Result<Response, Infallible> = self.router.clone().call(request).await;
         match answer {
             Ok(response) => response,

@@ -6,7 +6,7 @@ pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
-    native::{Decoder, Native, guard_check, read_write_call},
+    native::{Decoder, Native, guard_check, written_documents},
     shared::Shared,
     trouble::Trouble,
 };
@@ -20,9 +20,12 @@ use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
 use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
 use lockwood_router::{Epoch, HostMode, Phase, ShardMap, ShardNo};
-use lockwood_wire::Code;
+use lockwood_wire::{
+    Code,
+    documents::{WriteCall, read_body},
+};
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -47,6 +50,8 @@ const HOST: &str = "lockwood-host";
 struct Whole {
     parts: Parts,
     body: Bytes,
+    /// The write call that the body is; none if it is none.
+    call: OnceLock<Option<WriteCall>>,
 }
 
 /// Answers a request to a node of a cluster.
@@ -91,7 +96,7 @@ async fn collect(shared: &Shared, request: Request) -> Result<Whole, Trouble> {
     let body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
     let what = "the body is too large, or ended before it was complete; split it into several requests";
     let body = body.map_err(|_| Trouble::over("body_bytes_max", limit, what))?.to_bytes();
-    Ok(Whole { parts, body })
+    Ok(Whole { parts, body, call: OnceLock::new() })
 }
 
 /// Another node sent it here; it is carried out here or not at all.
@@ -174,17 +179,16 @@ async fn as_client(
     native: &Native,
     shared: &Arc<Shared>,
     kind: &Kind,
-    whole: Whole,
+    mut whole: Whole,
 ) -> Result<Response, Trouble> {
     let started = Instant::now();
     let (mut pause, mut epoch) = (PAUSE, 0);
-    let whole = whole.with_retry_key(kind);
     loop {
         let current = shared.cluster.current().ok_or_else(super::no_map)?;
         if std::mem::replace(&mut epoch, current.map.epoch) != epoch {
             pause = PAUSE;
         }
-        let trouble = match attempt(native, shared, &current, kind, &whole).await {
+        let trouble = match attempt(native, shared, &current, kind, &mut whole).await {
             Ok(response) if !is_wrong_epoch(&response) => return Ok(response),
             Ok(_) => {
                 Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
@@ -208,7 +212,7 @@ async fn attempt(
     shared: &Arc<Shared>,
     current: &Current,
     kind: &Kind,
-    whole: &Whole,
+    whole: &mut Whole,
 ) -> Result<Response, Trouble> {
     if let Kind::Namespace(word) = kind
         && spread::answers(word)
@@ -225,12 +229,14 @@ async fn attempt(
         return Ok(answer);
     }
     if let Some(searches) = spread::searches::of(current, kind, whole) {
+        whole.add_retry_key(kind);
         return searches.write(native, shared, current, owner, whole).await;
     }
     if owner == shared.cluster.this() && current.is_owner {
         let answer = here(native, shared, current, kind, whole).await?;
         return Ok(answered_by(answer, kind, shared.cluster.address()));
     }
+    whole.add_retry_key(kind);
     let answer = forward(shared, current, owner, whole.message()).await?;
     let host = current.map.rw_host(owner).map_or("", |host| &host.address);
     Ok(answered_by(answer, kind, host))
@@ -245,7 +251,7 @@ fn shard_of(
 ) -> Result<Option<ShardNo>, Trouble> {
     match kind {
         Kind::Document(at) | Kind::Keyed(at, _) => owner_of(current, at).map(Some),
-        Kind::Write => written(shared, current, &whole.body),
+        Kind::Write => written(shared, current, whole),
         Kind::First => Ok(Some(ShardNo(1))),
         _ => Err(not_yet()),
     }
@@ -367,8 +373,9 @@ fn is_shown(shared: &Shared, namespace: &str, at: &DocumentKey, transition: Epoc
 }
 
 /// The one shard that a write call is about; none if it cannot be read.
-fn written(shared: &Shared, current: &Current, body: &Bytes) -> Result<Option<ShardNo>, Trouble> {
-    let Some(keys) = read_write_call(Decoder(&shared.config.limits), body) else { return Ok(None) };
+fn written(shared: &Shared, current: &Current, whole: &Whole) -> Result<Option<ShardNo>, Trouble> {
+    let Some(call) = whole.call() else { return Ok(None) };
+    let Some(keys) = written_documents(Decoder(&shared.config.limits), call) else { return Ok(None) };
     let mut owner: Option<(ShardNo, &DocumentKey)> = None;
     for at in &keys {
         let found = owner_of(current, at)?;
@@ -490,12 +497,17 @@ impl Whole {
         Message { method: self.parts.method.clone(), target, headers, body, patience: ANSWER_PATIENCE }
     }
 
-    /// A write may have to be sent twice; with a key of its own it is done once all the same.
-    fn with_retry_key(mut self, kind: &Kind) -> Whole {
+    /// As a write call; none if it is none.
+    fn call(&self) -> Option<&WriteCall> {
+        self.call.get_or_init(|| read_body(&self.body).ok()).as_ref()
+    }
+
+    /// A write that is sent to another node may have to be sent twice; with a key of its own it is done once all the
+    /// same. What this node does itself it knows to be done or not.
+    fn add_retry_key(&mut self, kind: &Kind) {
         if kind.writes(&self.parts.method) && !self.parts.headers.contains_key(RETRY) {
             let key = format!("retry-{}", crate::secret::hex(&crate::secret::random::<16>()));
             self.parts.headers.insert(RETRY, key.parse().expect("hex digits can be in a header"));
         }
-        self
     }
 }

@@ -44,7 +44,7 @@ pub(crate) use read::{PagePlan, get_limits, get_resources, key_cursor, list_requ
 pub(crate) use stream::{Pieces, stream};
 pub(super) use terms::terms;
 pub(super) use trim::*;
-pub(crate) use write::read_write_call;
+pub(crate) use write::written_documents;
 pub(super) use write::*;
 
 /// The routes, for the native router to take in.

@@ -21,13 +21,13 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
-use hyper::http::request::Parts;
+use hyper::{HeaderMap, http::request::Parts};
 use lockwood_engine::{Action, Intent, PositionLock, PutIf, Request, Target};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::Answer;
 use lockwood_wire::{
     Code, Problem,
-    documents::{Fields, ReserveRequest, Reserved, WireValue, WriteCall, Written, read_body},
+    documents::{Fields, ReserveRequest, Reserved, WireValue, WriteCall, Written},
 };
 use serde::Deserialize;
 use std::sync::Arc;
@@ -65,8 +65,9 @@ pub(in crate::native) async fn write_to(
 ) -> Response {
     let written = async {
         guard::check(&shared.config, request.headers())?;
+        let retry = Retry::of(request.headers());
         let body = JsonBody::from_request(request, shared).await?;
-        write(State(Arc::clone(shared)), InPath(namespace), Retry(None), body).await
+        write(State(Arc::clone(shared)), InPath(namespace), retry, body).await
     };
     written.await.unwrap_or_else(IntoResponse::into_response)
 }
@@ -189,6 +190,11 @@ pub(in crate::native) async fn delete(
 pub(in crate::native) struct Retry(Option<String>);
 
 impl Retry {
+    fn of(headers: &HeaderMap) -> Retry {
+        let key = headers.get(dispatch::RETRY).and_then(|key| key.to_str().ok());
+        Retry(key.map(str::to_owned))
+    }
+
     pub(in crate::native) fn mark(self, mut call: Call) -> Call {
         if call.answer.is_none() {
             call.answer = self.answer();
@@ -206,14 +212,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Retry {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Retry, Self::Rejection> {
-        let key = parts.headers.get(dispatch::RETRY).and_then(|key| key.to_str().ok());
-        Ok(Retry(key.map(str::to_owned)))
+        Ok(Retry::of(&parts.headers))
     }
 }
 
-/// The documents that the body of a write call is about; none if it cannot be read.
-pub(crate) fn read_write_call(decoder: Decoder<'_>, body: &[u8]) -> Option<Vec<DocumentKey>> {
-    let call = decoder.call(&read_body::<WriteCall>(body).ok()?).ok()?;
+/// The documents that a write call is about; none if it makes no sense.
+pub(crate) fn written_documents(decoder: Decoder<'_>, call: &WriteCall) -> Option<Vec<DocumentKey>> {
+    let call = decoder.call(call).ok()?;
     Some(gate::documents_of(&call).cloned().collect())
 }
 

@@ -23,7 +23,7 @@ use crate::{
 use axum::response::{IntoResponse, Response};
 use lockwood_model::{Depth, Mode, Path, Resource};
 use lockwood_router::ShardNo;
-use lockwood_wire::documents::{Isolation, WireLock, WriteCall, read_body};
+use lockwood_wire::documents::{Isolation, WireLock};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{collections::BTreeSet, sync::Arc};
@@ -62,10 +62,10 @@ pub(in super::super) fn of(current: &Current, kind: &Kind, whole: &Whole) -> Opt
     if !matches!(kind, Kind::Write) || current.map.shards.len() == 1 {
         return None;
     }
-    let call: WriteCall = read_body(&whole.body).ok()?;
+    let call = whole.call()?;
     let locks = call.requests.iter().flat_map(|request| &request.locks);
     let locks: Vec<WireLock> = locks.filter(|lock| lock.key.is_none()).cloned().collect();
-    let manner = Manner { isolation: Isolation::Locked, tokens: call.tokens, wait_ms: call.wait_ms };
+    let manner = Manner { isolation: Isolation::Locked, tokens: call.tokens.clone(), wait_ms: call.wait_ms };
     let namespace = kind::namespace(&whole.parts.uri)?;
     (!locks.is_empty()).then_some(Searches { namespace, locks, manner })
 }
