@@ -205,7 +205,7 @@ async fn a_release_that_was_done_before_is_done() {
 
 #[tokio::test]
 async fn a_lease_that_went_with_an_attempt_without_an_answer_is_taken_anew() {
-    let held = r#"{"outcome":"held","lock":5,"state":"granted","token":7,"owner":{"via":"lease"},"resources":[],"requested_at":"t","age_ms":0}"#;
+    let held = r#"{"outcome":"held","lock":5,"state":"granted","token":7,"owner":{"via":"lease","connected":true},"resources":[],"requested_at":"t","age_ms":0}"#;
     let request = LeaseRequest {
         owner: "ann".into(),
         resources: Vec::new(),
