@@ -203,18 +203,14 @@ impl State<'_> {
         let origin = match self.snapshot.get(Space::Origins, &place)? {
             Some(bytes) => {
                 // A document may move again, and the calls that made it with it.
-                if let (_, _, _, Some(key)) = read_origin(&bytes)?
-                    && let Some(found) = self.answer(namespace, key)?
-                    && moved.answers.iter().all(|known| *known.key != *key)
-                {
-                    let Answered { fingerprint, first, last } = found;
-                    moved.answers.push(MovedAnswer { key: key.into(), fingerprint, first, last });
+                if let (_, _, _, Some(key)) = read_origin(&bytes)? {
+                    self.export_answer(namespace, key, position, moved)?;
                 }
                 self.origin(namespace, at, position)?
             }
             None => match self.snapshot.get(Space::Positions, &keys::position(namespace.0, position))? {
                 None => None,
-                Some(index) => entries.origin(self, read_number(&index)?, position, moved)?,
+                Some(index) => entries.origin((self, namespace), read_number(&index)?, position, moved)?,
             },
         };
         if let Some(Origin { at, user, note }) = origin {
@@ -223,6 +219,25 @@ impl State<'_> {
             // Who did it is forgotten, what was done is not.
             let at = Timestamp(0);
             moved.steps.push(MovedStep { position, undo: Some(undo), at, user: None, note: None });
+        }
+        Ok(())
+    }
+}
+
+impl State<'_> {
+    /// Notes what was answered to the call that wrote at a position, unless its key stands for another call by now.
+    fn export_answer(
+        &self,
+        namespace: NamespaceId,
+        key: &str,
+        position: Position,
+        moved: &mut Moved,
+    ) -> Done {
+        if let Some(Answered { fingerprint, first, last }) = self.answer(namespace, key)?
+            && (first..=last).contains(&position)
+            && moved.answers.iter().all(|known| *known.key != *key)
+        {
+            moved.answers.push(MovedAnswer { key: key.into(), fingerprint, first, last });
         }
         Ok(())
     }
@@ -248,7 +263,7 @@ const ENTRIES_LEN_MAX: usize = 64;
 impl Entries {
     fn origin(
         &mut self,
-        state: &State<'_>,
+        (state, namespace): (&State<'_>, NamespaceId),
         index: u64,
         position: Position,
         moved: &mut Moved,
@@ -262,12 +277,8 @@ impl Entries {
         };
         let Some(Entry::Committed { commits, answer, .. }) = entry else { return Ok(None) };
         let Some(commit) = commits.iter().find(|commit| commit.position == position) else { return Ok(None) };
-        if let (Some(Answer { key, fingerprint }), [first, .., last] | [first @ last]) =
-            (answer, &commits[..])
-            && moved.answers.iter().all(|known| known.key != *key)
-        {
-            let (first, last) = (first.position, last.position);
-            moved.answers.push(MovedAnswer { key: key.clone(), fingerprint: *fingerprint, first, last });
+        if let Some(Answer { key, .. }) = answer {
+            state.export_answer(namespace, key, position, moved)?;
         }
         let note = commit.note.clone().filter(|_| position > self.erased);
         Ok(Some(Origin { at: commit.at, user: commit.user.clone(), note }))
