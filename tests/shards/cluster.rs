@@ -86,9 +86,11 @@ impl Cluster {
             "transition": 0 })
     }
 
+    /// Puts a map in force, be it one that the cluster would come to by itself or not.
     pub(crate) fn put_map(&self, map: &Value) {
         let native = self.node(1).native;
-        let reply = http::send(native, "PUT", "/v1/_system/shard/map", &[], map.to_string().as_bytes());
+        let target = "/v1/_system/shard/map?force=true";
+        let reply = http::send(native, "PUT", target, &[], map.to_string().as_bytes());
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
 

@@ -33,6 +33,7 @@ mod locks;
 mod moving_locks;
 mod operations;
 mod procedures;
+mod replicas;
 mod reshard;
 mod retries;
 mod routing;

@@ -40,6 +40,8 @@ codes! {
     BadPath = "bad_path", 400;
     /// A name no namespace can have.
     BadNamespace = "bad_namespace", 400;
+    /// The namespace is one that each server keeps for itself.
+    ReservedNamespace = "reserved_namespace", 400;
     /// A lock without resources.
     NoResources = "no_resources", 400;
     /// The first message of a connection is neither `hello` nor `attach`.
@@ -196,6 +198,10 @@ codes! {
     WrongShard = "wrong_shard", 421;
     /// The write is only possible on the host that may write.
     ReadOnlyHost = "read_only_host", 409;
+    /// A host that is to write for a shard does not have everything that was written there.
+    NotCaughtUp = "not_caught_up", 409;
+    /// Something would be lost, so it is done by force only.
+    ForceNeeded = "force_needed", 409;
     /// There is no such procedure.
     NoProcedure = "no_procedure", 404;
     /// The text is not a function that can be run.

@@ -177,7 +177,8 @@ pub struct ShardConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub prev: Option<WireValue>,
-    /// Give `prev` up although not everything is copied. What is not is lost.
+    /// Give `prev` up although not everything is copied, or have a host write that does not have everything. What is
+    /// missing is lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }

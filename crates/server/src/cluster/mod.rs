@@ -11,6 +11,7 @@
 //! The map changes only while nobody decides. So every write is before or after the change in the log, and
 //! nothing is ever written by a node that had already agreed not to.
 
+pub(crate) mod copy;
 pub(crate) mod dispatch;
 pub(crate) mod everywhere;
 pub(crate) mod handover;
@@ -106,8 +107,7 @@ pub(crate) struct Cluster {
     pub(crate) idle_leases: AtomicBool,
     /// The last transition of which no old copies are here any more.
     swept: AtomicU64,
-    /// The last epoch in which this node, a replica, had all that the host had that writes.
-    caught_up: AtomicU64,
+    pub(crate) replica: replica::Replica,
 }
 
 struct Node {
@@ -191,7 +191,7 @@ impl Cluster {
             sessions: Sessions::default(),
             idle_leases: AtomicBool::new(false),
             swept: AtomicU64::new(0),
-            caught_up: AtomicU64::new(0),
+            replica: replica::Replica::default(),
         }
     }
 
@@ -225,7 +225,7 @@ impl Cluster {
     /// Whether this node, a replica, has everything that came to its shard before a map was in force. What came
     /// by a transition is there then, or it could be missed where it was seen before.
     pub(crate) fn has_caught_up(&self, current: &Current) -> bool {
-        self.caught_up.load(Ordering::Acquire) == current.map.epoch
+        self.replica.caught_up() == current.map.epoch
     }
 
     /// The epoch of the map in force; 0 without one.
@@ -271,7 +271,11 @@ impl Cluster {
     pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-        if node.current(map.clone()).is_owner && self.idle_leases.swap(false, Ordering::AcqRel) {
+        let is_owner = node.current(map.clone()).is_owner;
+        if is_owner {
+            replica::take_over(shared, &map).await?;
+        }
+        if is_owner && self.idle_leases.swap(false, Ordering::AcqRel) {
             // Before anybody can take what somebody has.
             lease::moving::take_over(shared).await?;
         }

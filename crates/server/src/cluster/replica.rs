@@ -1,53 +1,120 @@
-//! Hosts of a shard that only read: they follow the log of the host that writes, record by record. Knows nothing of
-//! who reads from them.
+//! Hosts of a shard that only read: they follow the log of the host that writes, record by record, and take over from
+//! it when a map says so. Knows nothing of who reads from them.
+//!
+//! ```text
+//!   log of the host that writes:   … n  n+1  n+2 …
+//!                                    │   └────┴──► sent, recorded here, n+2 noted with its digest
+//!                                    └─ is not the record that was noted, or is forgotten: everything is copied
+//! ```
+//!
+//! Whose log it is does not matter: what was noted of the last record is there, or it is another log.
 
-use super::{Current, Message, SYSTEM};
+use super::{Current, Message, SYSTEM, copy};
 use crate::{
-    shard::{Call, Reading},
+    lease,
+    shard::{Call, Reading, in_place},
     shared::Shared,
     trouble::Trouble,
 };
-use hyper::Method;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode};
 use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
+use lockwood_router::{Epoch, ShardMap};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
 use serde::{Deserialize, Serialize};
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
+use tokio::sync::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// So much of the log is sent at a time.
-const PART_BYTES: usize = 1024 * 1024;
+pub(super) const PART_BYTES: usize = 1024 * 1024;
 /// A host that has nothing new waits so long for something.
 pub(crate) const POLL: Duration = Duration::from_millis(500);
 /// How long to wait after something went wrong.
 const PAUSE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Reads that were let in before a copy begins are over by then.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far a replica is.
+/// What a host that only reads keeps at hand.
+#[derive(Default)]
+pub(crate) struct Replica {
+    /// The last epoch in which this node had all that the host had that writes.
+    caught_up: AtomicU64,
+    /// Whoever takes something in has it: each record is taken in once.
+    turn: Mutex<()>,
+}
+
+impl Replica {
+    /// The last epoch in which this node had all that the host had that writes.
+    pub(super) fn caught_up(&self) -> Epoch {
+        self.caught_up.load(Ordering::Acquire)
+    }
+}
+
+/// How far a replica is. Kept as a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Followed {
     /// Whose log it follows.
     address: String,
     /// The last record that is here.
     index: u64,
+    /// The digest of that record.
+    sum: u64,
+    /// Whether there is only a part of what was to be copied.
+    copying: bool,
+    /// The host that it may take over from without having everything.
+    without: Option<String>,
+}
+
+/// How far a host is, for those who ask.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// Whose log it follows.
+    pub(crate) address: String,
+    /// The last record of that log that is here.
+    pub(crate) index: u64,
+    /// The last record of its own log.
+    pub(crate) last: u64,
+    /// The last epoch in which it had everything.
+    pub(crate) caught_up: Epoch,
+}
+
+pub(crate) fn standing(shared: &Shared) -> Result<Standing, Trouble> {
+    let Followed { address, index, .. } = load(shared)?;
+    let (last, caught_up) = (shared.shard.last_index(), shared.cluster.replica.caught_up());
+    Ok(Standing { address, index, last, caught_up })
+}
+
+/// Lets this host take over from another one without having everything that one has.
+pub(crate) async fn let_go(shared: &Shared, without: String) -> Result<(), Trouble> {
+    let _turn = shared.cluster.replica.turn.lock().await;
+    let followed = Followed { without: Some(without), ..load(shared)? };
+    note(shared, &[], &followed).await
 }
 
 /// A part of the log, from a record on: for each record its index, its length and itself.
-pub(crate) fn part(reading: &Reading, from: u64) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn part(reading: &Reading, from: u64, sum: u64) -> Result<Vec<u8>, Trouble> {
     let state = reading.state();
     let applied = state.applied()?;
+    let forgotten = || Trouble::new(Code::PositionTooOld, "the log does not go on where that one ended");
+    if from > 1 && state.record(from - 1)?.is_none_or(|record| xxh3_64(&record) != sum) {
+        return Err(forgotten());
+    }
     let mut part = Vec::new();
     for index in from..=applied {
-        let Some(record) = state.record(index)? else {
-            let message = "the log before this record is forgotten; start the replica on a copy of the data";
-            return Err(Trouble::new(Code::PositionTooOld, message));
-        };
-        part.extend_from_slice(&index.to_be_bytes());
-        part.extend_from_slice(&(record.len() as u32).to_be_bytes());
-        part.extend_from_slice(&record);
+        let record = state.record(index)?.ok_or_else(forgotten)?;
+        push(&mut part, index, &record);
         if part.len() >= PART_BYTES {
             break;
         }
@@ -55,22 +122,46 @@ pub(crate) fn part(reading: &Reading, from: u64) -> Result<Vec<u8>, Trouble> {
     Ok(part)
 }
 
-fn read_part(mut bytes: &[u8]) -> Result<Vec<(u64, Entry)>, StoreError> {
-    let damaged = || StoreError::damaged("what another host sent of its log");
-    let mut entries = Vec::new();
+pub(super) fn push(part: &mut Vec<u8>, index: u64, record: &[u8]) {
+    part.extend_from_slice(&index.to_be_bytes());
+    part.extend_from_slice(&(record.len() as u32).to_be_bytes());
+    part.extend_from_slice(record);
+}
+
+/// The first record of some bytes, with its index, and what is behind it; none if it is not all there.
+fn first_record(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (index, rest) = bytes.split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<4>()?;
+    let (record, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+    Some((u64::from_be_bytes(*index), record, rest))
+}
+
+/// Records that were received, and the last of them.
+#[derive(Default)]
+struct Received {
+    entries: Vec<Entry>,
+    index: u64,
+    sum: u64,
+}
+
+fn read_part(mut bytes: &[u8]) -> Result<Received, StoreError> {
+    let mut received = Received::default();
     while !bytes.is_empty() {
-        let (index, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
-        let (record, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or_else(damaged)?;
-        let index = u64::from_be_bytes(*index);
-        entries.push((index, Entry::decode(index, record)?));
+        let (index, record, rest) = first_record(bytes).ok_or_else(damaged)?;
+        (received.index, received.sum) = (index, xxh3_64(record));
+        received.entries.push(Entry::decode(index, record)?);
         bytes = rest;
     }
-    Ok(entries)
+    Ok(received)
+}
+
+fn damaged() -> StoreError {
+    StoreError::damaged("what another host sent of its log")
 }
 
 /// Follows the host that writes, for as long as this one does not.
 pub(crate) async fn follow(shared: Arc<Shared>) {
+    hear_of_newer_maps(&shared).await;
     loop {
         let current = shared.cluster.current().filter(|current| current.is_replica);
         let followed = match &current {
@@ -88,46 +179,215 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
     }
 }
 
+/// Another host may have taken over while this one was down, and nobody tells who is in no map.
+async fn hear_of_newer_maps(shared: &Arc<Shared>) {
+    let Some(current) = shared.cluster.current() else { return };
+    for address in current.map.addresses().filter(|address| *address != shared.cluster.address()) {
+        if let Err(why) = super::learn(shared, address).await {
+            tracing::debug!(node = address, why, "ask for the shard map");
+        }
+    }
+}
+
 /// Takes in the next part of the log; false if there is nobody to follow.
 async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Trouble> {
     let Some(host) = current.map.rw_host(shared.cluster.this()) else { return Ok(false) };
-    let mut followed = load(shared)?;
-    if followed.index > 0 && followed.address != host.address {
-        let message = format!(
-            "this replica followed {}, and {} has another log; start it on an empty data directory",
-            followed.address, host.address
-        );
-        return Err(Trouble::new(Code::ReadOnlyHost, message));
+    let followed = load(shared)?;
+    if followed.copying || (followed.index == 0 && has_documents(shared)?) {
+        return copy_all(shared, &host.address, current.map.epoch).await.map(|()| true);
     }
-    let message = Message {
-        method: Method::GET,
-        patience: PATIENCE,
-        ..Message::post(&format!("/internal/log?from={}", followed.index + 1), "")
-    };
-    let answer = shared.cluster.ask(shared, &host.address, &message).await;
+    let question = question(&followed, true);
+    // The turn is not kept meanwhile: a newer map may come with the answer, by which this host takes over.
+    let answer = shared.cluster.ask(shared, &host.address, &question).await;
     let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
-    if !answer.status().is_success() {
-        let why = String::from_utf8_lossy(answer.body()).into_owned();
-        return Err(Trouble::new(Code::ShardUnreachable, format!("{} refused: {why}", host.address)));
+    let Some(part) = given(&host.address, &answer)? else {
+        return copy_all(shared, &host.address, current.map.epoch).await.map(|()| true);
+    };
+    let turn = shared.cluster.replica.turn.lock().await;
+    if load(shared)? != followed {
+        return Ok(true);
     }
+    take_in(shared, &host.address, &part).await?;
+    drop(turn);
     // The host that writes is in the same epoch, or it would have refused.
-    let is_all = answer.body().len() < PART_BYTES;
-    let entries = read_part(answer.body())?;
-    if let Some((last, _)) = entries.last() {
-        followed = Followed { address: host.address.clone(), index: *last };
-        let entries = entries.into_iter().map(|(_, entry)| entry).filter(is_followed).collect::<Vec<_>>();
-        let index = shared.shard.replay(&entries, SYSTEM, &put(&followed), shared.clock.now())?;
-        shared.shard.shown(index).await?;
-    }
-    if is_all {
-        shared.cluster.caught_up.store(current.map.epoch, Ordering::Release);
+    if part.len() < PART_BYTES {
+        shared.cluster.replica.caught_up.store(current.map.epoch, Ordering::Release);
     }
     Ok(true)
 }
 
-/// What a host keeps for itself is not for others, and each forgets its own history.
+fn question(followed: &Followed, wait: bool) -> Message {
+    let target = format!("/internal/log?from={}&sum={}&wait={wait}", followed.index + 1, followed.sum);
+    Message { method: Method::GET, patience: PATIENCE, ..Message::post(&target, "") }
+}
+
+/// What a host gave of its log; none if it has another log than the one that was followed.
+fn given(address: &str, answer: &hyper::Response<Bytes>) -> Result<Option<Bytes>, Trouble> {
+    match answer.status() {
+        status if status.is_success() => Ok(Some(answer.body().clone())),
+        StatusCode::GONE => Ok(None),
+        _ => {
+            let why = String::from_utf8_lossy(answer.body());
+            Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused: {why}")))
+        }
+    }
+}
+
+/// Takes in a part of the log of a host. Whoever calls has the turn.
+async fn take_in(shared: &Shared, address: &str, part: &[u8]) -> Result<(), Trouble> {
+    let Received { mut entries, index, sum } = read_part(part)?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    entries.retain(is_followed);
+    let followed = Followed { address: address.to_owned(), index, sum, ..Followed::default() };
+    note(shared, &entries, &followed).await
+}
+
+/// What a host keeps for itself is not for others, and each forgets its own history. That a dump is being loaded is of
+/// use only to the host that loads it.
 fn is_followed(entry: &Entry) -> bool {
-    entry.namespace() != Some(SYSTEM) && !matches!(entry, Entry::Trimmed { .. })
+    entry.namespace() != Some(SYSTEM) && !matches!(entry, Entry::Trimmed { .. } | Entry::Loading { .. })
+}
+
+/// Puts everything that another host has in the place of what is here.
+async fn copy_all(shared: &Arc<Shared>, address: &str, epoch: Epoch) -> Result<(), Trouble> {
+    let _turn = shared.cluster.replica.turn.lock().await;
+    if shared.cluster.epoch() != epoch {
+        return Ok(());
+    }
+    copy_here(shared, address, epoch).await
+}
+
+/// The same for whoever has the turn.
+async fn copy_here(shared: &Arc<Shared>, address: &str, epoch: Epoch) -> Result<(), Trouble> {
+    tracing::info!(from = address, "everything is copied from the host that writes");
+    let unreachable = |why: String| Trouble::new(Code::ShardUnreachable, why);
+    let message = Message { method: Method::GET, ..Message::post("/internal/copy", "") };
+    let answer = shared.cluster.peers()?.open(address, epoch, &message).await;
+    let answer = answer.map_err(|error| unreachable(error.to_string()))?;
+    if !answer.status().is_success() {
+        return Err(unreachable(format!("{address} refused: status {}", answer.status())));
+    }
+    shared.cluster.replica.caught_up.store(0, Ordering::Release);
+    tokio::time::sleep(READ_PATIENCE).await;
+    let copying = Followed { address: address.to_owned(), copying: true, ..Followed::default() };
+    if let Some(current) = shared.cluster.current().filter(|current| current.is_replica) {
+        // Not before: as long as nobody else has them, they are here.
+        lease::moving::let_go(shared, &current);
+    }
+    let emptied = in_place(|| copy::emptied(&shared.shard.read()))?;
+    note(shared, &emptied, &copying).await?;
+    let mut body = answer.into_body();
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut end = None;
+    loop {
+        let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+        let frame = frame.map_err(|_| unreachable(format!("{address} sent no more for a while")))?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| unreachable(format!("{address} broke off: {error}")))?;
+        bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        if bytes.len() >= PART_BYTES {
+            end = copied(shared, &mut bytes, &copying).await?;
+        }
+    }
+    if !bytes.is_empty() {
+        end = copied(shared, &mut bytes, &copying).await?;
+    }
+    let (index, sum) = end.filter(|_| bytes.is_empty()).ok_or_else(damaged)?;
+    let followed = Followed { index, sum, copying: false, ..copying };
+    note(shared, &[], &followed).await
+}
+
+/// Takes in what has been received of a copy; its end, if that is there.
+async fn copied(
+    shared: &Shared,
+    bytes: &mut Vec<u8>,
+    copying: &Followed,
+) -> Result<Option<(u64, u64)>, Trouble> {
+    let (mut entries, mut end) = (Vec::new(), None);
+    let mut rest = &bytes[..];
+    while let Some((index, record, behind)) = first_record(rest) {
+        match index {
+            0 => entries.push(Entry::decode(0, record)?),
+            // The last record of the log that all of it led to.
+            _ => end = Some((index, xxh3_64(record))),
+        }
+        rest = behind;
+    }
+    *bytes = rest.to_vec();
+    note(shared, &entries, copying).await?;
+    Ok(end)
+}
+
+/// This host is going to write by a map: it has to have everything first that the host before it has, and that one has
+/// to have stopped.
+pub(super) async fn take_over(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    let Some(current) = shared.cluster.current() else { return Ok(()) };
+    if !current.is_replica || map.epoch <= current.map.epoch {
+        return Ok(());
+    }
+    let Some(host) = current.map.rw_host(shared.cluster.this()) else { return Ok(()) };
+    let _turn = shared.cluster.replica.turn.lock().await;
+    if load(shared)?.without.as_ref() == Some(&host.address) {
+        tracing::warn!(from = host.address, "this host takes over without knowing what the other one has");
+        note(shared, &[], &Followed::default()).await?;
+    } else {
+        let caught_up = catch_up(shared, &host.address, map).await;
+        caught_up
+            .map_err(|trouble| not_caught_up(shared.cluster.address(), &host.address, &trouble.message))?;
+    }
+    begin(shared).await
+}
+
+/// That a host may not write, and what can be done about that.
+pub(super) fn not_caught_up(to: &str, from: &str, why: &str) -> Trouble {
+    let message = format!(
+        "{to} does not have everything that {from} has: {why}. Start {from} and wait until {to} has caught up, or \
+         give the change the force flag, which loses what {to} does not have"
+    );
+    Trouble::new(Code::NotCaughtUp, message)
+}
+
+/// Stops the host that writes by giving it the map by which it does not, and takes in what is left of its log.
+async fn catch_up(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result<(), Trouble> {
+    // In a box: to give this node a map would be to come here again.
+    Box::pin(super::give_map(shared, address, map)).await?;
+    let unreachable = |why: String| Trouble::new(Code::ShardUnreachable, why);
+    loop {
+        let followed = load(shared)?;
+        if followed.copying || (followed.index == 0 && has_documents(shared)?) {
+            copy_here(shared, address, map.epoch).await?;
+            continue;
+        }
+        let answer = shared.cluster.peers()?.ask(address, map.epoch, &question(&followed, false)).await;
+        let answer = answer.map_err(|error| unreachable(error.to_string()))?;
+        match given(address, &answer)? {
+            Some(part) if part.is_empty() => return Ok(()),
+            Some(part) => take_in(shared, address, &part).await?,
+            None => copy_here(shared, address, map.epoch).await?,
+        }
+    }
+}
+
+/// What this host followed becomes its own.
+async fn begin(shared: &Arc<Shared>) -> Result<(), Trouble> {
+    let (floor, namespaces) = {
+        let reading = shared.shard.read();
+        (reading.state().floor()?, reading.state().namespaces()?)
+    };
+    shared.shard.raise(floor).await?;
+    namespaces.iter().for_each(|(namespace, _)| shared.schemas.reread(shared, namespace));
+    // Those that were declared meanwhile were not built here.
+    shared.shard.fill_indexes().await?;
+    shared.cluster.idle_leases.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Whether there is anything here that came from somewhere.
+fn has_documents(shared: &Shared) -> Result<bool, Trouble> {
+    let namespaces = shared.shard.read().state().namespaces()?;
+    Ok(namespaces.iter().any(|(name, _)| name != SYSTEM))
 }
 
 fn key() -> DocumentKey {
@@ -142,9 +402,12 @@ fn load(shared: &Shared) -> Result<Followed, Trouble> {
     Ok(read.unwrap_or_default())
 }
 
-fn put(followed: &Followed) -> Call {
+/// Takes records in and notes how far that is, in one step.
+async fn note(shared: &Shared, entries: &[Entry], followed: &Followed) -> Result<(), Trouble> {
     let json = serde_json::to_string(followed).expect("it is valid JSON");
     let action = Action::Put { fields: vec![("followed".into(), Json::trusted(&json))], when: PutIf::Always };
     let request = Request { intents: vec![Intent { at: key(), action }], ..Request::default() };
-    Call { requests: vec![request], ..Call::default() }
+    let call = Call { requests: vec![request], ..Call::default() };
+    let index = in_place(|| shared.shard.replay(entries, SYSTEM, &call, shared.clock.now()))?;
+    Ok(shared.shard.shown(index).await?)
 }

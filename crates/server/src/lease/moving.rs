@@ -522,6 +522,15 @@ fn follow_in(shared: &Arc<Shared>, current: &Current, namespace: &Arc<Namespace>
     namespace.rearm(state);
 }
 
+/// Another host decides about everything that this one has; what it has on record of it comes from there.
+pub(crate) fn let_go(shared: &Arc<Shared>, current: &Current) {
+    for namespace in shared.registry.all().into_iter().filter(|namespace| *namespace.name != *SYSTEM) {
+        let mut state = namespace.lock();
+        state.drop_moved(shared, current, shared.cluster.this(), shared.clock.now());
+        namespace.rearm(state);
+    }
+}
+
 impl State {
     fn send_away(&mut self, shared: &Shared, current: &Current, this: ShardNo, now: Timestamp) {
         let is_over = current.map.phase != Phase::Preparing;

@@ -1,9 +1,9 @@
 //! What nodes of a cluster ask each other. Each handler decodes, calls, encodes; only nodes get here.
 
-use super::http::App;
+use super::{documents::stream, http::App};
 use crate::{
     cluster::{
-        Current,
+        Current, copy,
         dispatch::wrong_epoch,
         handover, keeper, replica, transfer,
         work::{self, Task},
@@ -38,8 +38,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/import", post(import))
         .route("/internal/keeper", post(keeper_command))
         .route("/internal/log", get(log))
-        // Nodes know what they send each other.
-        .layer(DefaultBodyLimit::disable())
+        .route("/internal/copy", get(copy_all))
+        .route("/internal/replica", post(standing))
         .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
         // Nodes send each other as much as there is.
@@ -58,6 +58,16 @@ struct Order {
 #[derive(Deserialize)]
 struct LogQuery {
     from: u64,
+    /// The digest of the record before it.
+    sum: u64,
+    /// Whether to wait for a record if there is none.
+    wait: bool,
+}
+
+#[derive(Deserialize)]
+struct LetGo {
+    /// The host that this one may take over from without having everything.
+    without: Option<String>,
 }
 
 /// Why an internal request is not answered as asked.
@@ -192,9 +202,29 @@ async fn procedure(State(shared): App, body: Bytes) -> Result<Response, Trouble>
 async fn log(
     State(shared): App,
     headers: HeaderMap,
-    Query(LogQuery { from }): Query<LogQuery>,
+    Query(LogQuery { from, sum, wait }): Query<LogQuery>,
 ) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
-    shared.shard.wait_for(from.saturating_sub(1), replica::POLL).await;
-    Ok(in_place(|| replica::part(&shared.shard.read(), from))?.into_response())
+    if wait {
+        shared.shard.wait_for(from.saturating_sub(1), replica::POLL).await;
+    }
+    Ok(in_place(|| replica::part(&shared.shard.read(), from, sum))?.into_response())
+}
+
+/// Everything that this node has, as it is now.
+async fn copy_all(State(shared): App, headers: HeaderMap) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
+    let (pieces, body) = stream(shared.config.silence_max);
+    let reading = shared.shard.read();
+    tokio::task::spawn_blocking(move || copy::write(&reading, &pieces));
+    Ok(body.into_response())
+}
+
+/// How far this host is. It may be told before that it can take over as it is.
+async fn standing(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    let LetGo { without } = read_json(&body)?;
+    if let Some(without) = without {
+        replica::let_go(&shared, without).await?;
+    }
+    Ok(Json(replica::standing(&shared)?).into_response())
 }

@@ -5,7 +5,7 @@ use super::{Call, Follow, Shard, ShardError, writer::Writer};
 use lockwood_engine::{NoRules, PositionLock};
 use lockwood_model::{Document, DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
 
 /// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
 /// raised a little. After a restart it counts as it is on record.
@@ -58,6 +58,8 @@ impl Shard {
     ) -> Result<u64, ShardError> {
         let replayed = self.decide_in_passing(|writer| {
             entries.iter().try_for_each(|entry| writer.record(entry))?;
+            let namespaces: BTreeSet<&str> = entries.iter().filter_map(Entry::namespace).collect();
+            namespaces.into_iter().try_for_each(|namespace| writer.forget_recent(namespace))?;
             writer.follow_floor(entries);
             writer.write(namespace, note, &NoRules, now)
         });

@@ -2,7 +2,7 @@
 
 use super::super::{
     documents::{JsonBody, json_of},
-    http::App,
+    http::{App, read_query},
 };
 use super::transition::status;
 use crate::{
@@ -16,19 +16,21 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::State,
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
-use lockwood_router::{Change, ShardMap};
+use lockwood_router::{Change, Phase, ShardMap};
 use lockwood_wire::{
     Code, Problem,
     shards::{ConfigAnswer, ShardConfig, TransitionStatus, Validity},
 };
+use serde::Deserialize;
 use serde_json::Value;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use utoipa::IntoParams;
 
 /// How long a change of the map is waited for; it goes on afterwards.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,15 +44,56 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
     Json(map).into_response()
 }
 
-/// Gives every node of a map that map.
-#[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path)),
+/// Whether a request insists.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct ForceQuery {
+    /// Whatever comes of it.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Gives every node of a map that map: the first one, or the one that is in force. With force any other one, for an
+/// operator who has nothing else left; what is not where the map says is lost.
+#[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path), ForceQuery),
     request_body = Object, responses((status = 200, body = Object), (status = 400, body = Problem),
-    (status = 503, body = Problem)))]
-pub(in crate::native) async fn put_map(State(shared): App, body: JsonBody) -> Result<Response, Trouble> {
+    (status = 409, body = Problem), (status = 503, body = Problem)))]
+pub(in crate::native) async fn put_map(
+    State(shared): App,
+    query: Result<Query<ForceQuery>, QueryRejection>,
+    body: JsonBody,
+) -> Result<Response, Trouble> {
+    if !shared.cluster.is_on() {
+        return Err(cluster::not_a_node());
+    }
+    let ForceQuery { force } = read_query(query)?;
     let map: Value = body.read()?;
     let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
+    match force {
+        true => keeper::let_go(&shared, &map).await?,
+        false => check_map(&shared, &map).await?,
+    }
     cluster::publish(&shared, &map).await?;
     Ok(Json(map.to_json()).into_response())
+}
+
+/// Whether nothing can come of a map but what is there already.
+async fn check_map(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    for address in map.addresses().filter(|address| *address != shared.cluster.address()) {
+        // A node that cannot be asked may have a map; then it is not reached by this one either.
+        if let Err(why) = cluster::learn(shared, address).await {
+            tracing::debug!(node = address, why, "ask for the shard map");
+        }
+    }
+    let current = shared.cluster.current();
+    let is_first = current.is_none() && map.phase == Phase::Steady;
+    if is_first || current.is_some_and(|current| current.map == *map) {
+        return Ok(());
+    }
+    let message = "maps are changed by `lockwood shard config` and `lockwood reshard`, which see to it that nothing is \
+                   lost; with force=true this one is put in force as it is, and what is not where it says is lost";
+    Err(Trouble::new(Code::ForceNeeded, message))
 }
 
 /// Changes the parameters of the map that are given, all of them or none. Answers when the map is in force; a
