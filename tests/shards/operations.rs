@@ -219,6 +219,42 @@ fn a_change_of_the_map_names_what_is_wrong_and_changes_nothing_else() {
 }
 
 #[test]
+fn what_a_node_keeps_for_itself_cannot_be_reached_as_raw_documents() {
+    let cluster = pair();
+    let system = cluster.store(1, "_system");
+    let map = json!({ "collection": "shards", "key": "map" });
+    let mut stored = map.clone();
+    stored["fields"] = json!({ "map": 1 });
+    for (operation, body) in [("select", &map), ("insert", &stored), ("delete", &map), ("len", &json!({}))] {
+        system.refuses("POST", &format!("shard/raw/{operation}"), body, 400, "reserved_namespace");
+    }
+    assert_eq!(cluster.store(1, "shop").post("shard/raw/len", &json!({})), json!({ "len": 0 }));
+}
+
+#[test]
+fn a_map_is_put_in_force_as_it_is_only_if_nothing_can_be_lost() {
+    let cluster = Cluster::nodes(2);
+    let put = |cluster: &Cluster, node: usize, map: &Value, more: &str| {
+        cluster.store(node, "shop").send("PUT", &format!("shard/map{more}"), &map.to_string())
+    };
+    let mut map = cluster.steady(1, 2, jump());
+    map["curr"]["shards"] = 2.into();
+    assert_eq!(put(&cluster, 1, &map, "").status, 200, "the first one");
+    assert_eq!(put(&cluster, 2, &map, "").status, 200, "the one in force");
+    let mut other = map.clone();
+    other["epoch"] = 2.into();
+    other["curr"] = json!({ "function": "constant", "shard": 1 });
+    for map in [&other, &cluster.steady(2, 1, json!({ "function": "constant", "shard": 1 }))] {
+        put(&cluster, 1, map, "").assert_problem(409, "force_needed");
+        put(&cluster, 2, map, "?force=false").assert_problem(409, "force_needed");
+    }
+    put(&cluster, 1, &other, "?force=maybe").assert_problem(400, "bad_query");
+    assert_eq!(put(&cluster, 1, &other, "?force=true").status, 200);
+    let epoch = |node: usize| cluster.store(node, "shop").get("shard/map")["epoch"].clone();
+    assert_eq!((epoch(1), epoch(2)), (json!(2), json!(2)));
+}
+
+#[test]
 fn a_script_that_answers_nonsense_refuses_its_keys_only() {
     let cluster = Cluster::nodes(2);
     let source = "return function(collection, key) if key == 'bad' then return 9 end return 2 end";

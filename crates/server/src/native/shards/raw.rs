@@ -7,7 +7,7 @@ use super::super::{
 };
 use super::operations::{Asked, answer, exists, last_of, read, store_intents};
 use crate::{
-    cluster::work::EVERYWHERE,
+    cluster::{SYSTEM, work::EVERYWHERE},
     shard::{Selection, in_place},
     shared::Shared,
     trouble::Trouble,
@@ -17,7 +17,7 @@ use lockwood_engine::NoRules;
 use lockwood_model::Position;
 use lockwood_storage::{DocumentRef, Order, State as Stored, StoreError};
 use lockwood_wire::{
-    Problem,
+    Code, Problem,
     shards::{LenAnswer, LenRequest, SelectRequest, ShardDocument, StoreRequest},
 };
 
@@ -29,6 +29,7 @@ pub(in crate::native) async fn raw_select(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
+    check_open(&shared, &namespace)?;
     let SelectRequest { collection, key } = body.read()?;
     read(&shared, &namespace, &Decoder(&shared.config.limits).document(&collection, &key)?)
 }
@@ -42,6 +43,7 @@ pub(in crate::native) async fn raw_insert(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
+    check_open(&shared, &namespace)?;
     let StoreRequest { collection, key, fields, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let fields = Decoder(&shared.config.limits).fields(&fields)?;
@@ -62,7 +64,7 @@ pub(in crate::native) async fn raw_delete(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
+    check_open(&shared, &namespace)?;
     let SelectRequest { collection, key } = body.read()?;
     let at = Decoder(&shared.config.limits).document(&collection, &key)?;
     shared.shard.shown(shared.shard.last_index()).await?;
@@ -84,10 +86,20 @@ pub(in crate::native) async fn raw_len(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
+    check_open(&shared, &namespace)?;
     let LenRequest { collection } = body.read()?;
     let len = in_place(|| len(&shared, &namespace, collection.as_deref()))?;
     Ok(json_of(&LenAnswer { len }))
+}
+
+/// Whether operators may see and change what this node has of a namespace. How far it is with maps and transitions is
+/// for the node alone to know.
+fn check_open(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
+    if namespace == SYSTEM {
+        let message = format!("{SYSTEM} is what this node keeps for itself; name another namespace");
+        return Err(Trouble::new(Code::ReservedNamespace, message));
+    }
+    check_namespace(shared, namespace)
 }
 
 fn len(shared: &Shared, namespace: &str, collection: Option<&str>) -> Result<u64, StoreError> {
