@@ -5,7 +5,11 @@ use crate::{
     harness::{BINARY, eventually},
 };
 use serde_json::{Value, json};
-use std::{fs, process::Command};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
 
 struct Shell<'a>(&'a Cluster);
 
@@ -212,4 +216,84 @@ fn resharding_is_steered() {
     eventually("it went back", || shell.json(1, &["reshard", "status"])["step"] == "none");
     assert_eq!(shell.json(1, &["shard", "map"])["shards"].as_array().unwrap().len(), 2);
     check(&shell, 3, 60);
+}
+
+/// Goes from two shards to three, as slowly as is said; gives the map.
+fn begin(shell: &Shell<'_>, rate: &str) -> String {
+    let map = json!({ "list": serde_json::from_str::<Value>(&shell.list(3)).unwrap(),
+        "curr": { "function": "modulo" } })
+    .to_string();
+    shell.run(1, &["reshard", "--to", &map, "--throttle", rate, "--detach"]);
+    eventually("documents are copied", || shell.json(1, &["reshard", "status"])["step"] == "copy");
+    map
+}
+
+/// Waits for an alert that says this; gives it.
+fn alert(shell: &Shell<'_>, node: usize, parts: &[&str]) -> String {
+    let mut found = None;
+    eventually(&format!("an alert says {parts:?}"), || {
+        let status = shell.json(node, &["reshard", "status"]);
+        let alerts =
+            status["alerts"].as_array().unwrap().iter().map(|alert| alert.as_str().unwrap().to_owned());
+        found = alerts.into_iter().find(|alert| parts.iter().all(|part| alert.contains(part)));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_an_alert() {
+    let mut cluster = started(3);
+    fill(&Shell(&cluster), 60);
+    let map = begin(&Shell(&cluster), "5");
+    let (owner, donor) = (cluster.addresses[2].clone(), cluster.addresses[1].clone());
+    // The donors wait for the one that takes what they send.
+    cluster.node(3).signal("-STOP");
+    let shell = Shell(&cluster);
+    alert(&shell, 2, &[&owner, "did not answer", "start that node again"]);
+    let (_, shown, _) = shell.type_in(1, &["reshard", "status"]);
+    assert!(shown.contains("\nalert: ") && shown.contains(&owner), "{shown}");
+    // Whoever watches sees it as well.
+    let mut watching = Command::new(BINARY);
+    watching.args(["reshard", "--to", &map]).env("LOCKWOOD_SERVER", &cluster.addresses[0]);
+    let mut watching = watching.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let seen = lines.find(|line| line.starts_with("alert: ") && line.contains(&owner));
+    assert!(seen.is_some(), "nothing was said");
+    cluster.node(3).signal("-CONT");
+    cluster.kill(2);
+    alert(&Shell(&cluster), 3, &["Copy waits for shard 2 for", &donor, "cannot be reached"]);
+    cluster.restart(2);
+    Shell(&cluster).run(1, &["reshard", "throttle", "none"]);
+    let ended = lines.collect::<Vec<_>>();
+    assert!(watching.wait().unwrap().success(), "{ended:?}");
+    let shell = Shell(&cluster);
+    assert_eq!(shell.json(1, &["reshard", "status"])["alerts"], json!([]));
+    check(&shell, 3, 60);
+}
+
+#[test]
+fn what_differs_again_and_again_is_an_alert() {
+    let cluster = started(3);
+    let shell = Shell(&cluster);
+    fill(&shell, 60);
+    begin(&shell, "5");
+    let raw = |node: usize, operation: &str, key: u64, more: Value| {
+        let mut body = json!({ "collection": "user", "key": key });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        cluster.store(node, "shop").post(&format!("shard/raw/{operation}"), &body)
+    };
+    // 5 is on shard 2 of two, and on shard 3 of three.
+    eventually("5 is copied", || !raw(3, "select", 5, json!({}))["document"].is_null());
+    let frozen = raw(2, "delete", 5, json!({}));
+    assert_eq!(frozen["document"]["value"]["n"], 5, "{frozen}");
+    raw(2, "insert", 5, json!({ "fields": { "n": 55 } }));
+    shell.run(1, &["reshard", "throttle", "none"]);
+    let said = alert(&shell, 2, &["shard 2 copies again and again for", "user/5 on shard 3", "raw/delete"]);
+    assert!(shell.run(3, &["reshard", "status"]).contains("alert: shard 2 copies again"), "{said}");
+    // As the alert says: without the copy that is wrong, the other one is brought over.
+    raw(3, "delete", 5, json!({}));
+    eventually("it is over", || shell.json(3, &["reshard", "status"])["step"] == "none");
+    assert_eq!(shell.json(1, &["reshard", "status"])["alerts"], json!([]));
+    assert_eq!(shell.json(1, &["shard", "select", "user/5"])["document"]["value"]["n"], 55);
 }

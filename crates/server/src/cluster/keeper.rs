@@ -12,7 +12,7 @@ use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
 use lockwood_router::{
-    Action, Change, Drive, Event, Planned, ShardMap, ShardNo, Step, Transition, TransitionError,
+    Action, Change, Donor, Drive, Event, Planned, ShardMap, ShardNo, Step, Transition, TransitionError,
 };
 use lockwood_wire::Code;
 use parking_lot::Mutex;
@@ -29,6 +29,10 @@ use tokio::sync::Notify;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A step that makes no progress for so long is worth an alert.
 const STUCK: Duration = Duration::from_secs(10);
+/// A donor that had to copy so often does not get it right by itself.
+const ROUNDS_MAX: u32 = 3;
+/// How long a node may take to show that it is there.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// A step that only waits for answers is tried again after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -87,6 +91,8 @@ struct Watch {
     changed: Option<Instant>,
     seen: String,
     speeds: BTreeMap<ShardNo, Speed>,
+    /// By donor, since when what it copied is not what arrived, and what differs.
+    differs: BTreeMap<ShardNo, (Instant, String)>,
 }
 
 struct Speed {
@@ -160,6 +166,7 @@ async fn step(shared: &Arc<Shared>) -> Result<bool, Trouble> {
         if transition.paused {
             rest(shared, &transition).await;
         }
+        note_differing(shared, &transition, &events);
         for event in events {
             transition.apply(event);
         }
@@ -314,9 +321,14 @@ pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<V
             let host =
                 host.ok_or_else(|| super::pull::unreachable_shard(ShardNo(1), "the map has no host"))?;
             let body = serde_json::to_string(command).expect("a command is valid JSON");
-            let message = Message { patience: PATIENCE * 6, ..Message::post("/internal/keeper", body) };
+            // Whoever only looks is told soon if there is nobody to tell.
+            let patience = if matches!(command, Command::Status) { PATIENCE } else { PATIENCE * 6 };
+            let message = Message { patience, ..Message::post("/internal/keeper", body) };
             let answer = shared.cluster.ask(shared, &host.address, &message).await;
-            let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+            let answer = answer.map_err(|error| {
+                let message = format!("the host of shard 1, which drives all of this, is away: {error}");
+                Trouble::new(Code::ShardUnreachable, message)
+            })?;
             passed_on(&answer)
         }
         _ => command_here(shared, command).await,
@@ -337,7 +349,7 @@ fn passed_on(answer: &hyper::Response<Bytes>) -> Result<Value, Trouble> {
 pub(crate) async fn command_here(shared: &Arc<Shared>, command: &Command) -> Result<Value, Trouble> {
     let keeper = &shared.cluster.keeper;
     if let Command::Status = command {
-        return status(shared);
+        return status(shared).await;
     }
     let _busy = keeper.busy.lock().await;
     let answer = match command {
@@ -553,6 +565,22 @@ async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
     Ok(())
 }
 
+/// Remembers what differs, for as long as it does.
+fn note_differing(shared: &Shared, transition: &Transition, events: &[Event]) {
+    let differs = &mut shared.cluster.keeper.watch.lock().differs;
+    differs.retain(|shard, _| transition.donors.iter().any(|donor| donor.shard == *shard && donor.round > 0));
+    for event in events {
+        match event {
+            Event::Differs { donor, problem, .. } => {
+                let known = differs.entry(*donor).or_insert_with(|| (Instant::now(), String::new()));
+                known.1.clone_from(problem);
+            }
+            Event::Verified { donor, .. } => drop(differs.remove(donor)),
+            _ => {}
+        }
+    }
+}
+
 /// Remembers when something last changed.
 fn note(shared: &Shared, transition: &Transition) {
     let mut watch = shared.cluster.keeper.watch.lock();
@@ -576,31 +604,17 @@ fn note(shared: &Shared, transition: &Transition) {
     }
 }
 
-fn status(shared: &Shared) -> Result<Value, Trouble> {
+async fn status(shared: &Arc<Shared>) -> Result<Value, Trouble> {
     let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
     let Some(transition) = load(shared)? else {
         return Ok(json!({ "map": map, "step": "none", "alerts": [] }));
     };
     // What came of the last one is told until the next one begins.
     let is_over = transition.is_over();
-    let watch = shared.cluster.keeper.watch.lock();
-    let donors: Vec<Value> = transition
-        .donors
-        .iter()
-        .map(|donor| {
-            let speed = watch.speeds.get(&donor.shard).filter(|_| !is_over);
-            let rate = speed.map_or(0.0, |speed| speed.rate);
-            let left = donor.total.map(|total| total.saturating_sub(donor.copied));
-            let left_ms = left.filter(|_| rate > 0.0).map(|left| (left as f64 / rate * 1000.0) as u64);
-            json!({ "shard": donor.shard, "copied": donor.copied, "total": donor.total, "done": donor.done,
-                "verified": donor.verified, "removed": donor.removed, "cleaned": donor.cleaned,
-                "round": donor.round, "rate": rate.round(), "left_ms": left_ms })
-        })
-        .collect();
+    let alerts = alerts(shared, &transition).await;
+    let donors = donors(&shared.cluster.keeper.watch.lock(), &transition);
     let waits: Vec<Value> =
         transition.waits().into_iter().map(|(name, error)| json!({ "for": name, "error": error })).collect();
-    let still = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
-    let alerts = alerts(&transition, still);
     let step = if is_over { json!("none") } else { json!(transition.step) };
     Ok(
         json!({ "map": map, "step": step, "last": transition.map.epoch, "paused": transition.paused && !is_over,
@@ -609,16 +623,75 @@ fn status(shared: &Shared) -> Result<Value, Trouble> {
     )
 }
 
+fn donors(watch: &Watch, transition: &Transition) -> Vec<Value> {
+    let donors = transition.donors.iter().map(|donor| {
+        let speed = watch.speeds.get(&donor.shard).filter(|_| !transition.is_over());
+        let rate = speed.map_or(0.0, |speed| speed.rate);
+        let left = donor.total.map(|total| total.saturating_sub(donor.copied));
+        let left_ms = left.filter(|_| rate > 0.0).map(|left| (left as f64 / rate * 1000.0) as u64);
+        json!({ "shard": donor.shard, "copied": donor.copied, "total": donor.total, "done": donor.done,
+            "verified": donor.verified, "removed": donor.removed, "cleaned": donor.cleaned,
+            "round": donor.round, "rate": rate.round(), "left_ms": left_ms })
+    });
+    donors.collect()
+}
+
 /// What somebody should look at, in words.
-fn alerts(transition: &Transition, still: Duration) -> Vec<String> {
-    if transition.paused || still < STUCK {
+async fn alerts(shared: &Arc<Shared>, transition: &Transition) -> Vec<String> {
+    if transition.is_over() {
         return Vec::new();
     }
+    let (mut alerts, still) = {
+        let watch = shared.cluster.keeper.watch.lock();
+        let still = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+        (differing(&watch, transition), still)
+    };
+    if !transition.paused && still >= STUCK {
+        alerts.extend(stuck(transition, still));
+        alerts.extend(silent(shared, transition).await);
+    }
+    alerts
+}
+
+/// Donors that copy again and again.
+fn differing(watch: &Watch, transition: &Transition) -> Vec<String> {
+    let rounds = transition.donors.iter().filter(|donor| donor.round >= ROUNDS_MAX && !donor.verified);
+    let alert = |donor: &Donor| {
+        let known = watch.differs.get(&donor.shard);
+        let since = known.map_or(Duration::ZERO, |(since, _)| since.elapsed()).as_secs();
+        let what = known.map_or("what differs is told when it is compared the next time", |(_, what)| what);
+        format!(
+            "{} copies again and again for {since} s, {} times so far, and something differs each time: {what}. Look \
+             at that document with shard/raw/select on both shards and take the copy away that is wrong with \
+             shard/raw/delete, or go back with `lockwood reshard abort`",
+            donor.name(),
+            donor.round
+        )
+    };
+    rounds.map(alert).collect()
+}
+
+/// Whom a step waits for that makes no progress.
+fn stuck(transition: &Transition, still: Duration) -> Vec<String> {
     let waits = transition.waits().into_iter();
-    waits
-        .map(|(name, error)| {
-            let why = error.unwrap_or("nothing is heard of it");
-            format!("{:?} waits for {name} for {} s: {why}", transition.step, still.as_secs())
-        })
-        .collect()
+    let alert = |(name, error): (String, Option<&str>)| {
+        let why = error.unwrap_or("nothing is heard of it");
+        format!("{:?} waits for {name} for {} s: {why}", transition.step, still.as_secs())
+    };
+    waits.map(alert).collect()
+}
+
+/// The nodes that do not answer now. A step may wait for one of them through another.
+async fn silent(shared: &Arc<Shared>, transition: &Transition) -> Vec<String> {
+    let Ok(peers) = shared.cluster.peers() else { return Vec::new() };
+    let question = Message {
+        method: hyper::Method::GET,
+        patience: PROBE_PATIENCE,
+        ..Message::post("/internal/map", "")
+    };
+    let others = transition.nodes.iter().filter(|address| *address != shared.cluster.address());
+    let asked = others.map(|address| peers.ask(address, transition.map.epoch, &question));
+    let answers = futures_util::future::join_all(asked).await;
+    let silent = answers.into_iter().filter_map(Result::err);
+    silent.map(|error| format!("{error}; start that node again, or see what keeps it")).collect()
 }
