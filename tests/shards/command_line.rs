@@ -297,3 +297,28 @@ fn what_differs_again_and_again_is_an_alert() {
     assert_eq!(shell.json(1, &["reshard", "status"])["alerts"], json!([]));
     assert_eq!(shell.json(1, &["shard", "select", "user/5"])["document"]["value"]["n"], 55);
 }
+
+#[test]
+fn a_cleanup_tells_what_it_removed_and_what_it_did_not() {
+    let cluster = started(2);
+    let shell = Shell(&cluster);
+    let raw = |key: u64| {
+        let body = json!({ "collection": "user", "key": key, "fields": { "n": 0 } });
+        cluster.store(1, "shop").post("shard/raw/insert", &body);
+    };
+    // Odd keys are on shard 2. It has three of these, and newer ones; of the others it knows nothing.
+    [1, 3, 5].into_iter().for_each(raw);
+    (0..3).for_each(|_| fill(&shell, 12));
+    (101..=115).step_by(2).for_each(raw);
+    let (code, out, error) = shell.type_in(1, &["shard", "cleanup"]);
+    assert_eq!((code, out.as_str()), (70, ""), "{error}");
+    assert!(error.contains("8 not confirmed: user/101 stays: shard 2 does not confirm it, "), "{error}");
+    assert!(error.contains("user/109 stays") && !error.contains("user/111"), "the first few: {error}");
+    assert!(error.contains("; and 3 more. Removed: 3 of user in shop (not_copied)"), "{error}");
+    let again = shell.type_in(1, &["shard", "cleanup"]).2;
+    assert!(again.contains("8 not confirmed") && again.contains("Removed: nothing"), "{again}");
+    // 6 of its own, and those.
+    assert_eq!(cluster.store(1, "shop").post("shard/raw/len", &json!({})), json!({ "len": 14 }));
+    assert!(shell.run(2, &["shard", "cleanup"]).ends_with("shop       user        0\n"));
+    check(&shell, 2, 12);
+}

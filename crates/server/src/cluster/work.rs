@@ -31,6 +31,8 @@ const CHUNK_LEN: usize = 250;
 const CHUNK_BYTES: usize = 256 * 1024;
 /// So many documents are looked up at a time.
 const GROUP_LEN: usize = 50;
+/// So many documents that are not taken away are named.
+const STAYS_LEN_MAX: usize = 5;
 /// How often a task that rests looks whether it may go on.
 const REST: Duration = Duration::from_millis(50);
 /// Collections that every shard has for itself.
@@ -68,6 +70,10 @@ pub(crate) struct Progress {
     pub(crate) clean_done: bool,
     /// What differs between here and there, or is not there.
     pub(crate) differs: Option<String>,
+    /// How many documents are not taken away because their owners do not confirm them.
+    pub(crate) unconfirmed: u64,
+    /// The first few of those, and why.
+    pub(crate) stays: Vec<String>,
     /// Copied and removed by collection.
     pub(crate) rows: Vec<Row>,
     /// The last document of the task that was not brought to its end.
@@ -186,6 +192,7 @@ async fn run_alone(shared: &Arc<Shared>, task: Task, round: u32) -> Result<Progr
     if progress.cursor.as_ref().is_none_or(|cursor| cursor.task != task) {
         progress.cursor = None;
         progress.differs = None;
+        (progress.unconfirmed, progress.stays) = (0, Vec::new());
         if task == Task::Copy {
             progress.seen = 0;
         }
@@ -308,6 +315,8 @@ struct Done {
     differs: Option<String>,
     /// Whether clients ask an owner for much.
     is_busy: bool,
+    /// What is not taken away, and why.
+    stays: Vec<String>,
 }
 
 /// Begins with a chunk; what has to be looked up for it is looked up here.
@@ -347,8 +356,11 @@ async fn land(shared: &Shared, flight: Flight, progress: &mut Progress) -> Resul
     }
     progress.copied += done.copied;
     progress.removed += done.removed;
+    progress.unconfirmed += done.stays.len() as u64;
+    let room = STAYS_LEN_MAX.saturating_sub(progress.stays.len());
+    progress.stays.extend(done.stays.iter().take(room).cloned());
     if progress.differs.is_none() {
-        progress.differs = done.differs;
+        progress.differs = done.differs.or_else(|| done.stays.into_iter().next());
     }
     if len > 0 {
         let row = progress.row(&namespace, &collection);
@@ -571,10 +583,9 @@ async fn clean(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result
     for (owner, found) in &chunk.keys {
         let (unconfirmed, is_busy) = confirm(shared, current, *owner, chunk, found).await?;
         done.is_busy |= is_busy;
-        if let Some((at, why)) = unconfirmed.first() {
-            let message = format!("{at} stays: shard {} does not confirm it, {why}", owner.0);
-            done.differs.get_or_insert(message);
-        }
+        let stays = unconfirmed.iter();
+        let stays = stays.map(|(at, why)| format!("{at} stays: shard {owner} does not confirm it, {why}"));
+        done.stays.extend(stays);
         let stays: BTreeSet<&DocumentKey> = unconfirmed.iter().map(|(at, _)| at).collect();
         let goes = found.iter().map(|found| &found.at).filter(|at| !stays.contains(at));
         let documents: Vec<DocumentKey> = goes.cloned().collect();

@@ -9,7 +9,7 @@ use crate::{
     cluster::{
         self, Current, SYSTEM,
         keeper::{self, Command},
-        work::{self, EVERYWHERE, Row, Task},
+        work::{self, EVERYWHERE, Progress, Row, Task},
     },
     shared::Shared,
     trouble::Trouble,
@@ -90,7 +90,8 @@ pub(in crate::native) async fn copy(
 }
 
 /// Removes what this node has and another shard has confirmed to have. Answers how many documents of each
-/// collection; nothing if this node may not write.
+/// collection; nothing if this node may not write. If something is not confirmed it stays; the problem tells how many
+/// documents that are, the first few of them, and what was removed.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/cleanup", params(("namespace" = String, Path)),
     responses((status = 200, body = Vec<RemovedRow>), (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn cleanup(
@@ -156,13 +157,26 @@ async fn done(
         Code::WrongEpoch => Trouble::new(Code::Moving, "the shard map has just changed; ask again"),
         _ => trouble,
     })?;
-    if let (Task::Clean, Some(stays)) = (task, progress.differs) {
-        return Err(Trouble::new(Code::NotCopied, stays));
+    let rows = since(shared, namespace, &earlier.rows, &progress.rows)?;
+    if task == Task::Clean && progress.unconfirmed > 0 {
+        return Err(Trouble::new(Code::NotCopied, left_over(&rows, &progress)));
     }
     if is_driven {
         noted(shared, task, this).await?;
     }
-    Ok(since(shared, namespace, &earlier.rows, &progress.rows)?)
+    Ok(rows)
+}
+
+/// What was removed, and what was not, in words.
+fn left_over(rows: &[Row], progress: &Progress) -> String {
+    let Progress { unconfirmed, stays, .. } = progress;
+    let removed = rows.iter().filter(|row| row.removed > 0);
+    let removed: Vec<String> =
+        removed.map(|row| format!("{} of {} in {}", row.removed, row.collection, row.namespace)).collect();
+    let removed = if removed.is_empty() { "nothing".to_owned() } else { removed.join(", ") };
+    let more = unconfirmed.saturating_sub(stays.len() as u64);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{unconfirmed} not confirmed: {}{more}. Removed: {removed}", stays.join("; "))
 }
 
 /// Waits until the keeper knows that a task is done, so that whoever asks it next need not.
