@@ -7,16 +7,20 @@ use super::{
     internal::{Refused, read_json, same_epoch},
 };
 use crate::{
-    cluster::dispatch::spread::{
-        self, HoldTable, INDEXES, IdsRequest, IndexList, LoadTable, NEXT_ID, NextId, RECORDS, RESERVE,
-        dump::{COUNTERS, Counters, LINES, Lines},
-        feed::{AWAIT, AWAIT_PATIENCE, Await},
-        frozen::{self, GET, KNOWN, Keys, SEARCH, Search},
-        hold::{HOLD, Held, HoldRequest, RELEASE},
-        load::{self, Beginning, Begun, Ending},
-        searches::{ANSWERED, Asked, JUDGE, Judge},
+    cluster::{
+        Current,
+        dispatch::spread::{
+            self, HoldTable, INDEXES, IdsRequest, IndexList, LoadTable, NEXT_ID, NextId, RECORDS, RESERVE,
+            dump::{COUNTERS, Counters, LINES, Lines},
+            feed::{AWAIT, AWAIT_PATIENCE, Await},
+            frozen::{self, GET, KNOWN, Keys, SEARCH, Search},
+            hold::{HOLD, Held, HoldRequest, RELEASE},
+            load::{self, Beginning, Begun, Ending},
+            searches::{ANSWERED, Asked, JUDGE, Judge},
+        },
     },
     gate,
+    shard::in_place,
     shared::Shared,
     trouble::Trouble,
 };
@@ -30,7 +34,7 @@ use axum::{
 };
 use lockwood_model::{Position, Resource};
 use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use std::sync::Arc;
 
 /// The routes, for the native router to take in.
@@ -60,28 +64,38 @@ pub(super) fn router() -> Router<Arc<Shared>> {
 }
 
 async fn frozen_search(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    let current = same_epoch(&shared, &headers)?;
-    let search: Search = read_json(&body)?;
-    let filter = search.filter().map(|filter| Decoder(&shared.config.limits).filter(filter)).transpose()?;
-    let found = tokio::task::block_in_place(|| frozen::search(&shared, &current, &search, filter))?;
-    same_epoch(&shared, &headers)?;
+    let found = under_one_map(&shared, &headers, &body, |current, search: Search| {
+        let filter = search.filter().map(|filter| Decoder(&shared.config.limits).filter(filter));
+        frozen::search(&shared, current, &search, filter.transpose()?)
+    })?;
     Ok(found.encode().into_response())
 }
 
 async fn frozen_get(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    let current = same_epoch(&shared, &headers)?;
-    let keys: Keys = read_json(&body)?;
-    let found = tokio::task::block_in_place(|| frozen::get(&shared, &current, &keys))?;
-    same_epoch(&shared, &headers)?;
+    let found =
+        under_one_map(&shared, &headers, &body, |current, keys: Keys| frozen::get(&shared, current, &keys))?;
     Ok(found.encode().into_response())
 }
 
 async fn frozen_known(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
-    let current = same_epoch(&shared, &headers)?;
-    let keys: Keys = read_json(&body)?;
-    let known = tokio::task::block_in_place(|| frozen::known(&shared, &current, &keys))?;
-    same_epoch(&shared, &headers)?;
+    let known = under_one_map(&shared, &headers, &body, |current, keys: Keys| {
+        frozen::known(&shared, current, &keys)
+    })?;
     Ok(Json(known).into_response())
+}
+
+/// Answers by the map of the other node, if that is in force here before and after.
+fn under_one_map<Q: DeserializeOwned, A>(
+    shared: &Shared,
+    headers: &HeaderMap,
+    body: &[u8],
+    answer: impl FnOnce(&Arc<Current>, Q) -> Result<A, Trouble>,
+) -> Result<A, Refused> {
+    let current = same_epoch(shared, headers)?;
+    let question = read_json(body)?;
+    let answer = in_place(|| answer(&current, question))?;
+    same_epoch(shared, headers)?;
+    Ok(answer)
 }
 
 async fn hold(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {

@@ -16,7 +16,7 @@ use lockwood_engine::{
     Action, Intent, PutIf, Request,
     format::{self, FormatError},
 };
-use lockwood_model::{Document, DocumentKey, FieldValue, Json, Mode, Position, Scalar};
+use lockwood_model::{Document, DocumentKey, FieldValue, Json, Mode, Position, Resource, Scalar};
 use lockwood_storage::{State as Stored, StoreError};
 use lockwood_wire::{
     Code, Problem,
@@ -34,8 +34,7 @@ pub(in crate::native) async fn select(
     InPath(namespace): InPath<String>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    let SelectRequest { collection, key } = body.read()?;
-    read(&shared, &namespace, &Decoder(&shared.config.limits).document(&collection, &key)?)
+    read_named(&shared, &namespace, &body)
 }
 
 /// Reads a document, if need be from the host that writes.
@@ -76,8 +75,14 @@ impl Access {
     }
 }
 
+/// The document that a body names, as it is here.
+pub(super) fn read_named(shared: &Shared, namespace: &str, body: &JsonBody) -> Result<Response, Trouble> {
+    let SelectRequest { collection, key } = body.read()?;
+    read(shared, namespace, &Decoder(&shared.config.limits).document(&collection, &key)?)
+}
+
 /// A document as it is here.
-pub(super) fn read(shared: &Shared, namespace: &str, at: &DocumentKey) -> Result<Response, Trouble> {
+fn read(shared: &Shared, namespace: &str, at: &DocumentKey) -> Result<Response, Trouble> {
     check_namespace(shared, namespace)?;
     shared.metrics.reads.add(1);
     answer(&shared.shard.read(), namespace, at, None)
@@ -138,11 +143,7 @@ async fn store(
     let StoreRequest { collection, key, fields, tokens, wait_ms, user, note } = request;
     let asked = Asked::new(shared, namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let fields = Decoder(&shared.config.limits).fields(&fields)?;
-    let amendment = Amendment {
-        documents: std::slice::from_ref(&asked.at),
-        resources: gate::whole(&asked.at).into(),
-        answer: retry.answer(),
-    };
+    let amendment = asked.amendment(gate::whole(&asked.at).into(), retry);
     let make = |state: Stored<'_>| {
         let intents = store_intents(state, namespace, &asked.at, &fields, &if_there)?;
         Ok((asked.call_of(intents, asked.note.clone()), ()))
@@ -183,11 +184,7 @@ pub(in crate::native) async fn shard_delete(
 ) -> Result<Response, Trouble> {
     let DeleteRequest { collection, key, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
-    let amendment = Amendment {
-        documents: std::slice::from_ref(&asked.at),
-        resources: gate::whole(&asked.at).into(),
-        answer: retry.answer(),
-    };
+    let amendment = asked.amendment(gate::whole(&asked.at).into(), retry);
     let make = |state: Stored<'_>| match live(state, &namespace, &asked.at)? {
         Some(_) => Ok((asked.call(Action::Delete), ())),
         None => Ok((Call::default(), ())),
@@ -221,11 +218,8 @@ pub(in crate::native) async fn update(
     let decoder = Decoder(&shared.config.limits);
     names.iter().try_for_each(|name| decoder.written_field(name))?;
     check_format(&format, &arguments)?;
-    let amendment = Amendment {
-        documents: std::slice::from_ref(&asked.at),
-        resources: names.iter().map(|name| gate::field(&asked.at, name, Mode::Write)).collect(),
-        answer: retry.answer(),
-    };
+    let resources = names.iter().map(|name| gate::field(&asked.at, name, Mode::Write)).collect();
+    let amendment = asked.amendment(resources, retry);
     let make = |state: Stored<'_>| {
         let Some(document) = live(state, &namespace, &asked.at)? else { return Ok((Call::default(), false)) };
         let set = format::apply(&format, &arguments, &document).map_err(|error| bad_update(&error))?;
@@ -266,6 +260,11 @@ impl Asked {
             note: decoder.note(note.as_ref(), "note")?,
             limits: decoder.engine_limits(),
         })
+    }
+
+    /// That the document is looked at and changed in one step, with these resources held.
+    fn amendment(&self, resources: Vec<Resource>, retry: Retry) -> Amendment<'_> {
+        Amendment { documents: std::slice::from_ref(&self.at), resources, answer: retry.answer() }
     }
 
     fn call(&self, action: Action) -> Call {

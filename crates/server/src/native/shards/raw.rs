@@ -5,7 +5,7 @@ use super::super::{
     documents::{Decoder, JsonBody, document_or_null, json_of},
     http::{App, InPath, check_namespace},
 };
-use super::operations::{Asked, answer, exists, last_of, read, store_intents};
+use super::operations::{Asked, answer, exists, last_of, read_named, store_intents};
 use crate::{
     cluster::{SYSTEM, work::EVERYWHERE},
     shard::{Selection, in_place},
@@ -30,8 +30,7 @@ pub(in crate::native) async fn raw_select(
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     check_open(&shared, &namespace)?;
-    let SelectRequest { collection, key } = body.read()?;
-    read(&shared, &namespace, &Decoder(&shared.config.limits).document(&collection, &key)?)
+    read_named(&shared, &namespace, &body)
 }
 
 /// Creates a document on this node, wherever it belongs and whoever has locks.
