@@ -15,6 +15,7 @@ use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
+    time::Duration,
 };
 
 /// Hosts: mode, weight, and which node.
@@ -483,4 +484,39 @@ fn a_reader_that_has_not_caught_up_takes_over_only_by_force() {
 /// The node that has a key.
 fn read_on(cluster: &Cluster, key: u64) -> usize {
     answered(cluster, 1, "eselect", &json!({ "collection": "user", "key": key, "mode": "rw" })).0
+}
+
+#[test]
+fn a_host_that_is_killed_while_roles_change_loses_nothing() {
+    let mut cluster = started(&[&[("rw", 1, 1)], &[("rw", 1, 2), ("ro", 1, 3)]]);
+    let store = cluster.store(1, "shop");
+    let seed = 0x5eed_0006;
+    println!("seed {seed:x}");
+    let mut random = Random(seed);
+    let mut hosts = [2, 3];
+    for round in 1..=8 {
+        (1..=30).for_each(|key| replace(&store, key, round));
+        become_equal(&cluster, 2, 3, &(1..=30));
+        hosts.reverse();
+        let [writer, reader] = hosts;
+        let shards = list(&cluster, &[&[("rw", 1, 1)], &[("rw", 1, writer), ("ro", 1, reader)]]);
+        let change = json!({ "list": shards });
+        let victim = hosts[random.below(2) as usize];
+        thread::scope(|scope| {
+            let system = cluster.store(1, "_system");
+            let body = change.to_string();
+            // Whether it works is seen later.
+            scope.spawn(move || drop(system.send("POST", "shard/config", &body)));
+            thread::sleep(Duration::from_millis(random.below(60)));
+            cluster.kill(victim);
+            cluster.restart(victim);
+        });
+        eventually("the roles are changed", || configure(&cluster, 1, change.clone()).status == 200);
+        for key in 1..=30 {
+            let body = json!({ "collection": "user", "key": key, "mode": "rw" });
+            let (host, found) = answered(&cluster, 1, "eselect", &body);
+            assert_eq!(version(&found), round, "{key} from {host} after {victim} was killed");
+            assert_ne!(host, reader);
+        }
+    }
 }

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
 use lockwood_engine::{Action, Intent, PutIf, Request};
-use lockwood_model::{DocumentKey, Json};
+use lockwood_model::{Change, DocumentKey, Json};
 use lockwood_router::{Epoch, ShardMap};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::Code;
@@ -75,6 +75,10 @@ struct Followed {
     copying: bool,
     /// The host that it may take over from without having everything.
     without: Option<String>,
+    /// The epoch of the map that the last record is about, if it is a newer one than this host goes by: there is nothing
+    /// more to be taken in by the older map. If this host takes over by the newer one, what the other has on record
+    /// later may come from here.
+    taken: Epoch,
 }
 
 /// How far a host is, for those who ask.
@@ -142,14 +146,18 @@ struct Received {
     entries: Vec<Entry>,
     index: u64,
     sum: u64,
+    /// The epoch of the map that the last of them is about, if it is the last that counts.
+    taken: Epoch,
 }
 
-fn read_part(mut bytes: &[u8]) -> Result<Received, StoreError> {
+fn read_part(mut bytes: &[u8], until: Epoch) -> Result<Received, StoreError> {
     let mut received = Received::default();
-    while !bytes.is_empty() {
+    while !bytes.is_empty() && received.taken == 0 {
         let (index, record, rest) = first_record(bytes).ok_or_else(damaged)?;
         (received.index, received.sum) = (index, xxh3_64(record));
-        received.entries.push(Entry::decode(index, record)?);
+        let entry = Entry::decode(index, record)?;
+        received.taken = map_begun(&entry).filter(|epoch| *epoch >= until).unwrap_or(0);
+        received.entries.push(entry);
         bytes = rest;
     }
     Ok(received)
@@ -207,7 +215,7 @@ async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Tr
     if load(shared)? != followed {
         return Ok(true);
     }
-    take_in(shared, &host.address, &part).await?;
+    take_in(shared, &host.address, &part, current.map.epoch + 1).await?;
     drop(turn);
     // The host that writes is in the same epoch, or it would have refused.
     if part.len() < PART_BYTES {
@@ -233,15 +241,29 @@ fn given(address: &str, answer: &hyper::Response<Bytes>) -> Result<Option<Bytes>
     }
 }
 
-/// Takes in a part of the log of a host. Whoever calls has the turn.
-async fn take_in(shared: &Shared, address: &str, part: &[u8]) -> Result<(), Trouble> {
-    let Received { mut entries, index, sum } = read_part(part)?;
+/// Takes in a part of the log of a host, up to where that one began to go by a map; says whether it has come there.
+/// Whoever calls has the turn.
+async fn take_in(shared: &Shared, address: &str, part: &[u8], until: Epoch) -> Result<bool, Trouble> {
+    let Received { mut entries, index, sum, taken } = read_part(part, until)?;
     if entries.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     entries.retain(is_followed);
-    let followed = Followed { address: address.to_owned(), index, sum, ..Followed::default() };
-    note(shared, &entries, &followed).await
+    let followed = Followed { address: address.to_owned(), index, sum, taken, ..Followed::default() };
+    note(shared, &entries, &followed).await?;
+    Ok(taken > 0)
+}
+
+/// The epoch of the map that a host began to go by with a record; none if it did not.
+fn map_begun(entry: &Entry) -> Option<Epoch> {
+    let Entry::Committed { namespace, commits, .. } = entry else { return None };
+    let mut events = commits.iter().flat_map(|commit| &commit.events).filter(|_| **namespace == *SYSTEM);
+    let event = events.find(|event| event.at == super::map_key())?;
+    let (Change::Created { fields } | Change::Updated { set: fields, .. }) = &event.change else {
+        return None;
+    };
+    let (_, json) = fields.iter().find(|(name, _)| **name == *"map")?;
+    serde_json::from_str::<serde_json::Value>(json.as_str()).ok()?["epoch"].as_u64()
 }
 
 /// What a host keeps for itself is not for others, and each forgets its own history. That a dump is being loaded is of
@@ -323,16 +345,21 @@ async fn copied(
 /// This host is going to write by a map: it has to have everything first that the host before it has, and that one has
 /// to have stopped.
 pub(super) async fn take_over(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    let _turn = shared.cluster.replica.turn.lock().await;
     let Some(current) = shared.cluster.current() else { return Ok(()) };
     if !current.is_replica || map.epoch <= current.map.epoch {
         return Ok(());
     }
     let Some(host) = current.map.rw_host(shared.cluster.this()) else { return Ok(()) };
-    let _turn = shared.cluster.replica.turn.lock().await;
-    if load(shared)?.without.as_ref() == Some(&host.address) {
+    let followed = load(shared)?;
+    if followed.taken > map.epoch {
+        let message = format!("{} goes by a newer map; ask again", host.address);
+        return Err(Trouble::new(Code::WrongEpoch, message));
+    }
+    if followed.taken != map.epoch && followed.without.as_ref() == Some(&host.address) {
         tracing::warn!(from = host.address, "this host takes over without knowing what the other one has");
-        note(shared, &[], &Followed::default()).await?;
-    } else {
+        note(shared, &[], &Followed { taken: map.epoch, ..Followed::default() }).await?;
+    } else if followed.taken != map.epoch {
         let caught_up = catch_up(shared, &host.address, map).await;
         caught_up
             .map_err(|trouble| not_caught_up(shared.cluster.address(), &host.address, &trouble.message))?;
@@ -356,16 +383,25 @@ async fn catch_up(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result
     let unreachable = |why: String| Trouble::new(Code::ShardUnreachable, why);
     loop {
         let followed = load(shared)?;
-        if followed.copying || (followed.index == 0 && has_documents(shared)?) {
-            copy_here(shared, address, map.epoch).await?;
-            continue;
-        }
-        let answer = shared.cluster.peers()?.ask(address, map.epoch, &question(&followed, false)).await;
-        let answer = answer.map_err(|error| unreachable(error.to_string()))?;
-        match given(address, &answer)? {
-            Some(part) if part.is_empty() => return Ok(()),
-            Some(part) => take_in(shared, address, &part).await?,
-            None => copy_here(shared, address, map.epoch).await?,
+        let part = match followed.copying || (followed.index == 0 && has_documents(shared)?) {
+            true => None,
+            false => {
+                let answer =
+                    shared.cluster.peers()?.ask(address, map.epoch, &question(&followed, false)).await;
+                given(address, &answer.map_err(|error| unreachable(error.to_string()))?)?
+            }
+        };
+        let is_end = match part {
+            Some(part) if part.is_empty() => return Err(unreachable(format!("{address} has not stopped"))),
+            Some(part) => take_in(shared, address, &part, map.epoch).await?,
+            None => {
+                copy_here(shared, address, map.epoch).await?;
+                note(shared, &[], &Followed { taken: map.epoch, ..load(shared)? }).await?;
+                true
+            }
+        };
+        if is_end {
+            return Ok(());
         }
     }
 }

@@ -221,7 +221,8 @@ async fn copy_all(State(shared): App, headers: HeaderMap) -> Result<Response, Re
 }
 
 /// How far this host is. It may be told before that it can take over as it is.
-async fn standing(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn standing(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+    same_epoch(&shared, &headers)?;
     let LetGo { without } = read_json(&body)?;
     if let Some(without) = without {
         replica::let_go(&shared, without).await?;
