@@ -108,6 +108,12 @@ impl Cluster {
         self.ended[number - 1] = Some(self.nodes[number - 1].take().unwrap().kill());
     }
 
+    /// Starts a node again that was killed, on what it left, but for this shard.
+    pub(crate) fn restart_for(&mut self, number: usize, shard: usize) {
+        self.shards[number - 1] = shard;
+        self.restart(number);
+    }
+
     /// Starts a node again that was killed, on what it left.
     pub(crate) fn restart(&mut self, number: usize) {
         let flags = self.flags(number);

@@ -33,6 +33,7 @@ mod locks;
 mod moving_locks;
 mod operations;
 mod procedures;
+mod refusals;
 mod replicas;
 mod reshard;
 mod retries;

@@ -5,6 +5,7 @@ use super::{
     Current, Message, SYSTEM,
     handover::{Handover, Takeover},
     replica::{self, Standing},
+    survey,
     work::{Report, Task},
 };
 use crate::{shard::Call, shared::Shared, trouble::Trouble};
@@ -35,6 +36,8 @@ const ROUNDS_MAX: u32 = 3;
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// A step that only waits for answers is tried again after this.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to look at every document of a shard.
+const SURVEY_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A host that is going to write may be so many records behind: shard and all wait until it has them.
 const BEHIND_MAX: u64 = 10_000;
@@ -227,7 +230,7 @@ async fn tell(
     let answer = shared.cluster.ask(shared, node, &message).await;
     let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
     if !answer.status().is_success() {
-        let why = String::from_utf8_lossy(answer.body()).into_owned();
+        let why = told_by(answer.body());
         return Err(Trouble::new(Code::ShardUnreachable, format!("{node} refused: {why}")));
     }
     serde_json::from_slice(answer.body())
@@ -288,7 +291,7 @@ async fn work(
         Err(trouble) => return vec![Event::Failed { node: name, problem: trouble.message }],
     };
     let Report { progress, running, error } = report;
-    let transition = transition.map.transition;
+    let (transition, forced) = (transition.map.transition, transition.forced);
     let mut events = Vec::new();
     match task {
         _ if progress.round < round => {}
@@ -303,7 +306,9 @@ async fn work(
             }
         }
         Task::Clean => {
-            let (removed, done) = (progress.removed, progress.clean_done);
+            // Whoever gave up the old places by force has what is not confirmed stay there.
+            let given_up = forced && !running && progress.differs.is_some();
+            let (removed, done) = (progress.removed, progress.clean_done || given_up);
             events.push(Event::Cleaned { donor, transition, removed, done });
             let stays = progress.differs.filter(|_| !running && !done);
             events.extend(stays.map(|problem| Event::Failed { node: name.clone(), problem }));
@@ -357,6 +362,10 @@ pub(crate) async fn command_here(shared: &Arc<Shared>, command: &Command) -> Res
         Command::Reshard { change, throttle } => reshard(shared, change, *throttle).await,
         _ => {
             let mut transition = under_way(shared)?;
+            if matches!(command, Command::Abort) && matches!(transition.step, Step::Activate | Step::Copy) {
+                // While nodes are told of the way back nobody serves what moves.
+                reachable(shared, &transition.map).await?;
+            }
             told(&mut transition, command)?;
             save(shared, &transition).await?;
             Ok(json!({ "step": transition.step }))
@@ -368,7 +377,8 @@ pub(crate) async fn command_here(shared: &Arc<Shared>, command: &Command) -> Res
 
 fn under_way(shared: &Shared) -> Result<Transition, Trouble> {
     let found = load(shared)?.filter(|transition| !transition.is_over());
-    found.ok_or_else(|| Trouble::new(Code::Resharding, "no resharding is under way"))
+    let message = "no resharding is under way; `lockwood reshard --to MAP` begins one";
+    found.ok_or_else(|| Trouble::new(Code::Resharding, message))
 }
 
 fn told(transition: &mut Transition, command: &Command) -> Result<(), Trouble> {
@@ -423,8 +433,15 @@ fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
     let change = Change::from_json(change).map_err(|error| bad(error.to_string()))?;
     let current = shared.cluster.current();
     let planned = change.apply(current.as_ref().map(|current| &current.map));
-    let planned = planned.map_err(|error| bad(error.to_string()))?;
     let busy = load(shared)?.filter(|transition| !transition.is_over());
+    let planned = planned.map_err(|error| match &busy {
+        None => bad(error.to_string()),
+        Some(_) => {
+            let message =
+                format!("a resharding is under way, wait until it is over or abort it first: {error}");
+            Trouble::new(Code::Resharding, message)
+        }
+    })?;
     match (&planned, busy) {
         (Planned::Transition { .. }, Some(_)) => {
             let message =
@@ -542,13 +559,32 @@ async fn begin(
         return Err(Trouble::new(Code::BadMap, message));
     }
     reachable(shared, &preparing).await?;
+    has_room_for_all(shared, &current.map, &preparing).await?;
     let mut transition = Transition::start(&current.map, preparing, keep, drive);
     transition.throttle = throttle;
     save(shared, &transition).await
 }
 
+/// A map that has no shard for something that is there is not begun with either.
+async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap) -> Result<(), Trouble> {
+    if !survey::is_due(&then.curr) {
+        return Ok(());
+    }
+    let body = then.to_json().to_string();
+    for shard in now.shard_numbers() {
+        let Some(host) = now.rw_host(shard) else { continue };
+        let message =
+            Message { patience: SURVEY_PATIENCE, ..Message::post("/internal/survey", body.clone()) };
+        let answer = shared.cluster.ask(shared, &host.address, &message).await;
+        let answer = answer.map_err(|error| super::pull::unreachable_shard(shard, &error.to_string()))?;
+        passed_on(&answer)?;
+    }
+    Ok(())
+}
+
 /// A map that some node cannot take is not begun with.
 async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    check_started_for(map, shared.cluster.address(), shared.cluster.this())?;
     let others = map.addresses().filter(|address| *address != shared.cluster.address());
     for address in others {
         let question =
@@ -558,11 +594,37 @@ async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
             |why: String| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {why}"));
         let answer = answer.map_err(|error| refused(error.to_string()))?;
         if !answer.status().is_success() {
-            let why = String::from_utf8_lossy(answer.body()).into_owned();
-            return Err(refused(format!("{address} does not take part: {why}")));
+            return Err(refused(format!("{address} does not take part: {}", told_by(answer.body()))));
+        }
+        let started_for =
+            answer.headers().get(super::SHARD).and_then(|shard| shard.to_str().ok()?.parse().ok());
+        if let Some(started_for) = started_for {
+            check_started_for(map, address, ShardNo(started_for))?;
         }
     }
     Ok(())
+}
+
+/// A node that a map has for a host of some shard was started for that one.
+fn check_started_for(map: &ShardMap, address: &str, this: ShardNo) -> Result<(), Trouble> {
+    let is_host = |shard: &ShardNo| map.hosts(*shard).iter().any(|host| host.address == address);
+    let shards: Vec<ShardNo> = map.shard_numbers().filter(is_host).collect();
+    match shards.first() {
+        Some(shard) if !shards.contains(&this) => {
+            let Trouble { code, message, .. } = super::misplaced(address, *shard, this);
+            Err(Trouble::new(code, format!("nothing was changed: {message}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The sentence in what a node answered.
+pub(super) fn told_by(body: &[u8]) -> String {
+    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+    match problem["detail"].as_str() {
+        Some(detail) => detail.to_owned(),
+        None => String::from_utf8_lossy(body).into_owned(),
+    }
 }
 
 /// Remembers what differs, for as long as it does.

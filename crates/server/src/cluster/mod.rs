@@ -23,6 +23,7 @@ pub(crate) mod procedures;
 mod pull;
 pub(crate) mod replica;
 pub(crate) mod scripts;
+pub(crate) mod survey;
 mod sweep;
 pub(crate) mod transfer;
 pub(crate) mod work;
@@ -60,6 +61,8 @@ use scripts::Compiled;
 pub(crate) use dispatch::spans;
 pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
 
+/// The header in which a node tells the shard that it was started for.
+pub(crate) const SHARD: &str = "lockwood-shard";
 /// The namespace that every node keeps for itself.
 pub(crate) const SYSTEM: &str = "_system";
 /// How often a node without a map asks for one.
@@ -124,6 +127,8 @@ pub(crate) struct Current {
     pub(crate) is_owner: bool,
     /// Whether this node follows the rw host of its shard.
     pub(crate) is_replica: bool,
+    /// The shard that the map takes this node for a host of, if it was started for another one.
+    taken_for: Option<ShardNo>,
     scripts: Compiled,
 }
 
@@ -237,6 +242,13 @@ impl Cluster {
     pub(crate) async fn next_map(&self, epoch: Epoch, patience: Duration) {
         let mut epochs = self.epochs.subscribe();
         let _ = tokio::time::timeout(patience, epochs.wait_for(|now| *now > epoch)).await;
+    }
+
+    /// Refused if the map takes this node for a host of another shard than it was started for: it has not what others
+    /// expect it to have.
+    pub(crate) fn check_shard(&self, current: &Current) -> Result<(), Trouble> {
+        let Some(shard) = current.taken_for else { return Ok(()) };
+        Err(misplaced(self.address(), shard, self.this()))
     }
 
     /// This node's shard; 0 if it has none.
@@ -412,8 +424,22 @@ impl Node {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
         let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
-        Current { is_owner: own.is_some() && !is_replica, is_replica, scripts: Compiled::of(&map), map }
+        let taken_for = map.shard_numbers().find(|shard| {
+            *shard != self.this && map.hosts(*shard).iter().any(|host| host.address == self.address)
+        });
+        let taken_for = taken_for.filter(|_| own.is_none());
+        let is_owner = own.is_some() && !is_replica;
+        Current { is_owner, is_replica, taken_for, scripts: Compiled::of(&map), map }
     }
+}
+
+/// That a node was not started for the shard that a map has it for.
+fn misplaced(address: &str, shard: ShardNo, this: ShardNo) -> Trouble {
+    let message = format!(
+        "in the map {address} is a host of shard {shard}, but that node was started with --this {this}; start it with \
+         --this {shard}, or correct the map"
+    );
+    Trouble::new(Code::WrongShard, message)
 }
 
 /// The key of session secrets: the same on every node, so that each can check what another gave.

@@ -645,7 +645,7 @@ async fn ask(
     let answer = shared.cluster.ask(shared, &host.address, &message).await;
     let answer = answer.map_err(|error| unreachable(&error.to_string()))?;
     if !answer.status().is_success() {
-        return Err(unreachable(&String::from_utf8_lossy(answer.body())));
+        return Err(unreachable(&super::keeper::told_by(answer.body())));
     }
     serde_json::from_slice(answer.body()).map_err(|_| unreachable("it answered something else"))
 }

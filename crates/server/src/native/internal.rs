@@ -3,9 +3,9 @@
 use super::{documents::stream, http::App};
 use crate::{
     cluster::{
-        Current, copy,
+        Current, SHARD, copy,
         dispatch::wrong_epoch,
-        handover, keeper, replica, transfer,
+        handover, keeper, replica, survey, transfer,
         work::{self, Task},
     },
     shard::in_place,
@@ -31,6 +31,7 @@ use std::sync::{Arc, atomic::Ordering};
 pub(super) fn router() -> Router<Arc<Shared>> {
     Router::new()
         .route("/internal/map", get(map).post(adopt))
+        .route("/internal/survey", post(look_over))
         .route("/internal/pull", post(pull))
         .route("/internal/install", post(install))
         .route("/internal/confirm", post(confirm))
@@ -96,7 +97,9 @@ impl<T: Into<Trouble>> From<T> for Refused {
 pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
     let epoch = shared.cluster.peer_epoch(headers)?;
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
-    current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))
+    let current = current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))?;
+    shared.cluster.check_shard(&current)?;
+    Ok(current)
 }
 
 fn read_entry(body: &[u8]) -> Result<Entry, Trouble> {
@@ -106,15 +109,24 @@ fn read_entry(body: &[u8]) -> Result<Entry, Trouble> {
 
 async fn map(State(shared): App) -> Response {
     let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
-    Json(map).into_response()
+    ([(SHARD, shared.cluster.this().to_string())], Json(map)).into_response()
+}
+
+/// Whether a map has a place for everything that is here.
+async fn look_over(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+    survey::survey(&shared, &read_map(&body)?).await?;
+    Ok(Json(()).into_response())
 }
 
 async fn adopt(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
-    let map: Value = serde_json::from_slice(&body)
-        .map_err(|error| Trouble::new(Code::BadMap, format!("the map is not JSON: {error}")))?;
-    let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-    let current = shared.cluster.adopt(&shared, map).await?;
+    let current = shared.cluster.adopt(&shared, read_map(&body)?).await?;
     Ok(Json(json!({ "epoch": current.map.epoch })).into_response())
+}
+
+fn read_map(body: &[u8]) -> Result<ShardMap, Trouble> {
+    let map: Value = serde_json::from_slice(body)
+        .map_err(|error| Trouble::new(Code::BadMap, format!("the map is not JSON: {error}")))?;
+    ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))
 }
 
 async fn pull(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {

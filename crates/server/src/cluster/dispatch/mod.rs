@@ -110,6 +110,7 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
+    shared.cluster.check_shard(&current)?;
     if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
     }

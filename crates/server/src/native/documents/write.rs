@@ -189,9 +189,13 @@ pub(in crate::native) async fn delete(
 /// An idempotency key that another node gave to a write without one, because it may have to send it twice.
 pub(in crate::native) struct Retry(Option<String>);
 
+/// Nodes give shorter ones; whatever else is there is not from a node.
+const RETRY_LEN_MAX: usize = 64;
+
 impl Retry {
     fn of(headers: &HeaderMap) -> Retry {
-        let key = headers.get(dispatch::RETRY).and_then(|key| key.to_str().ok());
+        let key = headers.get(dispatch::RETRY).filter(|key| key.len() <= RETRY_LEN_MAX);
+        let key = key.and_then(|key| key.to_str().ok());
         Retry(key.map(str::to_owned))
     }
 

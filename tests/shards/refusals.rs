@@ -1,0 +1,118 @@
+//! Changes of the shards that would end badly, and are not begun with; and ways out of those that did.
+
+use crate::{cluster::Cluster, harness::eventually, http::Reply};
+use serde_json::{Value, json};
+
+fn hash(shards: u32) -> Value {
+    json!({ "function": "hash", "shards": shards })
+}
+
+fn two_shards() -> Cluster {
+    let cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 2, hash(2)));
+    cluster
+}
+
+fn fill(cluster: &Cluster, len: u64) {
+    let store = cluster.store(1, "shop");
+    for key in 1..=len {
+        store.create("user", key, json!({ "v": key }));
+    }
+}
+
+fn tell(cluster: &Cluster, command: Value) -> Reply {
+    cluster.store(1, "_system").send("POST", "shard/transition", &command.to_string())
+}
+
+fn reshard(cluster: &Cluster, len: usize, curr: Value, throttle: Option<u64>) -> Reply {
+    let list = cluster.steady(1, len, hash(1))["shards"].clone();
+    let change = json!({ "list": list, "curr": curr });
+    tell(cluster, json!({ "do": "reshard", "change": change, "throttle": throttle }))
+}
+
+fn step(cluster: &Cluster) -> Value {
+    cluster.store(1, "_system").get("shard/transition")["step"].clone()
+}
+
+fn count(cluster: &Cluster, node: usize) -> Reply {
+    cluster.store(node, "shop").send("POST", "count", r#"{"collection":"user"}"#)
+}
+
+#[test]
+fn a_function_without_an_answer_for_what_is_there() {
+    let cluster = two_shards();
+    fill(&cluster, 40);
+    cluster.store(1, "shop").create("user", "abc", json!({ "v": 0 }));
+    let scripts = ["return function(collection, key) return nil end", "return function() return 9 end"];
+    let scripts = scripts.map(|source| json!({ "function": "script", "name": "mine", "source": source }));
+    for curr in [json!({ "function": "modulo" })].into_iter().chain(scripts) {
+        let refused = reshard(&cluster, 3, curr, None);
+        refused.assert_problem(400, "no_shard");
+        assert!(refused.body.contains("nothing was changed"), "{}", refused.body);
+        assert_eq!(step(&cluster), "none");
+    }
+    assert_eq!(count(&cluster, 2).json()["count"], 41);
+}
+
+#[test]
+fn a_node_that_was_started_for_another_shard() {
+    let mut cluster = two_shards();
+    fill(&cluster, 40);
+    cluster.kill(2);
+    cluster.restart_for(2, 1);
+    reshard(&cluster, 3, hash(3), None).assert_problem(421, "wrong_shard");
+    assert_eq!(step(&cluster), "none");
+    // Half of what there is would be a wrong answer.
+    let part = count(&cluster, 1);
+    assert_ne!(part.status, 200, "{}", part.body);
+    assert!(part.body.contains("--this"), "{}", part.body);
+    cluster.kill(2);
+    cluster.restart_for(2, 2);
+    assert_eq!(count(&cluster, 1).json()["count"], 40);
+    assert_eq!(reshard(&cluster, 3, hash(3), None).status, 200);
+    eventually("the resharding is over", || step(&cluster) == "none");
+    assert_eq!(count(&cluster, 1).json()["count"], 40);
+}
+
+#[test]
+fn going_back_while_a_node_is_away() {
+    let mut cluster = two_shards();
+    fill(&cluster, 200);
+    assert_eq!(reshard(&cluster, 3, hash(3), Some(20)).status, 200);
+    eventually("documents move", || step(&cluster) == "copy");
+    cluster.kill(3);
+    let refused = tell(&cluster, json!({ "do": "abort" }));
+    refused.assert_problem(503, "shard_unreachable");
+    assert!(refused.body.contains("nothing was changed"), "{}", refused.body);
+    assert_eq!(step(&cluster), "copy");
+    cluster.restart(3);
+    assert_eq!(tell(&cluster, json!({ "do": "abort" })).status, 200);
+    tell(&cluster, json!({ "do": "throttle", "rate": null }));
+    eventually("it has gone back", || step(&cluster) == "none");
+    assert_eq!(count(&cluster, 1).json()["count"], 200);
+}
+
+#[test]
+fn old_places_that_were_given_up_by_force_can_be_asked_again() {
+    let cluster = two_shards();
+    fill(&cluster, 40);
+    let list = cluster.steady(1, 2, hash(1))["shards"].clone();
+    let config = |change: Value| {
+        let command = json!({ "do": "config", "change": change, "force": true });
+        let done = tell(&cluster, command);
+        assert_eq!(done.status, 200, "{}", done.body);
+    };
+    config(json!({ "list": list, "curr": { "function": "constant", "shard": 1 } }));
+    eventually("new shards serve", || step(&cluster) == "copy");
+    config(json!({ "prev": null }));
+    for shard in [1, 2] {
+        tell(&cluster, json!({ "do": "cleanup", "shard": shard }));
+    }
+    eventually("it is over all the same", || step(&cluster) == "none");
+    let left = count(&cluster, 1).json()["count"].as_u64().unwrap();
+    assert!(left < 40, "{left} of 40 are on the first shard");
+    // What was not copied is still where it was.
+    config(json!({ "prev": hash(2) }));
+    eventually("the old places are asked again", || step(&cluster) == "copy");
+    assert_eq!(count(&cluster, 2).json()["count"], 40);
+}
