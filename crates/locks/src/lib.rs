@@ -30,7 +30,7 @@ mod table_test;
 #[cfg(test)]
 mod view_test;
 
-pub use moving::Left;
+pub use moving::{Left, RecordedWait};
 pub use outcome::{
     CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,
     LockView, NodeView, Outcome, Rank, Recorded, Refusal, Request, Standing, UnknownLock, Waiters,

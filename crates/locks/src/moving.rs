@@ -2,12 +2,30 @@
 //! nothing of the other tables.
 
 use crate::{
-    entry::{EntryKey, LockKey, Order},
-    lock::{Deadline, State},
-    outcome::{Effect, Outcome, Request, UnknownLock},
-    table::LockTable,
+    entry::{Claim, EntryKey, LockKey, Order},
+    lock::{Deadline, End, State},
+    outcome::{Effect, Outcome, Rank, Request, UnknownLock},
+    table::{LockTable, Wanted, merge},
 };
-use lockwood_model::{LockId, Resource, Timestamp, Token};
+use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Token};
+use std::{cmp::Reverse, collections::BTreeSet};
+
+/// A request that stood in line in another table.
+#[derive(Debug, Clone)]
+pub struct RecordedWait {
+    /// The number it has.
+    pub lock: LockId,
+    /// Whose it is.
+    pub owner: OwnerId,
+    /// What it is for, here.
+    pub resources: Vec<Resource>,
+    /// When it was asked for.
+    pub asked_at: Timestamp,
+    /// When the wait ends; none if it does not.
+    pub until: Option<Timestamp>,
+    /// How long it is held once it is granted; none if for ever.
+    pub ttl_ms: Option<u64>,
+}
 
 /// What is left of a lock that gave up some of its resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +43,74 @@ impl LockTable {
     pub fn lock_as(&mut self, lock: LockId, request: Request, now: Timestamp) -> Outcome {
         assert!(!self.by_id.contains_key(&lock), "a lock of this number is here already");
         self.lock_numbered(Some(lock), request, now)
+    }
+
+    /// Puts a request at the end of the line, under the number it had elsewhere. Only for a frozen table, where nothing
+    /// is granted and the thaw sees to it that nobody waits for itself. There must be no such lock here.
+    pub fn restore_wait(&mut self, wait: RecordedWait) {
+        assert!(self.frozen, "lines are put together before anything is granted");
+        let RecordedWait { lock, owner, mut resources, asked_at, until, ttl_ms } = wait;
+        assert!(!self.by_id.contains_key(&lock), "a lock of this number is here already");
+        merge(&mut resources);
+        let places = self.places(owner, &resources);
+        let judge = |place| self.judge(place, Rank::Ordinary);
+        let mut wanted: Vec<Wanted> = places.iter().copied().map(judge).collect();
+        self.claim_held(&places, &mut wanted);
+        let end = ttl_ms.map_or(End::Never, End::After);
+        let key = self.insert_lock(lock, owner, asked_at, until, (end, Rank::Ordinary));
+        self.insert_entries(key, &places, &wanted);
+    }
+
+    /// Locks that wait stand in this order from now on; those that are not named come after them, in the order they
+    /// have. Only for a frozen table.
+    pub fn line_up(&mut self, line: &[LockId], now: Timestamp) {
+        assert!(self.frozen, "lines are put together before anything is granted");
+        let named: BTreeSet<LockId> = line.iter().copied().collect();
+        let rest = self.line();
+        let rest = rest.iter().filter(|lock| !named.contains(lock));
+        let keys: Vec<LockKey> =
+            line.iter().chain(rest).filter_map(|lock| self.by_id.get(lock).copied()).collect();
+        let entries: Vec<EntryKey> = keys
+            .into_iter()
+            .filter(|key| self.lock_of(*key).is_waiting())
+            .flat_map(|key| self.behind(key))
+            .collect();
+        for entry in &entries {
+            self.stop_watching(*entry);
+        }
+        for key in entries {
+            let order = self.take_back();
+            let entry = &mut self.entries[key.0 as usize];
+            self.tree.remove(entry);
+            entry.order = order;
+            self.tree.insert(key, entry);
+            self.woken.push(Reverse((order, key)));
+        }
+        let mut effects = Vec::new();
+        self.settle(now, &mut effects);
+        debug_assert!(effects.is_empty(), "a frozen table grants nothing");
+    }
+
+    /// The entries of a waiting lock that wait at the back.
+    fn behind(&self, key: LockKey) -> Vec<EntryKey> {
+        let waits = |entry: &EntryKey| !self.entry(*entry).granted() && !self.entry(*entry).in_front();
+        self.lock_of(key).entries.iter().copied().filter(waits).collect()
+    }
+
+    /// An entry that waits must look again.
+    fn stop_watching(&mut self, key: EntryKey) {
+        let entry = self.entry_mut(key);
+        let lock = entry.lock;
+        match std::mem::replace(&mut entry.claim, Claim::Woken) {
+            Claim::Behind(rival) => {
+                let first = entry.watchers.first.take();
+                let links = std::mem::take(&mut entry.watchers);
+                entry.watchers.first = first;
+                self.unlink(rival, &links);
+            }
+            Claim::Free => self.lock_mut(lock).pending_mut(false).blocked += 1,
+            Claim::Woken | Claim::Granted => {}
+        }
     }
 
     /// Everything given out from now on is larger than `number`.
@@ -56,6 +142,13 @@ impl LockTable {
         Ok(())
     }
 
+    /// From now on a waiting lock is held for so long once it is granted, or for ever.
+    pub fn set_ttl(&mut self, lock: LockId, ttl_ms: Option<u64>) -> Result<(), UnknownLock> {
+        let key = *self.by_id.get(&lock).filter(|key| self.lock_of(**key).is_waiting()).ok_or(UnknownLock)?;
+        self.lock_mut(key).end = ttl_ms.map_or(End::Never, End::After);
+        Ok(())
+    }
+
     /// The locks that wait, in the order they stand in line.
     pub fn line(&self) -> Vec<LockId> {
         let waiting = self.by_id.iter().filter(|(_, key)| self.lock_of(**key).is_waiting());
@@ -68,7 +161,8 @@ impl LockTable {
         line.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// A held lock gives up the resources that are not to be kept, and hands them over.
+    /// A lock gives up the resources that are not to be kept, and hands them over. If it waits for the others it goes on
+    /// waiting where it stands.
     pub fn narrow(
         &mut self,
         lock: LockId,
@@ -76,8 +170,7 @@ impl LockTable {
         now: Timestamp,
         effects: &mut Vec<Effect>,
     ) -> Result<Left, UnknownLock> {
-        let key =
-            *self.by_id.get(&lock).filter(|key| !self.lock_of(**key).is_waiting()).ok_or(UnknownLock)?;
+        let key = *self.by_id.get(&lock).ok_or(UnknownLock)?;
         let stays = |entry: &EntryKey| keep(&self.resource(*entry));
         let (kept, gone): (Vec<EntryKey>, Vec<EntryKey>) =
             self.lock_of(key).entries.iter().partition(|entry| stays(entry));
@@ -93,7 +186,16 @@ impl LockTable {
         let owner = self.lock_of(key).owner;
         self.owners.get_mut(&owner).expect("a lock has an owner").resources_len -= gone.len();
         self.lock_mut(key).entries = kept.into_iter().collect();
-        gone.into_iter().for_each(|entry| self.remove_entry(entry));
+        let is_waiting = self.lock_of(key).is_waiting();
+        for entry in gone {
+            if is_waiting && matches!(self.entry(entry).claim, Claim::Behind(_)) {
+                self.lock_mut(key).pending_mut(false).blocked -= 1;
+            }
+            self.remove_entry(entry);
+        }
+        if is_waiting {
+            self.grant_if_free(key, false, now, effects);
+        }
         self.settle(now, effects);
         Ok(Left::Part)
     }
@@ -186,6 +288,80 @@ mod tests {
         assert_eq!(table.narrow(LockId(1), |_| false, START, &mut effects), Ok(Left::Nothing));
         assert_eq!(granted(&effects), Some(LockId(3)));
         assert_eq!(table.narrow(LockId(1), |_| false, START, &mut effects), Err(UnknownLock));
+        table.check_invariants();
+    }
+
+    fn wait(lock: u64, owner: OwnerId, text: &str) -> RecordedWait {
+        let (lock, resources) = (LockId(lock), resources(text));
+        RecordedWait { lock, owner, resources, asked_at: START, until: None, ttl_ms: None }
+    }
+
+    fn granted(effects: &[Effect]) -> Vec<u64> {
+        let number = |effect: &Effect| match effect {
+            Effect::Granted { lock, .. } => Some(lock.0),
+            _ => None,
+        };
+        effects.iter().filter_map(number).collect()
+    }
+
+    #[test]
+    fn lines_are_put_together_in_any_order() {
+        let mut table = LockTable::new(1, 1);
+        table.lock(request(A, "write a, write b"), START);
+        table.lock(request(B, "write a"), START);
+        table.lock(request(C, "write a, write c"), START);
+        table.freeze();
+        let (late, later) = (OwnerId(77), OwnerId(78));
+        table.restore_wait(wait(70, late, "write a, write c"));
+        table.restore_wait(wait(71, later, "write c"));
+        assert_eq!(table.line(), [2, 3, 70, 71].map(LockId));
+        table.line_up(&[71, 70, 2].map(LockId), START);
+        assert_eq!(table.line(), [71, 70, 2, 3].map(LockId));
+        table.check_invariants();
+        let mut effects = Vec::new();
+        table.thaw(START, &mut effects);
+        assert_eq!(granted(&effects), [71]);
+        table.check_invariants();
+        for (owner, lock, next) in
+            [(A, 1, vec![]), (later, 71, vec![70]), (late, 70, vec![2]), (B, 2, vec![3])]
+        {
+            effects.clear();
+            table.release(owner, LockId(lock), START, &mut effects).unwrap();
+            assert_eq!(granted(&effects), next, "after {lock}");
+            table.check_invariants();
+        }
+    }
+
+    #[test]
+    fn a_wait_that_would_never_end_is_found_at_the_thaw() {
+        let mut table = LockTable::new(1, 1);
+        table.lock(request(A, "write a"), START);
+        table.lock(request(B, "write b"), START);
+        table.lock(request(A, "write b"), START);
+        table.freeze();
+        table.restore_wait(wait(70, B, "write a"));
+        let mut effects = Vec::new();
+        table.thaw(START, &mut effects);
+        assert!(matches!(effects[..], [Effect::Deadlocked { lock: LockId(70), .. }]), "{effects:?}");
+        table.check_invariants();
+    }
+
+    #[test]
+    fn what_waits_can_do_with_less() {
+        let mut table = LockTable::new(1, 1);
+        table.lock(request(A, "write a"), START);
+        table.lock(request(B, "write a, write b, write c"), START);
+        table.lock(request(C, "write b"), START);
+        let mut effects = Vec::new();
+        let only = |text: &'static str| move |resource: &Resource| resource.path == text.parse().unwrap();
+        assert_eq!(table.narrow(LockId(2), |held| !only("c")(held), START, &mut effects), Ok(Left::Part));
+        assert_eq!(effects, []);
+        table.check_invariants();
+        table.set_ttl(LockId(2), Some(7)).unwrap();
+        assert_eq!(table.narrow(LockId(2), only("b"), START, &mut effects), Ok(Left::Part));
+        assert_eq!(granted(&effects), [2]);
+        assert_eq!(table.next_deadline(), Some(START.after(7)));
+        assert_eq!(table.narrow(LockId(3), |_| false, START, &mut effects), Ok(Left::Nothing));
         table.check_invariants();
     }
 }

@@ -81,26 +81,22 @@ impl Reference {
         false
     }
 
-    /// Gives up what `keep` does not hold for; false if the lock still waits.
+    /// Gives up what `keep` does not hold for, or waits for it no longer.
     pub(crate) fn narrow(
         &mut self,
         id: LockId,
         keep: impl Fn(&Resource) -> bool,
         now: Timestamp,
         effects: &mut Vec<Effect>,
-    ) -> bool {
+    ) {
         let lock = self.find(id);
-        if lock.token.is_none() {
-            return false;
-        }
         if lock.parts.iter().all(|part| keep(&part.resource)) {
-            return true;
+            return;
         }
         lock.conversion = None;
         lock.parts.retain(|part| keep(&part.resource));
         self.locks.retain(|lock| !lock.parts.is_empty());
         self.settle(now, effects);
-        true
     }
 
     pub(crate) fn lock(

@@ -446,7 +446,7 @@ impl LockTable {
 
 /// What stands against one resource of a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(crate) enum Wanted {
     /// Nothing.
     Free,
     /// Its owner holds it already, so whoever is in the way waits for that owner anyhow.
@@ -457,7 +457,7 @@ enum Wanted {
 
 // Requests.
 impl LockTable {
-    fn judge(&self, place: Place, rank: Rank) -> Wanted {
+    pub(crate) fn judge(&self, place: Place, rank: Rank) -> Wanted {
         let among = if rank.overtakes() { Among::Granted } else { self.ahead() };
         match self.rival(place, among, Order::END) {
             None => Wanted::Free,
@@ -471,7 +471,7 @@ impl LockTable {
     }
 
     /// A request that would have to wait need not wait for what its owner holds already.
-    fn claim_held(&self, places: &[Place], wanted: &mut [Wanted]) {
+    pub(crate) fn claim_held(&self, places: &[Place], wanted: &mut [Wanted]) {
         for (place, wanted) in places.iter().zip(wanted) {
             if self.holds(*place) {
                 *wanted = Wanted::Held;
@@ -530,7 +530,7 @@ impl LockTable {
         self.insert_lock(id, owner, now, deadline, kind)
     }
 
-    fn insert_lock(
+    pub(crate) fn insert_lock(
         &mut self,
         id: LockId,
         owner: OwnerId,
@@ -563,7 +563,7 @@ impl LockTable {
     }
 
     /// Gives a new lock its entries. If none of them is behind another the caller must grant it.
-    fn insert_entries(&mut self, lock: LockKey, places: &[Place], wanted: &[Wanted]) {
+    pub(crate) fn insert_entries(&mut self, lock: LockKey, places: &[Place], wanted: &[Wanted]) {
         let complete = self.is_complete(wanted);
         let owner = self.lock_of(lock).owner;
         self.owners.get_mut(&owner).expect("a lock has an owner").resources_len += places.len();
@@ -599,7 +599,7 @@ impl LockTable {
         key
     }
 
-    fn take_back(&mut self) -> Order {
+    pub(crate) fn take_back(&mut self) -> Order {
         let order = self.next_back;
         self.next_back = Order(order.0 + 1);
         order
