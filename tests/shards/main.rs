@@ -31,6 +31,7 @@ mod crash_points;
 mod guide;
 mod locks;
 mod moving_locks;
+mod moving_waiters;
 mod operations;
 mod procedures;
 mod refusals;

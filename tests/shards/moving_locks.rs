@@ -18,11 +18,11 @@ use std::{
 /// What proves to nodes with the key of the tests that a request comes from a node.
 const PEER: &str = "3b44f960d110d4519790e6609f84f52444e285ee0b9df9722cdef406e17a2e48";
 
-fn modulo(shards: u32) -> Value {
+pub(crate) fn modulo(shards: u32) -> Value {
     json!({ "function": "modulo", "shards": shards })
 }
 
-fn constant(shard: u32) -> Value {
+pub(crate) fn constant(shard: u32) -> Value {
     json!({ "function": "constant", "shard": shard })
 }
 
@@ -49,7 +49,7 @@ fn is_blocked(holder: &Leaseholder, key: u64, by: &str) {
 }
 
 /// A change from one function to another, step by step and by hand.
-struct Change {
+pub(crate) struct Change {
     epoch: u64,
     nodes: usize,
     prev: Value,
@@ -57,7 +57,7 @@ struct Change {
 }
 
 impl Change {
-    fn new(epoch: u64, nodes: usize, prev: Value, curr: Value) -> Change {
+    pub(crate) fn new(epoch: u64, nodes: usize, prev: Value, curr: Value) -> Change {
         Change { epoch, nodes, prev, curr }
     }
 
@@ -69,41 +69,50 @@ impl Change {
         cluster.put_map(&map);
     }
 
-    fn prepare(&self, cluster: &Cluster) {
+    pub(crate) fn prepare(&self, cluster: &Cluster) {
         self.publish(cluster, 0, "preparing", true, self.epoch + 1);
     }
 
     /// What nodes have that goes elsewhere.
-    fn export(&self, cluster: &Cluster) -> Vec<Value> {
+    pub(crate) fn export(&self, cluster: &Cluster) -> Vec<Value> {
         let epoch = self.epoch.to_string();
         (1..=self.nodes).map(|node| internal(cluster, node, "export", &epoch, &Value::Null)).collect()
     }
 
-    fn import(&self, cluster: &Cluster, exported: &[Value]) {
+    pub(crate) fn import(&self, cluster: &Cluster, exported: &[Value]) {
         let epoch = self.epoch.to_string();
+        let moving = together(exported);
         for node in 1..=self.nodes {
-            for moving in exported {
-                internal(cluster, node, "import", &epoch, moving);
-            }
+            internal(cluster, node, "import", &epoch, &moving);
         }
     }
 
-    fn reshard(&self, cluster: &Cluster) {
+    pub(crate) fn reshard(&self, cluster: &Cluster) {
         self.publish(cluster, 1, "resharding", true, self.epoch + 1);
     }
 
-    fn finish(&self, cluster: &Cluster) {
+    pub(crate) fn finish(&self, cluster: &Cluster) {
         self.publish(cluster, 2, "finishing", false, self.epoch + 1);
         self.publish(cluster, 3, "steady", false, 0);
     }
 
-    fn run(&self, cluster: &Cluster) {
+    pub(crate) fn run(&self, cluster: &Cluster) {
         self.prepare(cluster);
         let exported = self.export(cluster);
         self.import(cluster, &exported);
         self.reshard(cluster);
         self.finish(cluster);
     }
+}
+
+/// What several nodes have, as one.
+fn together(exported: &[Value]) -> Value {
+    let all = |list: &str| -> Value {
+        exported.iter().flat_map(|moving| moving[list].as_array().unwrap().clone()).collect()
+    };
+    let floor = exported.iter().map(|moving| moving["floor"].as_u64().unwrap()).max();
+    let everywhere = exported.iter().any(|moving| moving["everywhere"] == true);
+    json!({ "floor": floor, "everywhere": everywhere, "leases": all("leases"), "waits": all("waits") })
 }
 
 #[track_caller]
@@ -378,7 +387,7 @@ fn a_host_that_only_read_takes_over_the_leases_of_the_one_that_wrote() {
     assert!(bob.take("write bill").token > spread.token);
 }
 
-fn reshard(cluster: &Cluster, len: usize) {
+pub(crate) fn reshard(cluster: &Cluster, len: usize) {
     let list = cluster.steady(1, len, modulo(1))["shards"].clone();
     let change = json!({ "list": list, "curr": modulo(len as u32) });
     cluster.store(1, "_system").post("shard/transition", &json!({ "do": "reshard", "change": change }));

@@ -2,7 +2,9 @@
 //! the same table as everybody else's locks. Knows nothing of protocols.
 
 mod documents;
+mod lines;
 pub(crate) mod moving;
+mod moving_waits;
 mod part;
 mod take;
 mod which;
@@ -18,7 +20,10 @@ use std::{
 };
 
 pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
-pub(crate) use part::{PartOf, Settle, Share, covering, drop_part, drop_unsettled, raise_in, settle_part};
+pub(crate) use moving_waits::run;
+pub(crate) use part::{
+    HOLD_MS, PartOf, Settle, Share, covering, drop_part, drop_unsettled, raise_in, settle_part,
+};
 pub(crate) use take::check_request;
 pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};
 pub(crate) use which::{Released, Which, lost, nothing_held, release, renew};
@@ -44,6 +49,13 @@ pub(crate) struct Leases {
     by_path: HashMap<Path, LockId>,
     /// On a node of a cluster: requests in line and leases that are parts, by [`like`] of what they belong to.
     alike: HashMap<u64, Vec<LockId>>,
+    /// Requests that came with a move and that somebody here has to take, once the map is in force.
+    strays: BTreeMap<LockId, moving_waits::Stray>,
+    /// Leases that were granted while nobody decided about them, to nobody who waited for the answer: how long they are
+    /// to be held.
+    unclaimed: BTreeMap<LockId, Option<u64>>,
+    /// The last map by which everything here was looked through.
+    followed: Epoch,
     /// Over, but not on record yet.
     ended: Vec<LockId>,
 }
@@ -109,6 +121,7 @@ impl Leases {
 
     fn remove(&mut self, lock: LockId) -> Option<Lease> {
         let lease = self.held.remove(&lock)?;
+        self.unclaimed.remove(&lock);
         if let [only] = &lease.resources[..]
             && self.by_path.get(&only.path) == Some(&lock)
         {
@@ -149,6 +162,9 @@ impl State {
         let is_settled = asked.whole.is_none() || (is_wanted && asked.alone == Some(shared.cluster.epoch()));
         if asked.alone.is_some() && !is_settled {
             self.limit_orphan(shared, lock, asked.ttl_ms);
+            if asked.stays {
+                self.leases.unclaimed.insert(lock, asked.ttl_ms);
+            }
         }
         let view = self.table.view(lock).expect("it was just granted");
         let Asked { owner, via, note, whole, .. } = asked;

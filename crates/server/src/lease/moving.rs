@@ -7,23 +7,25 @@
 //! ```
 //!
 //! Between stopping and serving nobody decides about what moves, so nothing is granted twice and nothing is lost.
-//! What is not settled yet does not move: whoever takes it starts again by the new map.
+//! What is not settled yet is a place in line; those are with [`super::moving_waits`].
 
-use super::{Asked, Lease, LeasePart, Verdict, part::ORPHAN_MS, which::merged};
+pub(crate) use super::moving_waits::MovingWait;
+
+use super::{Lease, LeasePart, Verdict};
 use crate::{
     cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks},
     namespace::{Namespace, State},
     shared::Shared,
     trouble::Trouble,
 };
-use lockwood_locks::{CancelOutcome, Effect, Left, LockView, Outcome, Rank, Recorded, Request};
-use lockwood_model::{Json, LeaseVia, LockId, Resource, Timestamp, Token, Wait};
+use lockwood_locks::{Effect, Left, Recorded};
+use lockwood_model::{Json, LeaseVia, LockId, Resource, Timestamp, Token};
 use lockwood_router::{Phase, ShardNo};
 use lockwood_storage::Entry;
 use lockwood_wire::{Code, WireResource};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,7 +44,7 @@ pub(crate) struct MovingLeases {
     /// Whether the leases are all that are on every shard, so that there can be no others.
     pub(crate) everywhere: bool,
     pub(crate) leases: Vec<MovingLease>,
-    /// In the order they stand in line.
+    /// Of every shard all that wait there, in the order they stand in line.
     pub(crate) waits: Vec<MovingWait>,
 }
 
@@ -63,22 +65,6 @@ pub(crate) struct MovingLease {
     /// As text.
     note: Option<String>,
     version: u64,
-}
-
-/// A request that stands in line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MovingWait {
-    namespace: String,
-    to: ShardNo,
-    lock: u64,
-    owner: String,
-    resources: Vec<WireResource>,
-    /// How long it still waits.
-    wait_ms: Option<u64>,
-    ttl_ms: Option<u64>,
-    note: Option<String>,
-    /// Whether it waits although nobody waits for the answer.
-    stays: bool,
 }
 
 impl MovingLeases {
@@ -183,51 +169,10 @@ impl State {
                 for (to, resources) in leaving(current, this, &lease.resources)? {
                     moving.leases.push(MovingLease::of(&self.name, to, lease, &resources));
                 }
-            } else if let Some(to) = goes_to(current, this, lease)? {
-                // It was granted while nobody decided, and nobody was told; so it is the next in line.
-                moving.waits.push(self.export_granted(to, lease));
             }
         }
-        for lock in self.table.line() {
-            let (Some(asked), Some(view)) = (self.leases.asked.get(&lock), self.table.view(lock)) else {
-                continue;
-            };
-            let whole = asked.whole.as_ref().unwrap_or(&view.resources);
-            if *whole == view.resources
-                && let Some(to) = only_shard(&leaving(current, this, whole)?, whole)
-            {
-                moving.waits.push(self.export_wait(to, asked, &view, now));
-            }
-        }
+        self.export_waits(this, now, &mut moving.waits);
         Ok(())
-    }
-
-    fn export_granted(&self, to: ShardNo, lease: &Lease) -> MovingWait {
-        MovingWait {
-            namespace: self.name.to_string(),
-            to,
-            lock: lease.lock.0,
-            owner: lease.owner.to_string(),
-            resources: locks::written(&lease.resources),
-            wait_ms: Some(ORPHAN_MS),
-            ttl_ms: Some(ORPHAN_MS),
-            note: lease.note.as_ref().map(|note| note.as_str().to_owned()),
-            stays: false,
-        }
-    }
-
-    fn export_wait(&self, to: ShardNo, asked: &Asked, view: &LockView, now: Timestamp) -> MovingWait {
-        MovingWait {
-            namespace: self.name.to_string(),
-            to,
-            lock: view.id.0,
-            owner: asked.owner.to_string(),
-            resources: locks::written(&view.resources),
-            wait_ms: view.wait_until.map(|until| until.since(now)),
-            ttl_ms: asked.ttl_ms,
-            note: asked.note.as_ref().map(|note| note.as_str().to_owned()),
-            stays: asked.stays,
-        }
     }
 }
 
@@ -250,23 +195,13 @@ fn leaving(current: &Current, this: ShardNo, resources: &[Resource]) -> Result<l
     Ok(parts)
 }
 
-/// The shard that all of it goes to, if there is such a one.
-fn only_shard(leaving: &locks::Parts, whole: &[Resource]) -> Option<ShardNo> {
-    let (shard, resources) = leaving.first_key_value()?;
-    (leaving.len() == 1 && resources == whole).then_some(*shard)
-}
-
-fn goes_to(current: &Current, this: ShardNo, lease: &Lease) -> Result<Option<ShardNo>, Trouble> {
-    let is_alone = lease.whole() == lease.resources;
-    let leaving = leaving(current, this, &lease.resources)?;
-    Ok(only_shard(&leaving, &lease.resources).filter(|_| is_alone))
-}
-
 /// What comes to one namespace.
 #[derive(Default)]
 struct Arrivals<'a> {
     leases: Vec<Lease>,
     waits: Vec<&'a MovingWait>,
+    /// What was here and made way for leases.
+    displaced: BTreeSet<LockId>,
 }
 
 /// Takes in what comes to this node, which has stopped deciding about it; durable when it answers. What is here
@@ -282,7 +217,7 @@ pub(crate) async fn import(
     for lease in moving.leases.iter().filter(|lease| lease.to == this) {
         arrivals.entry(&lease.namespace).or_default().leases.push(lease.to_lease()?);
     }
-    for wait in moving.waits.iter().filter(|wait| wait.to == this) {
+    for wait in &moving.waits {
         arrivals.entry(&wait.namespace).or_default().waits.push(wait);
     }
     if moving.everywhere {
@@ -294,10 +229,10 @@ pub(crate) async fn import(
             }
         }
     }
-    for (name, arrivals) in arrivals {
+    for (name, mut arrivals) in arrivals {
         let started = Instant::now();
         let after = loop {
-            match import_into(shared, current, name, &arrivals)? {
+            match import_into(shared, current, name, &mut arrivals)? {
                 Imported::Done { after } => break after,
                 Imported::Busy if started.elapsed() < BUSY_PATIENCE => tokio::time::sleep(BUSY_PAUSE).await,
                 Imported::Busy => {
@@ -327,7 +262,9 @@ fn drop_unknown(
     let now = shared.clock.now();
     let is_everywhere = |resource: &Resource| matches!(current.home(&resource.path), Ok(locks::Home::Every));
     let is_unknown = |lease: &&Lease| {
-        lease.resources.iter().any(is_everywhere) && !known.iter().any(|known| known.lock == lease.lock)
+        lease.is_settled()
+            && lease.resources.iter().any(is_everywhere)
+            && !known.iter().any(|known| known.lock == lease.lock)
     };
     let unknown: Vec<LockId> =
         state.leases.held.values().filter(is_unknown).map(|lease| lease.lock).collect();
@@ -351,7 +288,7 @@ fn import_into(
     shared: &Arc<Shared>,
     current: &Current,
     name: &str,
-    arrivals: &Arrivals<'_>,
+    arrivals: &mut Arrivals<'_>,
 ) -> Result<Imported, Trouble> {
     loop {
         let namespace = shared.registry.ensure(shared, name)?;
@@ -375,7 +312,7 @@ impl State {
         &mut self,
         shared: &Shared,
         current: &Current,
-        arrivals: &Arrivals<'_>,
+        arrivals: &mut Arrivals<'_>,
         now: Timestamp,
     ) -> Result<Imported, Trouble> {
         let was_frozen = self.table.is_frozen();
@@ -383,20 +320,20 @@ impl State {
         let mut effects = std::mem::take(&mut self.effects);
         let mut is_busy = false;
         for lease in arrivals.leases.iter().filter(|lease| lease.is_alive(now)) {
-            is_busy |= !self.import_lease(shared, lease, now, &mut effects);
+            is_busy |= !self.import_lease(shared, lease, now, (&mut effects, &mut arrivals.displaced));
         }
+        let lined_up = if is_busy {
+            Ok(())
+        } else {
+            self.import_waits(shared, current, (&arrivals.waits, &arrivals.displaced), now)
+        };
         if !was_frozen {
             self.table.thaw(now, &mut effects);
         }
         self.deliver(effects, now, shared);
-        if is_busy {
-            return Ok(Imported::Busy);
-        }
-        for wait in &arrivals.waits {
-            self.import_wait(shared, current, wait, now)?;
-        }
+        lined_up?;
         shared.shard.nudge();
-        Ok(Imported::Done { after: self.written })
+        Ok(if is_busy { Imported::Busy } else { Imported::Done { after: self.written } })
     }
 
     /// Puts a lease into the table, which is frozen. What is in its way was not decided by whoever decides about this,
@@ -406,7 +343,7 @@ impl State {
         shared: &Shared,
         lease: &Lease,
         now: Timestamp,
-        effects: &mut Vec<Effect>,
+        (effects, displaced): (&mut Vec<Effect>, &mut BTreeSet<LockId>),
     ) -> bool {
         let mut lease = lease.clone();
         if let Some(here) = self.leases.get(lease.lock) {
@@ -421,6 +358,7 @@ impl State {
         }
         if self.table.owner_of(lease.lock).is_some() {
             self.make_way(lease.lock, now, effects);
+            displaced.insert(lease.lock);
         }
         let recorded = |owner| Recorded {
             lock: lease.lock,
@@ -437,8 +375,11 @@ impl State {
                 return false;
             }
             for lock in blockers {
-                tracing::warn!(namespace = ?self.name, lock = lock.0, "a lock makes way for one that moved here");
+                if self.leases.get(lock).is_some_and(Lease::is_settled) {
+                    tracing::warn!(namespace = ?self.name, lock = lock.0, "a lock makes way for one that moved here");
+                }
                 self.make_way(lock, now, effects);
+                displaced.insert(lock);
             }
         }
         self.note_ended(shared);
@@ -453,45 +394,6 @@ impl State {
         let revoked = self.table.revoke(lock, now, effects);
         debug_assert!(revoked.is_ok(), "it is in the table");
         self.lease_gone(lock);
-    }
-
-    /// Puts a request into the line, behind those that came before it, unless it has come before.
-    fn import_wait(
-        &mut self,
-        shared: &Shared,
-        current: &Current,
-        wait: &MovingWait,
-        now: Timestamp,
-    ) -> Result<(), Trouble> {
-        let (lock, resources) = (LockId(wait.lock), merged(&locks::read(wait.resources.clone())?));
-        let owner = self.lease_owner(shared, &wait.owner);
-        let is_here = self.table.owner_of(lock).is_some()
-            || self.leases.alike(&wait.owner, &resources).is_some()
-            || self.lease_holding(owner, &resources, now).is_some();
-        if !is_here {
-            let asked = Asked {
-                owner: wait.owner.as_str().into(),
-                via: LeaseVia::Native,
-                note: wait.note.as_deref().map(Json::trusted),
-                ttl_ms: wait.ttl_ms,
-                whole: Some(resources.clone()),
-                alone: Some(current.map.epoch),
-                stays: wait.stays,
-            };
-            let patience = wait.wait_ms.map_or(Wait::Forever, Wait::Millis);
-            let request =
-                Request { owner, resources, wait: patience, ttl_ms: wait.ttl_ms, rank: Rank::Ordinary };
-            match self.table.lock_as(lock, request, now) {
-                Outcome::Granted { .. } => {
-                    self.leases.put_asked(lock, asked);
-                    self.lease_granted(shared, lock);
-                }
-                Outcome::Queued { .. } => self.leases.put_asked(lock, asked),
-                Outcome::Refused(refusal) => tracing::warn!(?refusal, "a wait that moved here has no place"),
-            }
-        }
-        self.forget_lockless(owner);
-        Ok(())
     }
 }
 
@@ -513,12 +415,7 @@ fn follow_in(shared: &Arc<Shared>, current: &Current, namespace: &Arc<Namespace>
         // A newer map is in force; whoever brought it does this too.
         return;
     }
-    let now = shared.clock.now();
-    let this = shared.cluster.this();
-    state.send_away(shared, current, this, now);
-    if current.map.phase != Phase::Preparing && current.is_owner {
-        state.drop_moved(shared, current, this, now);
-    }
+    state.follow_map(shared, current);
     namespace.rearm(state);
 }
 
@@ -532,45 +429,48 @@ pub(crate) fn let_go(shared: &Arc<Shared>, current: &Current) {
 }
 
 impl State {
-    fn send_away(&mut self, shared: &Shared, current: &Current, this: ShardNo, now: Timestamp) {
-        let is_over = current.map.phase != Phase::Preparing;
-        // The last first, so that nobody is granted something on the way.
-        for lock in self.table.line().into_iter().rev() {
-            let Some(view) = self.table.view(lock) else { continue };
-            if view.resources.iter().all(|resource| is_here(current, this, resource)) {
-                self.readmit_wait(current, this, lock);
-                continue;
-            }
-            self.tell_waiters(lock, &Verdict::Refused(Box::new(gone())));
-            if is_over && self.leases.asked.contains_key(&lock) {
-                let mut effects = std::mem::take(&mut self.effects);
-                if self.table.cancel(view.owner, lock, now, &mut effects) == CancelOutcome::Cancelled {
-                    self.lease_gone(lock);
-                }
-                self.deliver(effects, now, shared);
-            }
+    /// Somebody asks by the map in force, which may not have been followed yet.
+    pub(super) fn catch_up(&mut self, shared: &Arc<Shared>, admitted: Admitted) {
+        if admitted.epoch().is_none_or(|epoch| epoch == self.leases.followed) {
+            return;
+        }
+        if let Some(current) = shared.cluster.current().filter(|current| Admitted::under(current) == admitted)
+        {
+            self.follow_map(shared, &current);
         }
     }
 
-    /// A request that stands in line is all there is to its lock by this map too, if it is.
-    fn readmit_wait(&mut self, current: &Current, this: ShardNo, lock: LockId) {
-        let Some(asked) = self.leases.asked.get_mut(&lock) else { return };
-        let (Some(whole), Some(_)) = (&asked.whole, asked.alone) else { return };
-        let is_alone = |parts: locks::Parts| parts.len() == 1 && parts.contains_key(&this);
-        if locks::parts(current, whole).is_ok_and(is_alone) {
-            asked.alone = Some(current.map.epoch);
+    fn follow_map(&mut self, shared: &Arc<Shared>, current: &Current) {
+        if self.leases.followed >= current.map.epoch {
+            return;
         }
+        self.leases.followed = current.map.epoch;
+        let (this, now) = (shared.cluster.this(), shared.clock.now());
+        if current.map.phase == Phase::Preparing {
+            return self.send_away(current, this, |resource| is_here(current, this, resource));
+        }
+        let was_frozen = self.table.is_frozen();
+        self.table.freeze();
+        self.follow_waits(current, this, |resource| is_here(current, this, resource), now);
+        if current.is_owner {
+            self.drop_moved(shared, current, this, now);
+        }
+        if !was_frozen {
+            let mut effects = std::mem::take(&mut self.effects);
+            self.table.thaw(now, &mut effects);
+            self.deliver(effects, now, shared);
+        }
+        self.claim(shared, current, this, now);
+        self.adopt_strays(shared, current, this);
     }
 
     fn drop_moved(&mut self, shared: &Shared, current: &Current, this: ShardNo, now: Timestamp) {
         let stays = |resource: &Resource| is_here(current, this, resource);
         let moved = |lease: &&Lease| !lease.resources.iter().all(stays);
-        let moved: Vec<(LockId, bool)> =
-            self.leases.held.values().filter(moved).map(|lease| (lease.lock, lease.is_settled())).collect();
-        for (lock, is_settled) in moved {
+        let moved: Vec<LockId> = self.leases.held.values().filter(moved).map(|lease| lease.lock).collect();
+        for lock in moved {
             let mut effects = std::mem::take(&mut self.effects);
-            // What is not settled is of no use without the rest.
-            let left = self.table.narrow(lock, |held| is_settled && stays(held), now, &mut effects);
+            let left = self.table.narrow(lock, stays, now, &mut effects);
             match left {
                 Ok(Left::Part) => self.narrow_lease(shared, lock, stays),
                 Ok(Left::Whole) => {}
@@ -582,9 +482,9 @@ impl State {
 
     fn narrow_lease(&mut self, shared: &Shared, lock: LockId, stays: impl Fn(&Resource) -> bool) {
         let Some(mut lease) = self.leases.remove(lock) else { return };
-        let whole = lease.whole().to_vec();
+        let (whole, settled) = (lease.whole().to_vec(), lease.is_settled());
         lease.resources.retain(stays);
-        lease.part = part_of(&lease.resources, whole);
+        lease.part = Some(Box::new(LeasePart { whole, settled }));
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
     }
@@ -601,6 +501,6 @@ fn is_here(current: &Current, this: ShardNo, resource: &Resource) -> bool {
     }
 }
 
-fn gone() -> Trouble {
+pub(super) fn gone() -> Trouble {
     Trouble::new(Code::WrongEpoch, "this lock is with another shard now, or about to be; ask again")
 }

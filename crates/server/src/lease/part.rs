@@ -28,8 +28,10 @@ use std::{
     sync::Arc,
 };
 
+/// How long a part is kept, held or in line, without being heard of.
+pub(crate) const HOLD_MS: u64 = 90_000;
 /// How long something is held that was granted while its owner was sent elsewhere, unless the owner asks again.
-pub(super) const ORPHAN_MS: u64 = 30_000;
+const ORPHAN_MS: u64 = 30_000;
 
 /// How much of a lock a lease is to be; all of it, on a server that is no node of a cluster, unless said otherwise.
 #[derive(Debug, Clone, Default)]
@@ -51,6 +53,8 @@ pub(crate) struct PartOf {
     pub(crate) fresh: bool,
     /// Whether it must be there already; if it is not, somebody ended it.
     pub(crate) again: bool,
+    /// Whether it is not asked for unless it is there already.
+    pub(crate) only: bool,
 }
 
 impl Share {
@@ -66,6 +70,18 @@ impl Share {
             true => Ok(Share { admitted, of }),
             false => Err(ShardError::Elsewhere.into()),
         }
+    }
+
+    /// It is there; if it is not any more, somebody ended it.
+    pub(crate) fn must_be_there(&mut self) {
+        if let Some(of) = &mut self.of {
+            (of.again, of.only) = (true, false);
+        }
+    }
+
+    /// Whether it is not asked for unless it is there already.
+    pub(super) fn is_only_found(&self) -> bool {
+        self.of.as_ref().is_some_and(|of| of.only)
     }
 
     /// What has to be known of a request while it waits.
@@ -180,9 +196,9 @@ pub(crate) async fn drop_part(
         let now = shared.clock.now();
         let is_owned =
             |lock| state.table.owner_of(lock).is_some_and(|found| state.leases.owner(owner) == Some(found));
-        let lock = lock
-            .filter(|lock| is_owned(*lock))
-            .or_else(|| state.leases.alike(owner, whole).filter(|_| lock.is_none()));
+        let lock = lock.filter(|lock| is_owned(*lock)).or_else(|| {
+            state.leases.alike(owner, whole).filter(|found| lock.is_none() && !state.is_wanted(*found))
+        });
         let is_settled = |lock| state.leases.get(lock).is_some_and(Lease::is_settled);
         if let Some(lock) = lock.filter(|lock| !is_settled(*lock)) {
             state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
@@ -216,6 +232,11 @@ pub(crate) async fn drop_unsettled(shared: &Arc<Shared>, name: &str, owner: &str
 }
 
 impl State {
+    /// Whether somebody else waits for a request that was made twice.
+    fn is_wanted(&self, lock: LockId) -> bool {
+        self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
+    }
+
     fn unsettled(&self, owner: &str) -> Vec<LockId> {
         let Some(owner) = self.leases.owner(owner) else { return Vec::new() };
         let is_settled = |lock: &LockId| self.leases.get(*lock).is_some_and(Lease::is_settled);
@@ -280,6 +301,8 @@ impl State {
             asked.alone = alone;
             asked.ttl_ms = request.ttl_ms;
         }
+        let set = self.table.set_ttl(view.id, request.ttl_ms);
+        debug_assert!(set.is_ok(), "a request that stands in line waits");
         let until = request.wait.deadline(now);
         // Somebody else may wait for the same, and longer.
         if view.wait_until.is_some_and(|before| until.is_none_or(|until| until > before)) {
@@ -301,7 +324,7 @@ impl State {
     }
 
     /// From now on the owner may rely on a lease, until it ends.
-    fn settle(&mut self, shared: &Shared, lock: LockId, token: Token, until: Option<Timestamp>) {
+    pub(super) fn settle(&mut self, shared: &Shared, lock: LockId, token: Token, until: Option<Timestamp>) {
         let Some(lease) = self.leases.held.get_mut(&lock) else { return };
         lease.token = token;
         lease.expires_at = until;

@@ -185,6 +185,7 @@ impl State {
         request: LeaseRequest,
         share: &Share,
     ) -> Result<Asking, Trouble> {
+        self.catch_up(shared, share.admitted);
         let _passage = shared.cluster.pass(share.admitted)?;
         let now = shared.clock.now();
         self.expire(shared, now);
@@ -195,6 +196,9 @@ impl State {
         match again {
             Again::Answered(asking) => return Ok(asking),
             Again::Ended(lock) => return Err(lost(lock)),
+            Again::Replaced(_) | Again::New if share.is_only_found() => {
+                return Err(Trouble::new(Code::LockLost, "there is no such request here"));
+            }
             Again::Replaced(_) | Again::New => {}
         }
         let owner = self.lease_owner(shared, &request.owner);

@@ -104,22 +104,33 @@ async fn take_part(
     (name, admitted): (&str, Admitted),
     part: Part,
 ) -> Result<PartTaken, Trouble> {
-    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again } = part;
+    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again, only } = part;
     let request = wanted.into_request()?;
     let mut whole = read(whole)?;
     merge(&mut whole);
     if unless_covered && let Some(lock) = lease::covering(shared, name, &request, &whole) {
         return Ok(PartTaken::Covered { lock: lock.0 });
     }
-    let of = PartOf { lock: lock.map(LockId), whole, fresh, again };
-    let share = Share::under(shared, (name, admitted), &request, Some(of))?;
+    let run = lease::run();
+    let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only };
+    let mut share = Share::under(shared, (name, admitted), &request, Some(of))?;
     lease::raise_in(shared, name, floor).await?;
-    let slice = Duration::from_millis(slice_ms);
+    let mut slice = Duration::from_millis(slice_ms);
+    if only {
+        // Whether it is there is one thing, what becomes of it while it is waited for another.
+        match lease::take_slice(shared, name, request.clone(), &share, Duration::ZERO).await {
+            Err(trouble) if trouble.code == Code::LockLost => return Ok(PartTaken::Absent { run }),
+            Err(trouble) => return Err(trouble),
+            Ok(Taken::Queued(..)) => share.must_be_there(),
+            Ok(_) => slice = Duration::ZERO,
+        }
+    }
     Ok(match lease::take_slice(shared, name, request, &share, slice).await? {
         Taken::Granted(lease) | Taken::Held(lease) => {
-            PartTaken::Held { lock: lease.lock.0, token: lease.token.0, settled: lease.is_settled() }
+            let (lock, token, settled) = (lease.lock.0, lease.token.0, lease.is_settled());
+            PartTaken::Held { lock, token, settled, run }
         }
-        Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, line: line.into() },
+        Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, line: line.into(), run },
     })
 }
 

@@ -112,6 +112,8 @@ pub(crate) struct Part {
     pub(crate) fresh: bool,
     /// Whether it must be there already; if it is not, somebody ended it.
     pub(crate) again: bool,
+    /// Whether it is not asked for unless it is there already.
+    pub(crate) only: bool,
 }
 
 /// How a part was taken.
@@ -123,10 +125,17 @@ pub(crate) enum PartTaken {
         lock: u64,
         token: u64,
         settled: bool,
+        /// Which run of the node this is.
+        run: u64,
     },
     Queued {
         lock: u64,
         line: WireLine,
+        run: u64,
+    },
+    /// It is not there, and was not asked for.
+    Absent {
+        run: u64,
     },
     /// The owner has a lock that covers the whole: this one.
     Covered {

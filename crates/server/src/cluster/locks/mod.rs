@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 pub(crate) use all::{drop_unsettled, end, log, one, page, release, renew, tree, vouch, waits};
 pub(crate) use here::{answer, carry_out};
 pub(crate) use letter::{Letter, Reply, Voucher, WireLine, read, written};
-pub(crate) use take::{Known, take, take_watched};
+pub(crate) use take::{Known, take, take_up, take_watched};
 
 /// What of a lock is on which shard.
 pub(crate) type Parts = BTreeMap<ShardNo, Vec<Resource>>;
@@ -79,6 +79,26 @@ pub(crate) fn parts(current: &Current, resources: &[Resource]) -> Result<Parts, 
                 }
             }
             Home::Moving { .. } => return Err(moving(&resource.path)),
+        }
+    }
+    Ok(parts)
+}
+
+/// The same by the map that comes after this one, if this is one by which nobody decides about what moves.
+pub(crate) fn coming_parts(current: &Current, resources: &[Resource]) -> Result<Parts, Trouble> {
+    let mut whole = resources.to_vec();
+    merge(&mut whole);
+    let mut parts = Parts::new();
+    for resource in whole {
+        match current.home(&resource.path)? {
+            Home::Shard(shard) | Home::Moving { to: shard, .. } => {
+                parts.entry(shard).or_default().push(resource);
+            }
+            Home::Every => {
+                for shard in current.map.shard_numbers() {
+                    parts.entry(shard).or_default().push(resource.clone());
+                }
+            }
         }
     }
     Ok(parts)

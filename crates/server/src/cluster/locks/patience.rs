@@ -1,6 +1,7 @@
 //! How long something is tried again that could not be done yet. Knows nothing of what it is.
 
 use crate::trouble::Trouble;
+use lockwood_model::Wait;
 use lockwood_wire::Code;
 use std::time::{Duration, Instant};
 
@@ -16,27 +17,40 @@ pub(super) struct Patience {
     since: Instant,
     tried: Instant,
     pause: Duration,
+    /// How long it is tried while what is asked for moves.
+    moving: Duration,
 }
 
 impl Patience {
     pub(super) fn new() -> Patience {
         let now = Instant::now();
-        Patience { since: now, tried: now, pause: PAUSE }
+        Patience { since: now, tried: now, pause: PAUSE, moving: PATIENCE }
+    }
+
+    /// For something that waits anyhow: it does not matter what for.
+    pub(super) fn waiting(wait: Wait) -> Patience {
+        let moving = match wait {
+            Wait::Never => PATIENCE,
+            Wait::Millis(millis) => PATIENCE.max(Duration::from_millis(millis)),
+            Wait::Forever => Duration::MAX,
+        };
+        Patience { moving, ..Patience::new() }
     }
 
     /// Waits a moment if it is worth trying again after this; otherwise that is the end of it.
     pub(super) async fn endure(&mut self, trouble: Trouble) -> Result<(), Trouble> {
-        let trouble = match trouble.code {
+        let (trouble, patience) = match trouble.code {
             Code::WrongEpoch => {
-                Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
+                let message = "what is asked for is on its way to another shard; try again";
+                (Trouble::new(Code::Moving, message), self.moving)
             }
-            Code::ShardUnreachable => trouble,
+            Code::ShardUnreachable => (trouble, PATIENCE),
             _ => return Err(trouble),
         };
         if self.tried.elapsed() > PROGRESS {
             (self.since, self.pause) = (Instant::now(), PAUSE);
         }
-        if self.since.elapsed() > PATIENCE {
+        if self.since.elapsed() > patience {
             return Err(trouble);
         }
         tokio::time::sleep(self.pause).await;

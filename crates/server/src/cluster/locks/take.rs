@@ -7,34 +7,38 @@
 //!         ▼                   ▼                          ▼
 //!     give back           give back             once more, by the map in force; what is there is found
 //! ```
+//!
+//! After a move there may be places in line on later shards too. They are kept as long as there is one on every shard
+//! before them: whoever has a later part and waits at the end of an earlier line could be waited for by those ahead.
 
 use super::{
     all, letter,
     letter::{Order, Part, PartTaken, Wanted, WireLine},
-    parts,
+    moving, parts,
     patience::Patience,
 };
 use crate::{
     cluster::{Current, no_map},
-    lease::{self, LeaseRequest, Which},
+    lease::{self, HOLD_MS, LeaseRequest, Which},
     shared::Shared,
     trouble::Trouble,
 };
 use lockwood_locks::merge;
 use lockwood_model::{LockId, Resource, Wait};
-use lockwood_router::ShardNo;
+use lockwood_router::{Epoch, Phase, ShardNo};
 use lockwood_wire::{Code, LeaseAnswer, LeaseOutcome, LockInfo, LockState};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
-/// How long a part is kept, held or in line, without being heard of.
-const HOLD_MS: u64 = 90_000;
 /// How long one request waits for a part. Between two of them the other parts are heard of.
 const SLICE: Duration = Duration::from_secs(30);
+/// How long to wait for the end of a move before something is given back, and how often to look.
+const MOVE_PATIENCE: Duration = Duration::from_secs(20);
+const MOVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes a lock. With `poll` the answer comes after that time at the latest, and may be that the lock stands in line;
 /// then it stays there.
@@ -45,13 +49,23 @@ pub(crate) async fn take(
     poll: Option<Duration>,
 ) -> Result<LeaseAnswer, Trouble> {
     lease::check_request(shared, &request)?;
-    let current = shared.cluster.current().ok_or_else(no_map)?;
-    let spans = parts(&current, &request.resources).is_ok_and(|parts| parts.len() > 1);
     let taking = Taking::new(shared, namespace, request);
     match poll {
-        Some(patience) if spans => taking.in_the_background(patience).await,
-        poll => taking.run(poll).await,
+        Some(patience) => taking.run_polled(patience).await,
+        None => taking.run().await,
     }
+}
+
+/// Goes on taking a lock that has its places in line already, under this number, for nobody in particular.
+pub(crate) fn take_up(shared: &Arc<Shared>, namespace: &str, request: LeaseRequest, lock: u64) {
+    let mut taking = Taking::new(shared, namespace, request);
+    taking.known.send_replace(Some(Known { lock, line: None }));
+    (taking.epoch, taking.has_begun) = (Some(0), true);
+    tokio::spawn(async move {
+        if let Err(trouble) = taking.run().await {
+            tracing::debug!(lock, why = trouble.message, "take a lock that moved");
+        }
+    });
 }
 
 /// Takes a lock that is another one than any its owner has, be it for the same; how it goes on can be watched. The wait
@@ -67,7 +81,7 @@ pub(crate) fn take_watched(
     let known = taking.known.subscribe();
     (known, async move {
         checked?;
-        taking.run(None).await
+        taking.run().await
     })
 }
 
@@ -78,18 +92,33 @@ struct Taking {
     /// With the resources as tables have them.
     request: LeaseRequest,
     started: Instant,
+    /// The map by which it was tried last.
+    epoch: Option<Epoch>,
     /// What is known of it, once a part has a number; for others to see.
     known: watch::Sender<Option<Known>>,
     /// The shards that may have a part of it that nobody relies on.
     unsettled: BTreeSet<ShardNo>,
     /// The shards that have had a part of it, held or in line, since this attempt began.
     seen: BTreeSet<ShardNo>,
+    /// Whether there is something of it, as far as this knows, until it is given back.
+    has_begun: bool,
+    /// The shards that have had a part of it at all, and which run of their host that was.
+    runs: BTreeMap<ShardNo, u64>,
+    /// The shards that turned out to have a part of it when it was tried again.
+    found: BTreeSet<ShardNo>,
     /// Whether somebody wants to know the number before it is held.
     announces: bool,
     /// Whether it is taken even if the owner seems to have it.
     anew: bool,
     /// Whether it is another lock than any the owner has.
     fresh: bool,
+}
+
+/// Whether a shard has a part of a lock.
+enum Find {
+    There,
+    /// Not in this run of its host.
+    Absent(u64),
 }
 
 /// What is known of a lock that is being taken.
@@ -108,27 +137,62 @@ impl Taking {
             namespace: namespace.to_owned(),
             request,
             started: Instant::now(),
+            epoch: None,
             known: watch::Sender::new(None),
             unsettled: BTreeSet::new(),
             seen: BTreeSet::new(),
+            found: BTreeSet::new(),
+            has_begun: false,
+            runs: BTreeMap::new(),
             announces: false,
             anew: false,
             fresh: false,
         }
     }
 
-    async fn run(mut self, poll: Option<Duration>) -> Result<LeaseAnswer, Trouble> {
-        let mut patience = Patience::new();
+    async fn run(mut self) -> Result<LeaseAnswer, Trouble> {
+        let mut patience = Patience::waiting(self.request.wait);
         loop {
-            let trouble = match self.attempt(poll).await {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
-            };
-            if let Err(trouble) = patience.endure(trouble).await {
-                self.give_back().await;
-                return Err(trouble);
+            if let Some(done) = self.try_once(None, &mut patience).await {
+                return done;
             }
         }
+    }
+
+    /// The same, but the answer comes after this time at the latest.
+    async fn run_polled(mut self, poll: Duration) -> Result<LeaseAnswer, Trouble> {
+        let mut patience = Patience::waiting(self.request.wait);
+        loop {
+            let current = self.shared.cluster.current().ok_or_else(no_map)?;
+            if parts(&current, &self.request.resources).is_ok_and(|parts| parts.len() > 1) {
+                let left = poll.saturating_sub(self.started.elapsed());
+                return self.in_the_background(left).await;
+            }
+            if let Some(done) = self.try_once(Some(poll), &mut patience).await {
+                return done;
+            }
+        }
+    }
+
+    /// Tries it; nothing if it is worth trying again.
+    async fn try_once(
+        &mut self,
+        poll: Option<Duration>,
+        patience: &mut Patience,
+    ) -> Option<Result<LeaseAnswer, Trouble>> {
+        let trouble = match self.attempt(poll).await {
+            Ok(answer) => {
+                self.epoch = None;
+                return Some(Ok(answer));
+            }
+            Err(trouble) => trouble,
+        };
+        if let Err(trouble) = patience.endure(trouble).await {
+            self.give_back().await;
+            self.epoch = None;
+            return Some(Err(trouble));
+        }
+        None
     }
 
     /// Goes on after the answer is given.
@@ -136,7 +200,7 @@ impl Taking {
         self.announces = true;
         let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
         let mut known = self.known.subscribe();
-        let mut work = tokio::spawn(self.run(None));
+        let mut work = tokio::spawn(self.run());
         let failed = |error| {
             tracing::error!(%error, "take a lock");
             Trouble::storage_failed()
@@ -166,12 +230,96 @@ impl Taking {
     async fn attempt(&mut self, poll: Option<Duration>) -> Result<LeaseAnswer, Trouble> {
         // By another map, or after a restart, what was there may be gone without anybody's having ended it.
         self.seen.clear();
+        self.found.clear();
         let current = self.shared.cluster.current().ok_or_else(no_map)?;
         let parts = parts(&current, &self.request.resources)?;
         let parts: Vec<(ShardNo, Vec<Resource>)> = parts.into_iter().collect();
+        if parts.len() > 1 && current.map.phase == Phase::Preparing {
+            // The lines are put together at the moment, so nobody goes from one to the next.
+            return Err(moving(&self.request.resources[0].path));
+        }
+        let is_again = self.epoch.replace(current.map.epoch).is_some();
         match &parts[..] {
             [(shard, _)] if !self.fresh => self.take_alone(&current, *shard, poll).await,
-            parts => self.take_parts(&current, parts).await,
+            parts => {
+                if is_again {
+                    self.find_places(&current, parts).await?;
+                }
+                self.take_parts(&current, parts).await
+            }
+        }
+    }
+
+    /// Finds out where there are places in line for it, or parts, and gives back those that are of no use.
+    async fn find_places(
+        &mut self,
+        current: &Current,
+        parts: &[(ShardNo, Vec<Resource>)],
+    ) -> Result<(), Trouble> {
+        let mut missing = BTreeMap::new();
+        let mut is_broken = false;
+        for (shard, resources) in parts {
+            match self.find_place(current, *shard, resources).await? {
+                Find::There => is_broken |= !missing.is_empty(),
+                Find::Absent(run) => drop(missing.insert(*shard, run)),
+            }
+        }
+        if is_broken {
+            self.begin_anew().await;
+        }
+        // Nothing gets lost on the way, so somebody ended it; unless a node died.
+        let is_same = |(shard, run): (&ShardNo, &u64)| missing.get(shard) == Some(run);
+        if self.found.is_empty() && self.has_begun && self.runs.iter().all(is_same) {
+            return Err(lease::lost(LockId(self.number().unwrap_or_default())));
+        }
+        self.runs.retain(|shard, _| self.found.contains(shard));
+        Ok(())
+    }
+
+    /// Gives back what there is of it, to ask for it as if nothing had been.
+    async fn begin_anew(&mut self) {
+        self.found.clear();
+        self.runs.clear();
+        self.has_begun = false;
+        self.give_back().await;
+    }
+
+    /// A place that was there is not there any more. If others are, nobody ended it: it begins anew, without them.
+    async fn lose_place(&mut self, current: &Current, parts: &[(ShardNo, Vec<Resource>)]) -> Trouble {
+        for (shard, resources) in parts {
+            match self.find_place(current, *shard, resources).await {
+                Ok(Find::Absent(_)) => {}
+                Ok(Find::There) => {
+                    self.begin_anew().await;
+                    return Trouble::new(Code::WrongEpoch, "a place in line is lost; ask again");
+                }
+                Err(trouble) => return trouble,
+            }
+        }
+        lease::lost(LockId(self.number().unwrap_or_default()))
+    }
+
+    /// Whether a shard has a part of it, held or in line; then it keeps it.
+    async fn find_place(
+        &mut self,
+        current: &Current,
+        shard: ShardNo,
+        resources: &[Resource],
+    ) -> Result<Find, Trouble> {
+        let part = Part { only: true, again: false, ..self.part(shard, resources, 0, Duration::ZERO) };
+        match self.ask(current, shard, Order::Part(part), Duration::ZERO).await? {
+            PartTaken::Held { lock, run, .. } | PartTaken::Queued { lock, run, .. } => {
+                self.unsettled.insert(shard);
+                self.found.insert(shard);
+                self.has_begun = true;
+                self.runs.insert(shard, run);
+                if self.number().is_none() {
+                    self.known.send_replace(Some(Known { lock, line: None }));
+                }
+                Ok(Find::There)
+            }
+            PartTaken::Absent { run } => Ok(Find::Absent(run)),
+            PartTaken::Covered { .. } => Ok(Find::Absent(0)),
         }
     }
 
@@ -203,14 +351,15 @@ impl Taking {
             let (shard, resources) = &parts[held.len()];
             let floor = held.iter().map(|(token, _)| *token).max().unwrap_or(0);
             match self.take_part(current, *shard, resources, floor).await? {
-                PartTaken::Held { lock, token, settled } => {
+                PartTaken::Held { lock, token, settled, .. } => {
                     self.known.send_replace(Some(Known { lock, line: None }));
                     held.push((token, settled));
                 }
-                PartTaken::Queued { lock, line } => {
+                PartTaken::Queued { lock, line, .. } => {
                     self.known.send_replace(Some(Known { lock, line: Some(line) }));
                     self.keep(current, parts, &mut held).await?;
                 }
+                PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
                 PartTaken::Covered { lock } => {
                     if let Some(lock) = all::one(&self.shared, &self.namespace, lock, None).await?
                         && lock.state == LockState::Granted
@@ -224,7 +373,7 @@ impl Taking {
         self.settle(current, parts, &held).await
     }
 
-    /// While a part stands in line those before it are heard of, so that they do not end.
+    /// While a part stands in line the others are heard of, so that they do not end.
     async fn keep(
         &mut self,
         current: &Arc<Current>,
@@ -238,6 +387,14 @@ impl Taking {
                 _ => return Err(lease::lost(LockId(self.number().unwrap_or_default()))),
             }
         }
+        let later = parts.iter().skip(held.len() + 1);
+        for (shard, resources) in later {
+            if self.found.contains(shard)
+                && matches!(self.find_place(current, *shard, resources).await?, Find::Absent(_))
+            {
+                return Err(self.lose_place(current, parts).await);
+            }
+        }
         Ok(())
     }
 
@@ -248,24 +405,34 @@ impl Taking {
         resources: &[Resource],
         floor: u64,
     ) -> Result<PartTaken, Trouble> {
-        let lock = self.number();
-        let left = self.wait_left();
-        let hold_ms = |millis: u64| millis.min(HOLD_MS);
-        let wait = match left {
-            Wait::Never => Wait::Never,
-            Wait::Millis(millis) => Wait::Millis(hold_ms(millis)),
-            Wait::Forever => Wait::Millis(HOLD_MS),
-        };
         // Whoever watches wants to know where it stands before it is waited for.
         let is_told = self.known.borrow().as_ref().is_some_and(|known| known.line.is_some());
         let slice = if self.announces && !is_told { Duration::ZERO } else { SLICE };
+        let part = self.part(shard, resources, floor, slice);
+        self.unsettled.insert(shard);
+        let taken = self.ask(current, shard, Order::Part(part), slice).await?;
+        if let PartTaken::Held { run, .. } | PartTaken::Queued { run, .. } = &taken {
+            self.has_begun = true;
+            self.runs.insert(shard, *run);
+        }
+        self.seen.insert(shard);
+        Ok(taken)
+    }
+
+    fn part(&self, shard: ShardNo, resources: &[Resource], floor: u64, slice: Duration) -> Part {
+        let lock = self.number();
+        let wait = match self.wait_left() {
+            Wait::Never => Wait::Never,
+            Wait::Millis(millis) => Wait::Millis(millis.min(HOLD_MS)),
+            Wait::Forever => Wait::Millis(HOLD_MS),
+        };
         let request = LeaseRequest {
             resources: resources.to_vec(),
             ttl_ms: Some(HOLD_MS),
             wait,
             ..self.request.clone()
         };
-        let part = Part {
+        Part {
             wanted: Wanted::of(&request),
             lock,
             whole: letter::written(&self.request.resources),
@@ -274,11 +441,8 @@ impl Taking {
             unless_covered: lock.is_none() && !self.anew,
             fresh: self.fresh,
             again: self.seen.contains(&shard),
-        };
-        self.unsettled.insert(shard);
-        let taken = self.ask(current, shard, Order::Part(part), slice).await?;
-        self.seen.insert(shard);
-        Ok(taken)
+            only: self.found.contains(&shard) && !self.seen.contains(&shard),
+        }
     }
 
     /// All parts are held; now their owner may rely on them. This is brought to an end also if nobody waits for it.
@@ -342,8 +506,28 @@ impl Taking {
     }
 
     async fn give_back(&mut self) {
-        let shards = std::mem::take(&mut self.unsettled);
-        give_back(&self.shared, &self.namespace, self.number(), &self.request, shards).await;
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let Some(leftover) = self.leftover(unsettled) else { return };
+        match self.shared.cluster.current() {
+            // That takes a moment, and nobody has to wait for it.
+            Some(current) if current.map.phase == Phase::Preparing => {
+                drop(tokio::spawn(leftover.give_back()));
+            }
+            _ => leftover.give_back().await,
+        }
+    }
+
+    /// What may be left of it, if anything.
+    fn leftover(&self, mut shards: BTreeSet<ShardNo>) -> Option<Leftover> {
+        let current = self.shared.cluster.current()?;
+        if self.epoch.is_some_and(|epoch| epoch != current.map.epoch) {
+            // It may have got places in line wherever.
+            shards.extend(current.map.shard_numbers());
+        }
+        let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
+        let (owner, whole) = (self.request.owner.clone(), letter::written(&self.request.resources));
+        let order = Order::Drop { lock: self.number(), owner, whole };
+        (!shards.is_empty()).then_some(Leftover { shared, namespace, order, shards })
     }
 
     fn number(&self) -> Option<u64> {
@@ -353,34 +537,46 @@ impl Taking {
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        let shards = std::mem::take(&mut self.unsettled);
-        if shards.is_empty() {
-            return;
+        let unsettled = std::mem::take(&mut self.unsettled);
+        if let Some(leftover) = self.leftover(unsettled) {
+            tokio::spawn(leftover.give_back());
         }
-        let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
-        let (number, request) = (self.number(), self.request.clone());
-        tokio::spawn(async move { give_back(&shared, &namespace, number, &request, shards).await });
     }
 }
 
-/// Has shards give back what they have of a lock that is not taken after all. If one cannot be asked, what it has ends
-/// by itself before long.
-async fn give_back(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    lock: Option<u64>,
-    request: &LeaseRequest,
+/// What shards may have of a lock that is not taken after all.
+struct Leftover {
+    shared: Arc<Shared>,
+    namespace: String,
+    order: Order,
     shards: BTreeSet<ShardNo>,
-) {
-    let Some(current) = shared.cluster.current() else { return };
-    let (owner, whole) = (request.owner.clone(), letter::written(&request.resources));
-    // The last first: whoever waits for the earlier parts finds the later ones free.
-    for shard in shards.into_iter().rev() {
-        let order = Order::Drop { lock, owner: owner.clone(), whole: whole.clone() };
-        let dropped = letter::ask::<()>(shared, &current, shard, (namespace, order), Duration::ZERO).await;
-        if let Err(trouble) = dropped {
+}
+
+impl Leftover {
+    /// Has the shards give it back. If one cannot be asked, what it has ends by itself before long.
+    async fn give_back(self) {
+        let started = Instant::now();
+        let mut shards = self.shards.clone();
+        // The last first: whoever waits for the earlier parts finds the later ones free.
+        while let (Some(current), Some(shard)) = (self.shared.cluster.current(), shards.pop_last()) {
+            let dropped = self.give_back_by(&current, shard).await;
+            let Err(trouble) = dropped else { continue };
             tracing::debug!(shard = shard.0, why = trouble.message, "give back a part of a lock");
+            if trouble.code == Code::WrongEpoch && started.elapsed() < MOVE_PATIENCE {
+                // What is in line now may get places elsewhere.
+                tokio::time::sleep(MOVE_PAUSE).await;
+                shards.insert(shard);
+                shards.extend(current.map.shard_numbers());
+            }
         }
+    }
+
+    async fn give_back_by(&self, current: &Current, shard: ShardNo) -> Result<(), Trouble> {
+        if current.map.phase == Phase::Preparing {
+            return Err(Trouble::new(Code::WrongEpoch, "documents are about to move; ask again"));
+        }
+        let order = (&*self.namespace, self.order.clone());
+        letter::ask(&self.shared, current, shard, order, Duration::ZERO).await
     }
 }
 
