@@ -44,7 +44,8 @@ fn a_function_without_an_answer_for_what_is_there() {
     fill(&cluster, 40);
     cluster.store(1, "shop").create("user", "abc", json!({ "v": 0 }));
     let scripts = ["return function(collection, key) return nil end", "return function() return 9 end"];
-    let scripts = scripts.map(|source| json!({ "function": "script", "name": "mine", "source": source }));
+    let scripts =
+        scripts.map(|source| json!({ "function": "script", "name": "mine", "version": 1, "source": source }));
     for curr in [json!({ "function": "modulo" })].into_iter().chain(scripts) {
         let refused = reshard(&cluster, 3, curr, None);
         refused.assert_problem(400, "no_shard");

@@ -126,7 +126,7 @@ fn a_pause_holds_and_a_resume_goes_on() {
         "shard/transition",
         &json!({ "do": "reshard", "change": { "list": list(&cluster, 1), "curr": hash(1) } }).to_string(),
     );
-    assert_eq!(again.status, 400, "{}", again.body);
+    again.assert_problem(409, "resharding");
     tell(&cluster, json!({ "do": "throttle", "rate": null }));
     tell(&cluster, json!({ "do": "resume" }));
     eventually("it is over", || is_over(&cluster));

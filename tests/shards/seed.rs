@@ -106,11 +106,9 @@ fn behaviour_01_the_schema_is_valid_once_it_is_configured() {
 
 #[test]
 fn behaviour_02_a_node_with_a_wrong_number_says_so_at_once() {
-    let mut cluster = Cluster::nodes(1);
-    cluster.add_for(1);
-    let pair = Pair(cluster);
-    let list: Vec<Value> = pair.0.addresses.iter().map(|address| host(address)).collect();
-    pair.config(json!({ "list": list, "curr": curr() }));
+    let mut pair = Pair::start();
+    pair.0.kill(2);
+    pair.0.restart_for(2, 1);
     assert!(pair.is_valid(1) && !pair.is_valid(2));
     let body = json!({ "collection": "user", "key": "a", "fields": {} });
     for node in [1, 2] {

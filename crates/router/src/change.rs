@@ -46,7 +46,7 @@ impl Change {
             match (name.as_str(), value) {
                 ("list", list) => change.list = Some(shards_from_json("list", list)?),
                 ("curr", function) => change.curr = Some(Function::from_json("curr", function)?),
-                ("prev", Value::Bool(false)) => change.prev = Some(None),
+                ("prev", Value::Bool(false) | Value::Null) => change.prev = Some(None),
                 ("prev", function) => change.prev = Some(Some(Function::from_json("prev", function)?)),
                 ("this" | "mode", _) => {
                     return Err(MapError::json(

@@ -438,7 +438,7 @@ fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
         None => bad(error.to_string()),
         Some(_) => {
             let message =
-                format!("a resharding is under way, wait until it is over or abort it first: {error}");
+                format!("{error}; `lockwood reshard status` tells how far the resharding under way is");
             Trouble::new(Code::Resharding, message)
         }
     })?;

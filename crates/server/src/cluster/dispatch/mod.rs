@@ -110,8 +110,11 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
-    shared.cluster.check_shard(&current)?;
-    if whole.parts.headers.contains_key(FROZEN) {
+    let is_frozen = whole.parts.headers.contains_key(FROZEN);
+    if is_frozen || matches!(kind, Kind::Namespace(_)) {
+        shared.cluster.check_shard(&current)?;
+    }
+    if is_frozen {
         return Ok(native.local(whole.request()).await);
     }
     if let Kind::Namespace(_) = kind {
