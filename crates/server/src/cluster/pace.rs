@@ -10,7 +10,7 @@ use std::{
 /// Clients that ask for more than this in a second are given way to.
 const BUSY_RATE: f64 = 100.0;
 /// While there are such clients a move works one part of so many of the time.
-const PARTS: u32 = 5;
+const PARTS: u32 = 16;
 /// How often it is counted anew what clients ask for.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// However long a step took, a move does not rest for longer.

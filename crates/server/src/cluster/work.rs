@@ -25,9 +25,11 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
-/// So many documents are looked at for one message, and so many bytes of them sent. While they are taken in, writers
-/// wait.
+/// So many documents are looked at for one message, and so many bytes of them sent. While they are taken in or away,
+/// writers wait.
 const CHUNK_LEN: usize = 250;
+/// So many are compared at a time, which keeps nobody waiting.
+const COMPARED_LEN: usize = 1000;
 const CHUNK_BYTES: usize = 256 * 1024;
 /// So many documents are looked up at a time.
 const GROUP_LEN: usize = 50;
@@ -457,6 +459,10 @@ fn scan(
     let state = reading.state();
     let mut chunk = Chunk::of(namespace, collection);
     let Some(id) = state.namespace(namespace)? else { return Ok(chunk) };
+    let (len_max, bytes_max) = match task {
+        Task::Copy | Task::Clean => (CHUNK_LEN, CHUNK_BYTES),
+        Task::Verify => (COMPARED_LEN, usize::MAX),
+    };
     let (mut len, mut bytes) = (0, 0);
     for found in state.documents(id, collection, after, Order::Forward) {
         let (at, record) = found?;
@@ -469,7 +475,7 @@ fn scan(
             let digest = if task == Task::Verify { xxhash_rust::xxh3::xxh3_128(&record) } else { 0 };
             chunk.keys.entry(owner).or_default().push(Found { at: at.clone(), position, digest });
         }
-        if len >= CHUNK_LEN || bytes >= CHUNK_BYTES {
+        if len >= len_max || bytes >= bytes_max {
             chunk.last = Some(at.key);
             break;
         }
@@ -592,8 +598,12 @@ async fn clean(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result
         let len = documents.len() as u64;
         if len > 0 {
             let entry = Entry::Forgotten { namespace: chunk.namespace.as_str().into(), documents };
-            let _passage = shared.cluster.pass(super::Admitted(Some(current.map.epoch)))?;
-            shared.shard.append(&entry, Follow::Thread)?;
+            let index = {
+                let _passage = shared.cluster.pass(super::Admitted(Some(current.map.epoch)))?;
+                shared.shard.append(&entry, Follow::Thread)?
+            };
+            // So that the time this takes is known, and as much left to others.
+            shared.shard.shown(index).await?;
         }
         done.removed += len;
     }

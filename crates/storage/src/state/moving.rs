@@ -10,7 +10,7 @@ use super::{
 use crate::{
     entry::{Answer, Entry},
     moved::{Moved, MovedAnswer, MovedStep},
-    store::{Order, Space, StoreError, with_prefix},
+    store::{Order, Slice, Space, StoreError, with_prefix},
 };
 use lockwood_model::{DocumentKey, Json, Position, Timestamp};
 use std::{collections::HashMap, ops::Bound};
@@ -165,7 +165,7 @@ impl State<'_> {
 
     /// Everything that is known of some keys, for another shard to take in.
     pub fn export(&self, namespace: NamespaceId, keys: &[DocumentKey]) -> Result<Vec<Moved>, StoreError> {
-        let mut entries = Entries { found: HashMap::new(), erased: self.erased(namespace)? };
+        let mut entries = Entries { found: HashMap::new(), origins: None, erased: self.erased(namespace)? };
         keys.iter().map(|at| self.export_one(namespace, at, &mut entries)).collect()
     }
 
@@ -179,16 +179,31 @@ impl State<'_> {
         let document = DocumentRef::read(&bytes)?.to_document();
         let key = keys::document(namespace.0, at);
         let mut moved = Moved { document: Some(document.clone()), ..Moved::nothing(at) };
+        let history = self.steps(Space::History, &key)?;
+        // Looked up one by one if there are none or few, as with most documents.
+        entries.origins = match history.len() {
+            0 | 1 => None,
+            _ => Some(self.steps(Space::Origins, &key)?.into_iter().collect()),
+        };
         if document.is_born() {
             self.export_step(namespace, at, (document.created, None), entries, &mut moved)?;
         }
-        for pair in self.snapshot.scan(Space::History, with_prefix(&key), Order::Forward) {
-            let (place, undo) = pair?;
-            let (_, position) =
-                keys::read_history(&place).ok_or_else(|| StoreError::damaged("the history of a document"))?;
+        for (position, undo) in history {
             self.export_step(namespace, at, (position, Some(undo.to_vec())), entries, &mut moved)?;
         }
         Ok(moved)
+    }
+
+    /// What a space has of each step of a document.
+    fn steps(&self, space: Space, key: &[u8]) -> Result<Vec<(Position, Slice)>, StoreError> {
+        let found = self.snapshot.scan(space, with_prefix(key), Order::Forward);
+        let steps = found.map(|pair| {
+            let (place, value) = pair?;
+            let (_, position) =
+                keys::read_history(&place).ok_or_else(|| StoreError::damaged("the history of a document"))?;
+            Ok((position, value))
+        });
+        steps.collect()
     }
 
     fn export_step(
@@ -199,14 +214,23 @@ impl State<'_> {
         entries: &mut Entries,
         moved: &mut Moved,
     ) -> Done {
-        let place = keys::history(&keys::document(namespace.0, at), position);
-        let origin = match self.snapshot.get(Space::Origins, &place)? {
+        let stored = match &entries.origins {
+            Some(origins) => origins.get(&position).cloned(),
+            None => {
+                let place = keys::history(&keys::document(namespace.0, at), position);
+                self.snapshot.get(Space::Origins, &place)?
+            }
+        };
+        let origin = match stored {
             Some(bytes) => {
+                let (at, user, note, answered) = read_origin(&bytes)?;
                 // A document may move again, and the calls that made it with it.
-                if let (_, _, _, Some(key)) = read_origin(&bytes)? {
+                if let Some(key) = answered {
                     self.export_answer(namespace, key, position, moved)?;
                 }
-                self.origin(namespace, at, position)?
+                let note = note.filter(|_| position > entries.erased);
+                let (user, note) = (user.map(Json::trusted), note.map(Json::trusted));
+                Some(Origin { at: Timestamp(at), user, note })
             }
             None => match self.snapshot.get(Space::Positions, &keys::position(namespace.0, position))? {
                 None => None,
@@ -253,6 +277,8 @@ fn read_origin(bytes: &[u8]) -> Result<ReadOrigin<'_>, StoreError> {
 /// Records of the log that were read for one export; one record is about many documents, as a rule.
 struct Entries {
     found: HashMap<u64, Option<Entry>>,
+    /// Where the steps of one document are from that came from elsewhere, if all of them were read.
+    origins: Option<HashMap<Position, Slice>>,
     /// The notes up to here are not to be shown.
     erased: Position,
 }
