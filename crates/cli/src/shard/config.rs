@@ -102,6 +102,7 @@ Examples:
 /// Change parameters of the shard map
 #[derive(clap::Args)]
 #[command(after_help = CONFIG_HELP)]
+#[command(group(clap::ArgGroup::new("forced").args(["list", "no_prev"]).multiple(true)))]
 pub(super) struct Config {
     /// For each shard its hosts, each with mode, weight, host and port; JSON, or a file
     #[arg(long, value_name = "FILE|JSON")]
@@ -116,7 +117,7 @@ pub(super) struct Config {
     #[arg(long, conflicts_with = "prev")]
     no_prev: bool,
     /// Even if not everything is copied, or a host that is to write does not have everything; what is missing is lost
-    #[arg(long)]
+    #[arg(long, requires = "forced")]
     force: bool,
     #[command(flatten)]
     common: Common,
