@@ -190,36 +190,34 @@ pub(crate) async fn drop_part(
     lock: Option<LockId>,
     (owner, whole): (&str, &[Resource]),
 ) -> Result<(), Trouble> {
-    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
-    let after = {
-        let mut state = namespace.lock();
-        let now = shared.clock.now();
+    give_back(shared, name, |state| {
         let is_owned =
             |lock| state.table.owner_of(lock).is_some_and(|found| state.leases.owner(owner) == Some(found));
         let lock = lock.filter(|lock| is_owned(*lock)).or_else(|| {
             state.leases.alike(owner, whole).filter(|found| lock.is_none() && !state.is_wanted(*found))
         });
-        let is_settled = |lock| state.leases.get(lock).is_some_and(Lease::is_settled);
-        if let Some(lock) = lock.filter(|lock| !is_settled(*lock)) {
-            state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
-            state.end(shared, lock, now);
-        }
-        let after = state.written;
-        namespace.rearm(state);
-        after
-    };
-    shared.registry.drop_if_unused(shared, &namespace);
-    Ok(shared.shard.shown(after).await?)
+        lock.filter(|lock| !state.is_settled(*lock)).into_iter().collect()
+    })
+    .await
 }
 
 /// Gives back what an owner has of locks that nobody takes any more: what it stands in line for, and what it may not
 /// rely on yet.
 pub(crate) async fn drop_unsettled(shared: &Arc<Shared>, name: &str, owner: &str) -> Result<(), Trouble> {
+    give_back(shared, name, |state| state.unsettled(owner)).await
+}
+
+/// Ends locks, held or waiting; whoever waits for one of them hears that it is lost.
+async fn give_back(
+    shared: &Arc<Shared>,
+    name: &str,
+    which: impl FnOnce(&State) -> Vec<LockId>,
+) -> Result<(), Trouble> {
     let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
     let after = {
         let mut state = namespace.lock();
         let now = shared.clock.now();
-        for lock in state.unsettled(owner) {
+        for lock in which(&state) {
             state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
             state.end(shared, lock, now);
         }
@@ -239,8 +237,11 @@ impl State {
 
     fn unsettled(&self, owner: &str) -> Vec<LockId> {
         let Some(owner) = self.leases.owner(owner) else { return Vec::new() };
-        let is_settled = |lock: &LockId| self.leases.get(*lock).is_some_and(Lease::is_settled);
-        self.table.owned(owner).map(|view| view.id).filter(|lock| !is_settled(lock)).collect()
+        self.table.owned(owner).map(|view| view.id).filter(|lock| !self.is_settled(*lock)).collect()
+    }
+
+    fn is_settled(&self, lock: LockId) -> bool {
+        self.leases.get(lock).is_some_and(Lease::is_settled)
     }
 
     /// Looks for the same request by the same owner: its answer may have been lost, or it was sent elsewhere and
