@@ -396,6 +396,30 @@ pub(crate) fn reshard(cluster: &Cluster, len: usize) {
     });
 }
 
+#[test]
+fn a_shard_that_comes_back_has_nothing_of_what_it_had() {
+    let cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 3, modulo(3)));
+    let (ann, bob, eve) =
+        (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"), holder(&cluster, 3, "eve"));
+    // The last shard, so that the others have parts of what is waited for.
+    let last = ann.take("write bill/2");
+    thread::scope(|scope| {
+        let bob = &bob;
+        let taking = scope.spawn(move || bob.ask("write bill", HOUR, 60_000));
+        eventually("parts are taken", || locks_in(&ann.store, "waiting").len() == 1);
+        reshard(&cluster, 1);
+        assert_eq!(ann.release(last.lock, &json!({ "token": last.token })).status, 200);
+        let reply = taking.join().unwrap();
+        assert!(reply.status == 200 || reply.status == 201, "{}", reply.body);
+    });
+    assert_eq!(bob.release_all().json()["leases"].as_array().unwrap().len(), 1);
+    reshard(&cluster, 3);
+    let list = cluster.store(1, "default").get("locks");
+    assert_eq!(list["locks"], json!([]));
+    eve.take("write bill");
+}
+
 /// Who has what, as the test sees it: never two at once.
 #[derive(Default)]
 struct Rooms {

@@ -452,7 +452,8 @@ impl State {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
         self.follow_waits(current, this, |resource| is_here(current, this, resource), now);
-        if current.is_owner {
+        if !current.is_replica {
+            // A shard that is not in the map any more has nothing: were it to come back it would be in the way.
             self.drop_moved(shared, current, this, now);
         }
         if !was_frozen {

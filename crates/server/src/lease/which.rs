@@ -142,7 +142,11 @@ pub(super) fn on_leases<T>(
     act: impl FnOnce(&mut State, Timestamp, Vec<LockId>) -> T,
 ) -> Result<(T, u64), Trouble> {
     let Meant { which, admitted, settled } = meant;
-    let namespace = shared.registry.get(name).ok_or_else(|| nothing_held(which))?;
+    let Some(namespace) = shared.registry.get(name) else {
+        // By another map it may be elsewhere.
+        drop(shared.cluster.pass(admitted)?);
+        return Err(nothing_held(which));
+    };
     let mut state = namespace.lock();
     let passage = shared.cluster.pass(admitted)?;
     let now = shared.clock.now();

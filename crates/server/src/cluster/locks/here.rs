@@ -11,17 +11,32 @@ use crate::{
 };
 use lockwood_locks::merge;
 use lockwood_model::{Lease, LockId, Token};
+use lockwood_router::Epoch;
 use lockwood_wire::{Code, LeaseAnswer, LeaseInfo, LeaseOutcome};
 use serde::Serialize;
 use std::{sync::Arc, time::Duration};
 
 /// Does what a letter says, if the map is the one it was written by; gives the answer as JSON.
 pub(crate) async fn carry_out(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> {
-    let Letter { namespace: name, epoch, order } = letter;
-    let current = shared.cluster.current().filter(|current| current.map.epoch == epoch && current.is_owner);
-    if current.is_none() {
-        return Err(Trouble::new(Code::WrongEpoch, "the shard map is another one; ask again"));
+    let (epoch, only_looks) = (letter.epoch, letter.order.only_looks());
+    check_epoch(shared, epoch)?;
+    let done = obey(shared, letter).await;
+    if only_looks || done.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
+        // By another map it may be elsewhere, and not be over at all.
+        check_epoch(shared, epoch)?;
     }
+    done
+}
+
+fn check_epoch(shared: &Shared, epoch: Epoch) -> Result<(), Trouble> {
+    match shared.cluster.current() {
+        Some(current) if current.map.epoch == epoch && current.is_owner => Ok(()),
+        _ => Err(Trouble::new(Code::WrongEpoch, "the shard map is another one; ask again")),
+    }
+}
+
+async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> {
+    let Letter { namespace: name, epoch, order } = letter;
     let admitted = Admitted(Some(epoch));
     match order {
         Order::Take { wanted, poll_ms } => json(&take(shared, (&name, admitted), wanted, poll_ms).await?),

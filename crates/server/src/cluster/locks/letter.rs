@@ -84,6 +84,14 @@ pub(crate) enum Order {
     },
 }
 
+impl Order {
+    /// Whether it changes nothing.
+    pub(super) fn only_looks(&self) -> bool {
+        use Order::{List, Log, Show, Tree, Vouch, Waits};
+        matches!(self, Show { .. } | List(_) | Tree { .. } | Waits | Log | Vouch { .. })
+    }
+}
+
 /// A request for a lease as nodes pass it on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Wanted {
