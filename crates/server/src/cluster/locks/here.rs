@@ -21,8 +21,8 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, letter: Letter) -> Result<Ve
     let (epoch, only_looks) = (letter.epoch, letter.order.only_looks());
     check_epoch(shared, epoch)?;
     let done = obey(shared, letter).await;
-    if only_looks || done.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
-        // By another map it may be elsewhere, and not be over at all.
+    if only_looks {
+        // By another map what is not here may be elsewhere.
         check_epoch(shared, epoch)?;
     }
     done
@@ -45,6 +45,10 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms };
             lease::settle_part(shared, &name, settle).await?;
             let info = listing::one(shared, &name, lock, None).await?;
+            if info.is_none() {
+                // By another map it may be elsewhere.
+                check_epoch(shared, epoch)?;
+            }
             json(&info.ok_or_else(|| lease::lost(LockId(lock)))?)
         }
         Order::Drop { lock, owner, whole } => {
@@ -92,7 +96,12 @@ async fn take(
         Some(patience) => lease::take_and_poll(shared, name, request, &share, patience).await?,
         None => lease::take_share(shared, name, request, &share).await?,
     };
-    let answer = answer(shared, name, &taken)?;
+    let answer = answer(shared, name, &taken);
+    if let (Err(_), Some(epoch)) = (&answer, admitted.epoch()) {
+        // By another map it may be elsewhere.
+        check_epoch(shared, epoch)?;
+    }
+    let answer = answer?;
     if matches!(taken, Taken::Queued(..)) {
         // It may have been granted just now.
         lease::settled(shared, name).await?;
