@@ -7,9 +7,9 @@ use crate::{
     lock::{Conversion, Deadline, Pending, State},
     outcome::{Change, ConvertError, ConvertOutcome, Effect, Refusal},
     table::LockTable,
-    tree::{Among, NodeKey},
+    tree::Among,
 };
-use lockwood_model::{LockId, Mode, OwnerId, Timestamp, Token, Wait};
+use lockwood_model::{LockId, Mode, OwnerId, Resource, Timestamp, Token, Wait};
 use std::collections::BTreeMap;
 
 impl LockTable {
@@ -66,28 +66,10 @@ impl LockTable {
         if lock.conversion.is_some() {
             return Err(ConvertError::AlreadyConverting);
         }
-        let nodes: Vec<EntryKey> =
-            lock.entries.iter().copied().filter(|entry| !self.entry(*entry).mode.on_child_list()).collect();
-        let mut changes = Vec::new();
-        match change {
-            Change::All(mode) => changes.extend(nodes.iter().map(|entry| (*entry, *mode))),
-            Change::Paths(paths) => {
-                let mut at: BTreeMap<NodeKey, Vec<EntryKey>> = BTreeMap::new();
-                nodes.iter().for_each(|entry| at.entry(self.entry(*entry).node).or_default().push(*entry));
-                for (path, mode) in paths {
-                    let there = self.tree.find(path).and_then(|node| at.get(&node));
-                    let there = there.ok_or_else(|| ConvertError::NoResourceAt(path.clone()))?;
-                    changes.extend(there.iter().map(|entry| (*entry, *mode)));
-                }
-                // The last word on a path named twice is the one that counts.
-                changes.reverse();
-                changes.sort_by_key(|(entry, _)| *entry);
-                changes.dedup_by_key(|(entry, _)| *entry);
-            }
-        }
-        if changes.iter().any(|(_, mode)| mode.on_child_list()) {
-            return Err(ConvertError::ChildListMode);
-        }
+        let before: Vec<Resource> = lock.entries.iter().map(|entry| self.resource(*entry)).collect();
+        let after = change.applied_to(&before)?;
+        let changed = |(entry, after): (&EntryKey, Resource)| (*entry, after.mode);
+        let mut changes: Vec<(EntryKey, Mode)> = lock.entries.iter().zip(after).map(changed).collect();
         changes.retain(|(entry, mode)| self.entry(*entry).mode != *mode);
         Ok((key, changes))
     }

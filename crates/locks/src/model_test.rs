@@ -202,8 +202,16 @@ fn path(random: &mut Random) -> Path {
 
 fn change(random: &mut Random) -> Change {
     let modes = [Mode::Read, Mode::Update, Mode::Write, Mode::Write];
-    match random.below(3) {
+    match random.below(4) {
         0 => Change::Paths((0..=random.below(2)).map(|_| (path(random), random.pick(&modes))).collect()),
+        1 => Change::Modes(
+            (0..=random.below(2))
+                .map(|_| {
+                    let depth = random.pick(&[Depth::SUBTREE, Depth::SUBTREE, Depth::NODE]);
+                    Resource::new(path(random), random.pick(&modes), depth)
+                })
+                .collect(),
+        ),
         _ => Change::All(random.pick(&modes)),
     }
 }

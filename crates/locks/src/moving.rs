@@ -129,6 +129,11 @@ impl LockTable {
         Ok(())
     }
 
+    /// A token larger than all before it, for somebody who gives it to a lock later on.
+    pub fn draw_token(&mut self) -> Token {
+        self.take_token()
+    }
+
     /// From now on a waiting lock waits until this moment, or for ever.
     pub fn set_wait(&mut self, lock: LockId, until: Option<Timestamp>) -> Result<(), UnknownLock> {
         let key = *self.by_id.get(&lock).filter(|key| self.lock_of(**key).is_waiting()).ok_or(UnknownLock)?;

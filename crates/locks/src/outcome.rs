@@ -1,6 +1,7 @@
 //! What goes into the table and what comes out of it. Knows nothing of how it is decided.
 
 use lockwood_model::{LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of resources to be taken together, or not at all.
 #[derive(Debug, Clone)]
@@ -112,6 +113,52 @@ pub enum Change {
     All(Mode),
     /// The resources at these paths get these modes; the others stay as they are.
     Paths(Vec<(Path, Mode)>),
+    /// Each of these resources that the lock has, in whatever mode, gets the mode it has here; the others stay as they
+    /// are.
+    Modes(Vec<Resource>),
+}
+
+impl Change {
+    /// What resources of a granted lock become.
+    pub fn applied_to(&self, resources: &[Resource]) -> Result<Vec<Resource>, ConvertError> {
+        let mut changed = resources.to_vec();
+        let nodes = changed.iter_mut().filter(|resource| !resource.mode.on_child_list());
+        match self {
+            Change::All(mode) => nodes.for_each(|resource| resource.mode = *mode),
+            Change::Paths(paths) => apply_paths(nodes, paths)?,
+            Change::Modes(wanted) => {
+                let wanted: BTreeMap<_, Mode> =
+                    wanted.iter().map(|wanted| (wanted.place(), wanted.mode)).collect();
+                nodes.for_each(|resource| {
+                    resource.mode = wanted.get(&resource.place()).copied().unwrap_or(resource.mode);
+                });
+            }
+        }
+        let is_odd = |(old, new): (&Resource, &Resource)| old.mode != new.mode && new.mode.on_child_list();
+        match resources.iter().zip(&changed).any(is_odd) {
+            true => Err(ConvertError::ChildListMode),
+            false => Ok(changed),
+        }
+    }
+}
+
+fn apply_paths<'a>(
+    resources: impl Iterator<Item = &'a mut Resource>,
+    paths: &[(Path, Mode)],
+) -> Result<(), ConvertError> {
+    // The last word on a path named twice is the one that counts.
+    let wanted: BTreeMap<&Path, Mode> = paths.iter().map(|(path, mode)| (path, *mode)).collect();
+    let mut missing: BTreeSet<&Path> = wanted.keys().copied().collect();
+    for resource in resources {
+        if let Some((path, mode)) = wanted.get_key_value(&resource.path) {
+            missing.remove(path);
+            resource.mode = *mode;
+        }
+    }
+    match paths.iter().find(|(path, _)| missing.contains(path)) {
+        Some((path, _)) => Err(ConvertError::NoResourceAt(path.clone())),
+        None => Ok(()),
+    }
 }
 
 /// The answer to a conversion.

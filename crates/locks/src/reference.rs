@@ -300,6 +300,13 @@ impl Reference {
                     wanted.extend(there.iter().map(|index| (*index, *mode)));
                 }
             }
+            Change::Modes(resources) => {
+                for index in nodes {
+                    let here = &lock.parts[index].resource;
+                    let is_it = |other: &&Resource| other.path == here.path && other.depth == here.depth;
+                    wanted.extend(resources.iter().rfind(is_it).map(|other| (index, other.mode)));
+                }
+            }
         }
         if wanted.values().any(|mode| mode.on_child_list()) {
             return ConvertOutcome::Invalid(ConvertError::ChildListMode);

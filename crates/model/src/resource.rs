@@ -53,7 +53,7 @@ pub struct Resource {
 }
 
 /// Where a resource stands relative to another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Site {
     /// The node itself.
     Node,
@@ -70,6 +70,11 @@ impl Resource {
     /// Whether this is about the node or about its child list.
     pub fn site(&self) -> Site {
         if self.mode.on_child_list() { Site::ChildList } else { Site::Node }
+    }
+
+    /// What it is about, whatever the mode.
+    pub fn place(&self) -> (&Path, Depth, Site) {
+        (&self.path, self.depth, self.site())
     }
 
     /// True when two different owners cannot hold both at once.
