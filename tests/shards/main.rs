@@ -27,6 +27,7 @@ mod storm_check;
 mod storm_clients;
 
 mod command_line;
+mod conversions;
 mod crash_points;
 mod guide;
 mod locks;

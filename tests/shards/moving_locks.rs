@@ -422,14 +422,14 @@ fn a_shard_that_comes_back_has_nothing_of_what_it_had() {
 
 /// Who has what, as the test sees it: never two at once.
 #[derive(Default)]
-struct Rooms {
+pub(crate) struct Rooms {
     visitors: [AtomicUsize; 3],
     visits: AtomicUsize,
-    closed: AtomicBool,
+    pub(crate) closed: AtomicBool,
 }
 
 impl Rooms {
-    fn visit(&self, kind: usize, work: impl FnOnce()) {
+    pub(crate) fn visit(&self, kind: usize, work: impl FnOnce()) {
         assert_eq!(self.visitors[kind].fetch_add(1, Ordering::SeqCst), 0, "two have {kind}");
         work();
         self.visitors[kind].fetch_sub(1, Ordering::SeqCst);
@@ -437,7 +437,7 @@ impl Rooms {
     }
 
     /// Waits until a few more have been there.
-    fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         let before = self.visits.load(Ordering::SeqCst);
         eventually("others go on", || self.visits.load(Ordering::SeqCst) > before + 6);
     }

@@ -83,7 +83,6 @@ fn a_session_waits_in_line_and_is_told() {
     assert_eq!(bob.release(held.lock, &json!({ "owner": "bob" })).status, 200);
     let held = ann.hold("read user/1");
     assert_error(&ann.ask(json!({ "type": "cancel", "lock": held.lock })), "already_granted");
-    assert_error(&ann.convert(&held, "write", 0), "not_sharded");
     // Two locks for the same are two.
     let again = ann.hold("read user/1");
     assert_ne!(again.lock, held.lock);

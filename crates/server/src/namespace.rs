@@ -617,8 +617,14 @@ impl State {
                 });
             }
             Effect::Converted { owner, lock, token } => {
+                self.lease_converted(shared, lock);
                 let after = self.written;
-                self.tell(owner, lock, |request| Notice::Converted { request, lock, token: token.0, after });
+                self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| Notice::Converted {
+                    request,
+                    lock,
+                    token: token.0,
+                    after,
+                });
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
@@ -628,7 +634,7 @@ impl State {
             Effect::ConversionTimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
                 let trouble = view::timed_out(self, &blockers, self.wanted.get(&lock), now);
-                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+                self.refuse_conversion(owner, lock, trouble);
             }
             Effect::Deadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
@@ -638,7 +644,7 @@ impl State {
             Effect::ConversionDeadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
                 let trouble = Box::new(view::deadlock(self, &cycle));
-                self.tell(owner, lock, |request| Notice::Refused { request, lock, trouble });
+                self.refuse_conversion(owner, lock, trouble);
             }
             Effect::Expired { lock, held_ms, .. } => {
                 metrics.expired.add(1);
@@ -662,11 +668,21 @@ impl State {
     /// A wait ended without a lock.
     fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
         self.lease_gone(lock);
+        self.tell_refused(owner, lock, trouble);
+        self.forget(owner, lock);
+    }
+
+    /// A lock stays what it was.
+    fn refuse_conversion(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
+        self.leases.forget_conversion(lock);
+        self.tell_refused(owner, lock, trouble);
+    }
+
+    fn tell_refused(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
         self.tell_or(owner, lock, Verdict::Refused(trouble), |request, verdict| {
             let Verdict::Refused(trouble) = verdict else { unreachable!("it was just made") };
             Notice::Refused { request, lock, trouble }
         });
-        self.forget(owner, lock);
     }
 
     /// Tells whoever waits for a lock: somebody outside of a session, or the session.

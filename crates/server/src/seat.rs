@@ -298,7 +298,7 @@ pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result
     Ok(())
 }
 
-fn invalid_conversion(lock: LockId, error: ConvertError) -> Trouble {
+pub(crate) fn invalid_conversion(lock: LockId, error: ConvertError) -> Trouble {
     match error {
         ConvertError::UnknownLock => Trouble::unknown_lock(lock.0),
         ConvertError::NotGranted => {

@@ -1,6 +1,7 @@
 //! Leases: locks with a named owner, on record, so that they outlive connections and restarts. They are in
 //! the same table as everybody else's locks. Knows nothing of protocols.
 
+mod convert;
 mod documents;
 mod lines;
 pub(crate) mod moving;
@@ -19,6 +20,7 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use convert::{Conversion, Converted, convert, unconvert};
 pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
 pub(crate) use moving_waits::run;
 pub(crate) use part::{
@@ -54,6 +56,8 @@ pub(crate) struct Leases {
     /// Leases that were granted while nobody decided about them, to nobody who waited for the answer: how long they are
     /// to be held.
     unclaimed: BTreeMap<LockId, Option<u64>>,
+    /// Leases that wait for stronger modes.
+    converting: HashMap<LockId, convert::Goal>,
     /// The last map by which everything here was looked through.
     followed: Epoch,
     /// Over, but not on record yet.
@@ -193,6 +197,9 @@ impl State {
             self.forget_named(&asked.owner);
         }
         let Some(lease) = self.leases.remove(lock) else { return false };
+        if self.leases.converting.remove(&lock).is_some() {
+            self.tell_waiters(lock, &Verdict::Refused(Box::new(lost(lock))));
+        }
         self.leases.ended.push(lock);
         self.forget_named(&lease.owner);
         true

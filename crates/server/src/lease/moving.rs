@@ -11,7 +11,7 @@
 
 pub(crate) use super::moving_waits::MovingWait;
 
-use super::{Lease, LeasePart, Verdict};
+use super::{Lease, LeasePart, Verdict, convert::with_modes};
 use crate::{
     cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks},
     namespace::{Namespace, State},
@@ -85,7 +85,8 @@ impl MovingLease {
             lock: lease.lock.0,
             token: lease.token.0,
             owner: lease.owner.to_string(),
-            resources: locks::written(resources),
+            // What is stronger than its owner knows is not on its way to be: whoever converts it begins anew.
+            resources: locks::written(&with_modes(resources, lease.whole())),
             whole: locks::written(lease.whole()),
             granted_at: lease.granted_at.0,
             expires_at: lease.expires_at.map(|at| at.0),
@@ -300,6 +301,7 @@ fn import_into(
         let _passage = shared.cluster.pass(Admitted::under(current))?;
         let now = shared.clock.now();
         state.expire(shared, now);
+        state.stop_conversions(shared, now);
         let imported = state.import(shared, current, arrivals, now)?;
         state.linger(shared);
         namespace.rearm(state);
@@ -446,6 +448,7 @@ impl State {
         }
         self.leases.followed = current.map.epoch;
         let (this, now) = (shared.cluster.this(), shared.clock.now());
+        self.stop_conversions(shared, now);
         if current.map.phase == Phase::Preparing {
             return self.send_away(current, this, |resource| is_here(current, this, resource));
         }

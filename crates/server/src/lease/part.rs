@@ -8,13 +8,13 @@
 //! ```
 
 use super::{
-    Asked, Lease, LeaseRequest, Leases, Taken, lost,
+    Asked, Lease, LeaseRequest, Leases, Taken, Which, lost,
     take::Asking,
+    unconvert,
     which::{Meant, merged, on_leases},
 };
 use crate::{
     cluster::Admitted,
-    lease::Which,
     namespace::{Namespace, State},
     shard::{Follow, ShardError},
     shared::Shared,
@@ -23,6 +23,7 @@ use crate::{
 use lockwood_locks::LockView;
 use lockwood_model::{LockId, Resource, Timestamp, Token, Wait};
 use lockwood_storage::Entry;
+use lockwood_wire::Code;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -134,7 +135,7 @@ pub(crate) async fn raise_in(shared: &Arc<Shared>, name: &str, number: u64) -> R
 }
 
 /// What makes a part one that its owner may rely on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settle {
     pub(crate) admitted: Admitted,
     pub(crate) lock: LockId,
@@ -142,21 +143,42 @@ pub(crate) struct Settle {
     pub(crate) token: Token,
     /// None: until it is released.
     pub(crate) ttl_ms: Option<u64>,
+    /// What all parts cover from now on, if it is something else than before.
+    pub(crate) whole: Option<Vec<Resource>>,
 }
 
 /// Settles a part: it gets the token that all parts have, and its time begins.
 pub(crate) async fn settle_part(shared: &Arc<Shared>, name: &str, settle: Settle) -> Result<Lease, Trouble> {
-    let Settle { admitted, lock, token, ttl_ms } = settle;
+    let Settle { admitted, lock, token, ttl_ms, whole } = settle;
     // On record before anybody can hear of the token, so that no smaller one is given out after a restart.
     shared.numbers.raise(token.0).await?;
     let which = Which::Lock { lock, token: None, owner: None };
     let meant = Meant { which: &which, admitted, settled: false };
-    let (lease, after) = on_leases(shared, name, meant, |state, now, _| {
+    let settling = on_leases(shared, name, meant, |state, now, _| {
+        let effects = whole.map_or(Ok(Vec::new()), |whole| state.reshape(lock, &whole, now))?;
         state.settle(shared, lock, token, ttl_ms.map(|ttl_ms| now.after(ttl_ms)));
-        state.leases.held[&lock].clone()
+        state.deliver(effects, now, shared);
+        Ok::<Lease, Trouble>(state.leases.held[&lock].clone())
+    });
+    let (settled, after) = settling.map_err(|trouble| match is_here(shared, name, lock) {
+        true => sent_back(),
+        false => trouble,
     })?;
+    let lease = settled?;
     shared.shard.shown(after).await?;
     Ok(lease)
+}
+
+/// Whether a lock is here at all, held or in line.
+fn is_here(shared: &Shared, name: &str, lock: LockId) -> bool {
+    shared.registry.get(name).is_some_and(|namespace| namespace.lock().table.owner_of(lock).is_some())
+}
+
+/// That a part that was held stands in line again.
+pub(super) fn sent_back() -> Trouble {
+    let message =
+        "a part of the lock went back to the line, for somebody with a better right to it; ask again";
+    Trouble::new(Code::WrongEpoch, message)
 }
 
 /// Settles a lease that turned out to be all there is to its lock.
@@ -203,8 +225,15 @@ pub(crate) async fn drop_part(
 
 /// Gives back what an owner has of locks that nobody takes any more: what it stands in line for, and what it may not
 /// rely on yet.
-pub(crate) async fn drop_unsettled(shared: &Arc<Shared>, name: &str, owner: &str) -> Result<(), Trouble> {
-    give_back(shared, name, |state| state.unsettled(owner)).await
+pub(crate) async fn drop_unsettled(
+    shared: &Arc<Shared>,
+    name: &str,
+    owner: &str,
+    admitted: Admitted,
+) -> Result<(), Trouble> {
+    give_back(shared, name, |state| state.unsettled(owner)).await?;
+    let which = Which::All { owner: owner.to_owned() };
+    unconvert(shared, name, &which, admitted).await.map(drop)
 }
 
 /// Ends locks, held or waiting; whoever waits for one of them hears that it is lost.
@@ -275,6 +304,8 @@ impl State {
         }
         let Some(lease) = self.leases.get(lock).cloned() else {
             if request.wait == Wait::Never {
+                // What does not wait has no place in line, though a move may have given it one.
+                self.end(shared, lock, now);
                 return Again::New;
             }
             self.wait_anew(&view, request, share, now);

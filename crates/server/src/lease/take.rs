@@ -2,7 +2,7 @@
 
 use super::{
     Asked, Lease, Verdict, Which, get, lost,
-    part::{Again, Share, settle_alone},
+    part::{Again, Share, sent_back, settle_alone},
     settled,
 };
 use crate::{
@@ -384,8 +384,14 @@ impl Waiting {
             Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
         };
         granted?;
-        let lease = self.namespace.lock().leases.get(self.lock).cloned();
         self.stays = true;
+        let lease = {
+            let state = self.namespace.lock();
+            if state.leases.asked.contains_key(&self.lock) {
+                return Err(sent_back());
+            }
+            state.leases.get(self.lock).cloned()
+        };
         // It may be over again, if its time was shorter than the disk took.
         let lease = lease.ok_or_else(|| lost(self.lock))?;
         match self.alone {

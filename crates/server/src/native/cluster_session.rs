@@ -9,19 +9,21 @@
 
 use super::connection::{
     CLOSE_BYE, CLOSE_GOING_AWAY, CLOSE_NO_HELLO, CLOSE_REPLACED, HELLO_PATIENCE, about, check_opening,
-    fault_answer, fault_trouble, id_of, read_resources,
+    fault_answer, fault_trouble, id_of, read_change, read_resources,
 };
 use crate::{
     cluster::locks::{self, Known},
     frame::{Encoder, Fault},
     lease::{LeaseRequest, Which},
     listing::Selection,
+    seat::{check_resources, invalid_conversion},
     secret::Secrets,
     session::Notice,
     shared::Shared,
     socket::{Conversation, Flow, Goodbye, Socket},
     trouble::Trouble,
 };
+use lockwood_locks::ConvertError;
 use lockwood_model::{Json, LeaseVia, LockId, Wait};
 use lockwood_wire::{ClientMessage, Code, HeldLock, LeaseAnswer, LockState, ServerMessage, WireResource};
 use parking_lot::Mutex;
@@ -34,7 +36,11 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    sync::{
+        Notify,
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
+        oneshot,
+    },
     task::{AbortHandle, JoinSet},
 };
 
@@ -237,6 +243,16 @@ enum Hold {
     Held,
     /// It stands in line; ending the task ends the wait.
     Waits(AbortHandle),
+    /// It is held, and waits for stronger modes.
+    Converts(Converting),
+}
+
+/// A conversion that waits.
+struct Converting {
+    stop: Arc<Notify>,
+    /// Says whether it was stopped; none once somebody waits for that.
+    over: Option<oneshot::Receiver<bool>>,
+    task: AbortHandle,
 }
 
 /// A session that is open on this connection.
@@ -362,6 +378,12 @@ async fn serve(session: Arc<Session>, mut pending: mpsc::Receiver<ClientMessage>
                     Err(trouble) => Err((trouble, None)),
                 }
             }
+            ClientMessage::Convert { id, lock, mode, resources, wait } => {
+                match session.convert((id, lock), (mode, resources), wait, &mut waits).await {
+                    Ok(()) => continue,
+                    Err(trouble) => Err((trouble, Some(lock))),
+                }
+            }
             ClientMessage::Bye { id } => {
                 waits.shutdown().await;
                 session.end().await;
@@ -421,7 +443,7 @@ impl Session {
 
     fn held(&self) -> BTreeSet<u64> {
         let locks = self.locks.lock();
-        locks.iter().filter(|(_, hold)| matches!(hold, Hold::Held)).map(|(lock, _)| *lock).collect()
+        locks.iter().filter(|(_, hold)| !matches!(hold, Hold::Waits(_))).map(|(lock, _)| *lock).collect()
     }
 
     /// All its locks end so long from now; says which.
@@ -541,20 +563,10 @@ impl Session {
                 Ok(ServerMessage::Released { id, lock })
             }
             ClientMessage::Cancel { id, lock } => {
-                if self.held().contains(&lock) {
-                    let message =
-                        format!("lock {lock} does not wait, it is held; release it if it is not wanted");
-                    return Err((Trouble::new(Code::AlreadyGranted, message), Some(lock)));
-                }
-                self.release(lock).await.map_err(about(lock))?;
-                Ok(ServerMessage::Cancelled { id, lock, held: false })
+                let held = self.cancel(lock).await.map_err(about(lock))?;
+                Ok(ServerMessage::Cancelled { id, lock, held })
             }
             ClientMessage::Place { id, lock } => self.place(id, lock).await.map_err(about(lock)),
-            ClientMessage::Convert { lock, .. } => {
-                let message = "a lock on a cluster cannot be converted; take another one for what is wanted, which \
-                               its owner's locks are not in the way of, and release this one";
-                Err((Trouble::new(Code::NotSharded, message), Some(lock)))
-            }
             _ => {
                 let message =
                     "this connection has its session already; open another connection for another one";
@@ -563,9 +575,108 @@ impl Session {
         }
     }
 
+    /// Gives a held lock other modes. If it has to wait that is said, and it goes on waiting when this is over.
+    async fn convert(
+        self: &Arc<Session>,
+        (id, lock): (u64, u64),
+        to: (Option<String>, Option<Vec<WireResource>>),
+        wait: Wait,
+        waits: &mut JoinSet<()>,
+    ) -> Result<(), Trouble> {
+        let change = read_change(to, |resources| check_resources(self.shared(), resources))?;
+        self.check_convertible(lock)?;
+        let is_draining = self.shared().is_draining();
+        let wait = if is_draining { Wait::Never } else { wait };
+        let (owner, ttl_ms) = (self.id.clone(), self.ttl_ms());
+        let wish = locks::Wish { lock, owner, change, wait, ttl_ms };
+        let (watched, converting) = locks::convert(self.shared(), &self.namespace, wish);
+        let (mut converting, mut line) = (Box::pin(converting), watched.line);
+        let queued = tokio::select! {
+            biased;
+            done = &mut converting => return match done {
+                Err(trouble) if is_draining && trouble.code == Code::Locked => Err(Trouble::draining()),
+                Err(trouble) if trouble.code == Code::LockLost => Err(Trouble::unknown_lock(lock)),
+                done => done.map(|ended| self.say_converted((id, lock), ended)),
+            },
+            line = line.wait_for(Option::is_some) => line.ok().and_then(|line| (*line).clone()),
+        };
+        let locks::WireLine { place, blockers_len, blockers } = queued.unwrap_or_default();
+        // The task has to wait for the mutex, so it says what comes of it after this is said.
+        let mut locks = self.locks.lock();
+        self.say(ServerMessage::Queued { id, lock, place, blockers_len, blockers });
+        let (session, (sender, over)) = (Arc::clone(self), oneshot::channel());
+        let task = waits.spawn(async move {
+            let done = converting.await;
+            let is_stopped = matches!(done, Ok(locks::Ended::Stopped));
+            session.conclude_conversion((id, lock), done);
+            let _ = sender.send(is_stopped);
+        });
+        locks.insert(lock, Hold::Converts(Converting { stop: watched.stop, over: Some(over), task }));
+        Ok(())
+    }
+
+    fn check_convertible(&self, lock: u64) -> Result<(), Trouble> {
+        let error = match self.locks.lock().get(&lock) {
+            Some(Hold::Held) => return Ok(()),
+            Some(Hold::Waits(_)) => ConvertError::NotGranted,
+            Some(Hold::Converts(_)) => ConvertError::AlreadyConverting,
+            None => ConvertError::UnknownLock,
+        };
+        Err(invalid_conversion(LockId(lock), error))
+    }
+
+    /// The wait for stronger modes is over.
+    fn conclude_conversion(&self, (id, lock): (u64, u64), done: Result<locks::Ended, Trouble>) {
+        let mut locks = self.locks.lock();
+        if !locks.contains_key(&lock) {
+            // It was released meanwhile.
+            return;
+        }
+        locks.insert(lock, Hold::Held);
+        match done {
+            Ok(ended) => self.say_converted((id, lock), ended),
+            Err(trouble) => self.say(trouble.into_message(Some(id), Some(lock))),
+        }
+    }
+
+    fn say_converted(&self, (id, lock): (u64, u64), ended: locks::Ended) {
+        if let locks::Ended::Converted(token) = ended {
+            self.say(ServerMessage::Converted { id, lock, token });
+        }
+    }
+
+    /// Ends a wait; says whether the lock is still held (it was its conversion that waited).
+    async fn cancel(&self, lock: u64) -> Result<bool, Trouble> {
+        if !self.held().contains(&lock) {
+            return self.release(lock).await.map(|()| false);
+        }
+        let is_stopped = match self.stop_converting(lock) {
+            Some(over) => over.await.unwrap_or(false),
+            None => false,
+        };
+        if is_stopped {
+            return Ok(true);
+        }
+        let message = format!("lock {lock} does not wait, it is held; release it if it is not wanted");
+        Err(Trouble::new(Code::AlreadyGranted, message))
+    }
+
+    fn stop_converting(&self, lock: u64) -> Option<oneshot::Receiver<bool>> {
+        match self.locks.lock().get_mut(&lock)? {
+            Hold::Converts(converting) => {
+                converting.stop.notify_one();
+                converting.over.take()
+            }
+            _ => None,
+        }
+    }
+
     /// Ends a lock, held or waiting.
     async fn release(&self, lock: u64) -> Result<(), Trouble> {
         let hold = self.locks.lock().remove(&lock).ok_or_else(|| Trouble::unknown_lock(lock))?;
+        if let Hold::Converts(converting) = &hold {
+            converting.task.abort();
+        }
         let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(self.id.clone()) };
         let released = locks::release(self.shared(), &self.namespace, &which).await;
         if let Hold::Waits(task) = hold {

@@ -359,23 +359,31 @@ fn convert(
     to: (Option<String>, Option<Vec<WireResource>>),
     wait: Wait,
 ) -> Result<ServerMessage, Trouble> {
-    let change = match to {
-        (Some(mode), None) => Change::All(read_mode(&mode)?),
-        (None, Some(resources)) => {
-            let resources = read_resources(resources)?;
-            seat.check(&resources)?;
-            Change::Paths(resources.into_iter().map(|resource| (resource.path, resource.mode)).collect())
-        }
-        _ => {
-            let message =
-                "convert takes either mode (for the whole lock) or resources (for some of its paths)";
-            return Err(Trouble::new(Code::BadMessage, message));
-        }
-    };
+    let change = read_change(to, |resources| seat.check(resources))?;
     Ok(match seat.convert(LockId(lock), &change, wait, id)? {
         Answer::Done { lock, token } => ServerMessage::Converted { id, lock: lock.0, token },
         Answer::Queued { lock, line } => queued(id, lock, line),
     })
+}
+
+/// What a lock is to become: one mode for the whole of it, or modes for some of its paths.
+pub(super) fn read_change(
+    to: (Option<String>, Option<Vec<WireResource>>),
+    check: impl FnOnce(&[Resource]) -> Result<(), Trouble>,
+) -> Result<Change, Trouble> {
+    match to {
+        (Some(mode), None) => Ok(Change::All(read_mode(&mode)?)),
+        (None, Some(resources)) => {
+            let resources = read_resources(resources)?;
+            check(&resources)?;
+            Ok(Change::Paths(resources.into_iter().map(|resource| (resource.path, resource.mode)).collect()))
+        }
+        _ => {
+            let message =
+                "convert takes either mode (for the whole lock) or resources (for some of its paths)";
+            Err(Trouble::new(Code::BadMessage, message))
+        }
+    }
 }
 
 fn queued(id: u64, lock: LockId, line: Line) -> ServerMessage {

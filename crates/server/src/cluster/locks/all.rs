@@ -349,6 +349,9 @@ pub(super) fn merged(infos: Vec<LockInfo>) -> Option<LockInfo> {
         if info.state == LockState::Waiting && whole.state != LockState::Waiting {
             (whole.state, whole.granted_at, whole.age_ms) = (info.state, None, info.age_ms);
         }
+        if info.state == LockState::Converting && whole.state == LockState::Granted {
+            whole.state = info.state;
+        }
         whole.token = whole.token.filter(|_| whole.state != LockState::Waiting).max(info.token);
         if whole.state == LockState::Waiting {
             whole.token = None;

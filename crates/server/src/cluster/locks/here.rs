@@ -1,10 +1,12 @@
 //! What a shard does about its locks when a node asks it to. Knows nothing of the other shards.
 
-use super::letter::{Letter, Meant, Order, Part, PartTaken, Piece, Pieces, Voucher, Wanted, read, written};
+use super::letter::{
+    Convert, Converted, Letter, Meant, Order, Part, PartTaken, Piece, Pieces, Voucher, Wanted, read, written,
+};
 use crate::{
     clock::rfc3339,
     cluster::Admitted,
-    lease::{self, PartOf, Released, Settle, Share, Taken, Which},
+    lease::{self, Conversion, PartOf, Released, Settle, Share, Taken, Which},
     listing, operator,
     shared::Shared,
     trouble::Trouble,
@@ -41,8 +43,9 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
     match order {
         Order::Take { wanted, poll_ms } => json(&take(shared, (&name, admitted), wanted, poll_ms).await?),
         Order::Part(part) => json(&take_part(shared, (&name, admitted), part).await?),
-        Order::Settle { lock, token, ttl_ms } => {
-            let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms };
+        Order::Settle { lock, token, ttl_ms, whole } => {
+            let whole = whole.map(read).transpose()?;
+            let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms, whole };
             lease::settle_part(shared, &name, settle).await?;
             let info = listing::one(shared, &name, lock, None).await?;
             if info.is_none() {
@@ -55,7 +58,14 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             let whole = read(whole)?;
             json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, &whole)).await?)
         }
-        Order::DropUnsettled { owner } => json(&lease::drop_unsettled(shared, &name, &owner).await?),
+        Order::DropUnsettled { owner } => {
+            json(&lease::drop_unsettled(shared, &name, &owner, admitted).await?)
+        }
+        Order::Convert(wanted) => json(&convert(shared, (&name, admitted), wanted).await?),
+        Order::Unconvert { lock, owner } => {
+            let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(owner) };
+            json(&lease::unconvert(shared, &name, &which, admitted).await?.map(|token| token.0))
+        }
         Order::Renew { meant, ttl_ms } => {
             let which = meant.into_which()?;
             let renewed = lease::renew(shared, &name, &which, ttl_ms).await;
@@ -155,6 +165,20 @@ async fn take_part(
             PartTaken::Held { lock, token, settled, run }
         }
         Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, line: line.into(), run },
+    })
+}
+
+async fn convert(
+    shared: &Arc<Shared>,
+    (name, admitted): (&str, Admitted),
+    wanted: Convert,
+) -> Result<Converted, Trouble> {
+    let Convert { lock, owner, whole, alone, wait, stands } = wanted;
+    let (lock, whole, wait) = (LockId(lock), read(whole)?, wait.0);
+    let conversion = Conversion { admitted, lock, owner, whole, alone, wait, stands };
+    Ok(match lease::convert(shared, name, &conversion).await? {
+        lease::Converted::Done(token) => Converted::Done { token: token.0 },
+        lease::Converted::Queued(line) => Converted::Queued(line.into()),
     })
 }
 

@@ -43,6 +43,15 @@ pub(crate) enum Order {
         lock: u64,
         token: u64,
         ttl_ms: Option<u64>,
+        /// What all parts cover from now on, if it is something else than before.
+        whole: Option<Vec<WireResource>>,
+    },
+    /// Give a lock other modes, or a part of it stronger ones.
+    Convert(Convert),
+    /// Give that up; say which token the lock has.
+    Unconvert {
+        lock: u64,
+        owner: String,
     },
     /// Give back what there is of a lock that is not going to be taken after all.
     Drop {
@@ -122,6 +131,27 @@ pub(crate) struct Part {
     pub(crate) again: bool,
     /// Whether it is not asked for unless it is there already.
     pub(crate) only: bool,
+}
+
+/// What a lock is to become.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Convert {
+    pub(crate) lock: u64,
+    pub(crate) owner: String,
+    pub(crate) whole: Vec<WireResource>,
+    /// Whether there are no other parts.
+    pub(crate) alone: bool,
+    pub(crate) wait: WireWait,
+    /// Whether it stands in line if it has to, rather than only say where it would stand.
+    pub(crate) stands: bool,
+}
+
+/// How far that has come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Converted {
+    Done { token: u64 },
+    Queued(WireLine),
 }
 
 /// How a part was taken.

@@ -6,6 +6,7 @@
 //! are there. Only then may the owner rely on any of them.
 
 mod all;
+mod convert;
 mod here;
 mod letter;
 mod patience;
@@ -20,6 +21,7 @@ use lockwood_wire::Code;
 use std::collections::BTreeMap;
 
 pub(crate) use all::{drop_unsettled, end, log, one, page, release, renew, tree, vouch, waits};
+pub(crate) use convert::{Ended, Wish, convert};
 pub(crate) use here::{answer, carry_out};
 pub(crate) use letter::{Letter, Reply, Voucher, WireLine, read, written};
 pub(crate) use take::{Known, take, take_up, take_watched};

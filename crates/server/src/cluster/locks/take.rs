@@ -281,7 +281,11 @@ impl Taking {
         self.found.clear();
         self.runs.clear();
         self.has_begun = false;
-        self.give_back().await;
+        // It is asked for again under the same number, so this has to be over by then.
+        let unsettled = std::mem::take(&mut self.unsettled);
+        if let Some(leftover) = self.leftover(unsettled) {
+            leftover.give_back().await;
+        }
     }
 
     /// A place that was there is not there any more. If others are, nobody ended it: it begins anew, without them.
@@ -336,7 +340,8 @@ impl Taking {
         let order = Order::Take { wanted, poll_ms };
         let answer: LeaseAnswer = self.ask(current, shard, order, patience_of(left)).await?;
         self.unsettled.remove(&shard);
-        // There may be parts by an earlier map.
+        // There may be parts by an earlier map, but others that the owner asks for from now on are not meant.
+        self.known.send_replace(Some(Known { lock: answer.lock.lock, line: None }));
         self.give_back().await;
         Ok(answer)
     }
@@ -383,6 +388,10 @@ impl Taking {
         for (part, (shard, resources)) in held.iter_mut().zip(parts) {
             match self.take_part(current, *shard, resources, 0).await? {
                 PartTaken::Held { token, settled, .. } => *part = (token, settled),
+                PartTaken::Queued { .. } => {
+                    // Somebody had a better right to it.
+                    return Err(Trouble::new(Code::WrongEpoch, "a part stands in line again; ask again"));
+                }
                 // It was held a moment ago.
                 _ => return Err(lease::lost(LockId(self.number().unwrap_or_default()))),
             }
@@ -466,7 +475,7 @@ impl Taking {
             (Arc::clone(&self.shared), Arc::clone(current), self.namespace.clone());
         let (owner, ttl_ms) = (self.request.owner.clone(), self.request.ttl_ms);
         let settling = tokio::spawn(async move {
-            let order = Order::Settle { lock, token, ttl_ms };
+            let order = Order::Settle { lock, token, ttl_ms, whole: None };
             let settled = settle_all(&shared, &current, &namespace, &shards, &order).await;
             if settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
                 // Somebody released it, or a part of it ran out; the others are of no use.
@@ -494,15 +503,8 @@ impl Taking {
         letter::ask(&self.shared, current, shard, (&self.namespace, order), wait).await
     }
 
-    /// What is left of the wait; whoever wanted to wait at all is not refused for being a moment late.
     fn wait_left(&self) -> Wait {
-        match self.request.wait {
-            Wait::Millis(millis) => {
-                let passed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                Wait::Millis(millis.saturating_sub(passed).max(1))
-            }
-            wait => wait,
-        }
+        left_of(self.request.wait, self.started)
     }
 
     async fn give_back(&mut self) {
@@ -580,23 +582,35 @@ impl Leftover {
     }
 }
 
-async fn settle_all(
+/// Settles parts one after the other, in the order of the shards. A part may have gone back to the line because somebody
+/// else's lock becomes stronger; then that one may wait for no settled part behind it.
+pub(super) async fn settle_all(
     shared: &Arc<Shared>,
     current: &Current,
     namespace: &str,
     shards: &[ShardNo],
     order: &Order,
 ) -> Result<LockInfo, Trouble> {
-    let settling = shards
-        .iter()
-        .map(|shard| letter::ask(shared, current, *shard, (namespace, order.clone()), Duration::ZERO));
-    // All are waited for, whatever the first of them says.
-    let settled: Vec<Result<LockInfo, Trouble>> = futures_util::future::join_all(settling).await;
-    let settled = settled.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut settled = Vec::with_capacity(shards.len());
+    for shard in shards {
+        let order = (namespace, order.clone());
+        settled.push(letter::ask(shared, current, *shard, order, Duration::ZERO).await?);
+    }
     Ok(all::merged(settled).expect("there is at least one part"))
 }
 
-fn patience_of(wait: Wait) -> Duration {
+/// What is left of a wait; whoever wanted to wait at all is not refused for being a moment late.
+pub(super) fn left_of(wait: Wait, started: Instant) -> Wait {
+    match wait {
+        Wait::Millis(millis) => {
+            let passed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            Wait::Millis(millis.saturating_sub(passed).max(1))
+        }
+        wait => wait,
+    }
+}
+
+pub(super) fn patience_of(wait: Wait) -> Duration {
     match wait {
         Wait::Never => Duration::ZERO,
         Wait::Millis(millis) => Duration::from_millis(millis),

@@ -1,0 +1,331 @@
+//! Locks of sessions that get other modes, on one shard, on several and on all of them, whatever happens meanwhile.
+
+use crate::{
+    cluster::Cluster,
+    harness::eventually,
+    leaseholder::{Leased, Leaseholder, locks_in},
+    moving_locks::{Rooms, reshard},
+    peer::{Held, Peer, assert_error, resources},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread,
+};
+
+/// What is locked: on the second shard, on both, on documents of both, on every shard.
+const KINDS: [&str; 4] = ["read user/1", "read user/1, read user/2", "read user", "read /"];
+
+fn start(shards: u32) -> Cluster {
+    Cluster::start(shards as usize, json!({ "function": "modulo", "shards": shards }))
+}
+
+fn holder(cluster: &Cluster, node: usize, owner: &str) -> Leaseholder {
+    Leaseholder::new(cluster.node(node), owner)
+}
+
+fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> u16 {
+    let event = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
+    let call = json!({ "events": [event], "tokens": tokens, "wait_ms": 0 });
+    holder.store.send("POST", "write", &call.to_string()).status
+}
+
+/// The lock as it is from now on.
+#[track_caller]
+fn converted(answer: &Value, held: &Held) -> Held {
+    assert_eq!((&answer["type"], &answer["lock"]), (&json!("converted"), &json!(held.lock)), "{answer}");
+    Held { lock: held.lock, token: answer["token"].as_u64().unwrap() }
+}
+
+#[track_caller]
+fn queued(peer: &mut Peer, held: &Held, mode: &str) -> Value {
+    let answer = peer.convert(held, mode, "forever");
+    assert_eq!((&answer["type"], &answer["lock"]), (&json!("queued"), &json!(held.lock)), "{answer}");
+    answer
+}
+
+#[track_caller]
+fn release(holder: &Leaseholder, leased: Leased) {
+    assert_eq!(holder.release(leased.lock, &json!({ "token": leased.token })).status, 200);
+}
+
+/// That somebody else may read this, so that nothing is stronger than it should be.
+#[track_caller]
+fn is_shared(cluster: &Cluster, what: &str) {
+    let eve = holder(cluster, 1, "eve");
+    let leased = eve.take(what);
+    release(&eve, leased);
+}
+
+#[test]
+fn a_lock_gets_stronger_and_weaker() {
+    let cluster = start(2);
+    let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
+    for what in KINDS {
+        let held = ann.hold(what);
+        // The last part is in the way, so the others have been made stronger by then.
+        let reads = bob.take("read user/1");
+        let refused = ann.convert(&held, "write", 0);
+        assert_error(&refused, "locked");
+        assert_eq!(refused["blockers"][0]["name"], "bob", "{refused}");
+        is_shared(&cluster, what);
+        release(&bob, reads);
+        let strong = converted(&ann.convert(&held, "write", 0), &held);
+        assert!(strong.token > held.token, "{what}");
+        bob.is_refused(what);
+        for key in 1..=2 {
+            if what.len() > 11 || key == 1 {
+                assert_eq!(write(&bob, key, &[]), 423, "{what}");
+                assert_eq!(write(&bob, key, &[held.token]), 409, "{what}");
+                assert_eq!(write(&bob, key, &[strong.token]), 200, "{what}");
+            }
+        }
+        let shown = bob.store.get(&format!("locks/{}", held.lock));
+        assert_eq!((&shown["state"], &shown["token"]), (&json!("granted"), &json!(strong.token)), "{shown}");
+        assert_eq!(shown["resources"][0]["mode"], "write", "{shown}");
+        // What is the same already needs nothing.
+        assert_eq!(converted(&ann.convert(&strong, "write", 0), &held), strong);
+        let weak = converted(&ann.convert(&strong, "read", 0), &held);
+        assert_eq!(weak.token, strong.token, "{what}");
+        let reads = bob.take(what);
+        release(&bob, reads);
+        ann.release(&weak);
+        assert_eq!(write(&bob, 1, &[strong.token]), 409, "{what}");
+    }
+    ann.bye();
+}
+
+#[test]
+fn some_paths_of_a_lock_get_stronger_and_others_weaker() {
+    let cluster = start(2);
+    let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
+    let held = ann.hold("write user/1, read user/2, read user/3, read user/4");
+    let ask = |what: &str, wait: u64| json!({ "type": "convert", "lock": held.lock, "resources": resources(what), "wait": wait });
+    // Nothing becomes weaker either if something does not become stronger.
+    let reads = bob.take("read user/4");
+    assert_error(&ann.ask(ask("read user/1, write user/2, write user/4", 0)), "locked");
+    bob.is_refused("read user/1");
+    is_shared(&cluster, "read user/2");
+    release(&bob, reads);
+    let strong = converted(&ann.ask(ask("read user/1, write user/2, write user/4", 0)), &held);
+    assert!(strong.token > held.token);
+    is_shared(&cluster, "read user/1, read user/3");
+    bob.is_refused("read user/2");
+    bob.is_refused("read user/4");
+    assert_eq!(write(&bob, 4, &[strong.token]), 200);
+    let refused = ann.ask(ask("read user/1, write user/9", 0));
+    assert_error(&refused, "no_such_resource");
+    assert_error(&ann.ask(ask("link user/1", 0)), "bad_mode");
+    assert_error(&ann.convert(&held, "strong", 0), "bad_mode");
+    assert_error(&ann.ask(json!({ "type": "convert", "lock": held.lock })), "bad_message");
+    assert_error(&ann.convert(&Held { lock: 77, token: 1 }, "write", 0), "unknown_lock");
+    ann.release(&strong);
+    assert_error(&ann.convert(&held, "write", 0), "unknown_lock");
+    bob.take("write user/1, write user/2");
+}
+
+#[test]
+fn a_conversion_waits_for_holders_only() {
+    let cluster = start(2);
+    let (bob, carl) = (holder(&cluster, 2, "bob"), holder(&cluster, 1, "carl"));
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    for what in KINDS {
+        let (held, reads) = (ann.hold(what), bob.take(what));
+        carl.queue(&what.replace("read", "write"));
+        let answer = queued(&mut ann, &held, "write");
+        assert_eq!(answer["blockers"][0]["name"], "bob", "{answer}");
+        assert_error(&ann.convert(&held, "write", "forever"), "already_converting");
+        eventually("it is shown", || locks_in(&bob.store, "converting").len() == 1);
+        let answer = ann.ask(json!({ "type": "cancel", "lock": held.lock }));
+        assert_eq!((&answer["type"], &answer["held"]), (&json!("cancelled"), &json!(true)), "{answer}");
+        assert_error(&ann.ask(json!({ "type": "cancel", "lock": held.lock })), "already_granted");
+        assert_eq!(locks_in(&bob.store, "converting").len(), 0);
+        queued(&mut ann, &held, "write");
+        release(&bob, reads);
+        let strong = converted(&ann.next(), &held);
+        assert_eq!(locks_in(&bob.store, "waiting").len(), 1, "{what}");
+        ann.release(&strong);
+        eventually("carl is next", || carl.locks()[0]["state"] == "granted");
+        assert!(carl.locks()[0]["token"].as_u64().unwrap() > strong.token);
+        assert_eq!(carl.release_all().status, 200);
+    }
+}
+
+#[test]
+fn a_conversion_that_does_not_come_about_leaves_everything_as_it_was() {
+    let cluster = start(2);
+    let bob = holder(&cluster, 2, "bob");
+    let (mut ann, mut bea) = (Peer::open(cluster.node(1), "ann"), Peer::open(cluster.node(2), "bea"));
+    for what in KINDS {
+        let (held, other) = (ann.hold(what), bea.hold(what));
+        assert_eq!(ann.convert(&held, "write", 50)["type"], "queued");
+        assert_error(&ann.next(), "timeout");
+        is_shared(&cluster, what);
+        queued(&mut ann, &held, "write");
+        let refused = bea.convert(&other, "write", "forever");
+        assert_error(&refused, "deadlock");
+        bea.release(&other);
+        let strong = converted(&ann.next(), &held);
+        // What it gives up is there for those who wait.
+        let waits = bob.queue(what);
+        assert_eq!(converted(&ann.convert(&strong, "read", 0), &held), strong);
+        eventually("bob reads", || bob.locks()[0]["state"] == "granted");
+        release(&bob, Leased::from(&bob.store.get(&format!("locks/{waits}"))));
+        // Released while it waits.
+        let other = bea.hold(what);
+        queued(&mut ann, &held, "write");
+        ann.release(&held);
+        bea.release(&other);
+        let all = bob.take(&what.replace("read", "write"));
+        release(&bob, all);
+    }
+}
+
+#[test]
+fn a_conversion_ends_with_its_connection_and_with_its_node() {
+    let mut cluster = start(2);
+    let node = cluster.add_proxy();
+    let bob = holder(&cluster, 2, "bob");
+    bob.take("read user/1");
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    let held = ann.hold("read user/1, read user/2");
+    queued(&mut ann, &held, "write");
+    bob.is_refused("read user/2");
+    let (again, welcome) = ann.attach(cluster.node(2), &json!([]));
+    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
+    drop(ann);
+    is_shared(&cluster, "read user/1, read user/2");
+    let (mut third, _) = again.attach(cluster.node(node), &json!([]));
+    queued(&mut third, &held, "write");
+    bob.is_refused("read user/2");
+    cluster.kill(node);
+    let (mut last, welcome) = third.attach(cluster.node(1), &json!([]));
+    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
+    is_shared(&cluster, "read user/1, read user/2");
+    last.release(&held);
+    bob.take("write user/2");
+}
+
+#[test]
+fn a_conversion_goes_on_when_keys_move_and_when_shards_restart() {
+    let mut cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 2, json!({ "function": "modulo", "shards": 2 })));
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    for what in KINDS {
+        let bob = holder(&cluster, 1, "bob");
+        let (held, reads) = (ann.hold(what), bob.take("read user/1"));
+        queued(&mut ann, &held, "write");
+        for len in [3, 1, 2] {
+            reshard(&cluster, len);
+            assert_eq!(bob.locks().len(), 1, "{what}");
+        }
+        cluster.kill(2);
+        cluster.restart(2);
+        release(&bob, reads);
+        let strong = converted(&ann.next(), &held);
+        assert!(strong.token > held.token.max(reads.token), "{what}");
+        bob.is_refused(what);
+        assert_eq!(write(&bob, 1, &[strong.token]), 200, "{what}");
+        reshard(&cluster, 3);
+        bob.is_refused(what);
+        assert_eq!(write(&bob, 1, &[held.token]), 409, "{what}");
+        assert_eq!(write(&bob, 1, &[strong.token]), 200, "{what}");
+        reshard(&cluster, 2);
+        ann.release(&strong);
+        let all = bob.take(&what.replace("read", "write"));
+        assert!(all.token > strong.token, "{what}");
+        release(&bob, all);
+    }
+}
+
+/// Reads together with others and then writes alone, on documents of one shard, of two and of all in turn.
+fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
+    let mut last = [0; 3];
+    for kind in (0..3).cycle() {
+        if rooms.closed.load(Ordering::SeqCst) {
+            return peer.bye();
+        }
+        let what = [
+            "read user/6".to_owned(),
+            format!("read user/7, read user/{}", 8 + number),
+            "read order".to_owned(),
+        ];
+        let mut answer = peer.lock(&what[kind], "forever");
+        while answer["type"] == "queued" {
+            answer = peer.next();
+        }
+        assert_eq!(answer["type"], "granted", "{answer}");
+        let held = Held { lock: answer["lock"].as_u64().unwrap(), token: answer["token"].as_u64().unwrap() };
+        let mut answer = peer.convert(&held, "write", "forever");
+        while answer["type"] == "queued" {
+            answer = peer.next();
+        }
+        if answer["type"] == "converted" {
+            let token = converted(&answer, &held).token;
+            assert!(token > held.token && token > last[kind], "{token} after {held:?} and {last:?}");
+            last[kind] = token;
+            rooms.visit(kind, || {
+                if kind < 2 {
+                    assert_eq!(write(writer, 6 + kind as u64, &[token]), 200, "{}", what[kind]);
+                }
+            });
+        } else {
+            assert_error(&answer, "deadlock");
+        }
+        peer.release(&held);
+    }
+}
+
+#[test]
+fn conversions_go_on_while_the_cluster_grows_and_shrinks() {
+    let cluster = Cluster::nodes(4);
+    cluster.put_map(&cluster.steady(1, 2, json!({ "function": "modulo", "shards": 2 })));
+    let rooms = Rooms::default();
+    thread::scope(|scope| {
+        let worker = |number: u64| {
+            let node = number as usize % 2 + 1;
+            let peer = Peer::open(cluster.node(node), &format!("worker{number}"));
+            let (writer, rooms) = (holder(&cluster, node, "writer"), &rooms);
+            move || work(peer, &writer, number, rooms)
+        };
+        let workers: Vec<_> = (0..4).map(|number| scope.spawn(worker(number))).collect();
+        for len in [3, 4, 1, 2] {
+            reshard(&cluster, len);
+            rooms.go_on();
+        }
+        rooms.closed.store(true, Ordering::SeqCst);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+    assert_eq!(cluster.store(1, "default").get("locks")["locks"], json!([]));
+}
+
+#[test]
+fn conversions_go_on_while_nodes_are_killed_and_keys_move() {
+    let mut cluster = Cluster::nodes(3);
+    let modulo = |shards: usize| json!({ "function": "modulo", "shards": shards });
+    cluster.put_map(&cluster.steady(1, 2, modulo(2)));
+    let rooms = Arc::new(Rooms::default());
+    let workers: Vec<_> = (0..3)
+        .map(|number| {
+            let peer = Peer::open(cluster.node(1), &format!("worker{number}"));
+            let (writer, rooms) = (holder(&cluster, 1, "writer"), Arc::clone(&rooms));
+            thread::spawn(move || work(peer, &writer, number, &rooms))
+        })
+        .collect();
+    for len in [3, 2] {
+        let change = json!({ "list": cluster.steady(1, len, modulo(1))["shards"], "curr": modulo(len) });
+        cluster.store(1, "_system").post("shard/transition", &json!({ "do": "reshard", "change": change }));
+        for node in [2, 3] {
+            cluster.kill(node);
+            cluster.restart(node);
+            rooms.go_on();
+        }
+        eventually("the resharding is over", || {
+            cluster.store(1, "_system").get("shard/transition")["step"] == "none"
+        });
+        rooms.go_on();
+    }
+    rooms.closed.store(true, Ordering::SeqCst);
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert_eq!(cluster.store(1, "default").get("locks")["locks"], json!([]));
+}
