@@ -132,6 +132,49 @@ fn a_session_is_taken_up_again_at_any_node() {
     third.bye();
 }
 
+/// Takes a session up at another node, with the time it had.
+fn take_up(cluster: &Cluster, node: usize, session: &Peer, abandon_timeout_ms: u64) -> Peer {
+    let mut attach = session.attach_message(&json!([]));
+    attach["abandon_timeout_ms"] = abandon_timeout_ms.into();
+    let mut peer = Peer::connect(cluster.node(node), "default");
+    let welcome = peer.greet(attach);
+    assert_eq!(numbers(&welcome).len(), 2, "{welcome}");
+    peer
+}
+
+/// That a lock is held until it is so old.
+fn stays_until(bob: &Leaseholder, held: &Held, age_ms: u64) {
+    let path = format!("locks/{}", held.lock);
+    eventually("it is old enough", || {
+        let shown = bob.store.get(&path);
+        assert_eq!((&shown["state"], &shown["token"]), (&json!("granted"), &json!(held.token)), "{shown}");
+        shown["age_ms"].as_u64().unwrap() > age_ms
+    });
+}
+
+#[test]
+fn a_connection_that_ends_late_takes_nothing_from_the_one_after_it() {
+    let cluster = start(2);
+    let bob = holder(&cluster, 1);
+    for abandon_timeout_ms in [0, 400] {
+        let mut ann = Peer::open_for(cluster.node(1), "ann", abandon_timeout_ms);
+        let (one, all) = (ann.hold("write user/1"), ann.hold("write bill"));
+        let second = take_up(&cluster, 2, &ann, abandon_timeout_ms);
+        drop(ann);
+        stays_until(&bob, &one, 1500);
+        stays_until(&bob, &all, 1500);
+        // One that does not end is told.
+        let mut third = take_up(&cluster, 1, &second, abandon_timeout_ms);
+        let mut second = second;
+        assert_error(&second.next(), "replaced");
+        stays_until(&bob, &all, 2500);
+        third.release(&one);
+        third.bye();
+        bob.take("write bill");
+        assert_eq!(bob.release_all().status, 200);
+    }
+}
+
 #[test]
 fn what_a_node_took_on_its_way_is_given_back_when_it_dies() {
     let mut cluster = start(2);

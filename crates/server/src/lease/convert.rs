@@ -28,7 +28,7 @@ use lockwood_locks::{Change, ConvertOutcome, Effect, RecordedWait, Refusal};
 use lockwood_model::{LockId, Resource, Timestamp, Token, Wait};
 use lockwood_storage::Entry;
 use lockwood_wire::Code;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// What a lease is to become.
@@ -42,8 +42,8 @@ pub(crate) struct Conversion {
     /// Whether there are no other parts.
     pub(crate) alone: bool,
     pub(crate) wait: Wait,
-    /// Whether it stands in line if it has to, rather than only say where it would stand.
-    pub(crate) stands: bool,
+    /// Whether it is waited for if it stands in line, rather than only said where; whoever asks comes back then.
+    pub(crate) waits: bool,
 }
 
 /// How a conversion was answered.
@@ -57,10 +57,14 @@ pub(crate) enum Converted {
 }
 
 /// What a conversion that waits leads to.
+#[derive(PartialEq, Eq)]
 pub(super) struct Goal {
     whole: Vec<Resource>,
     alone: bool,
 }
+
+/// How long a conversion stands in line that nobody waits for yet.
+const COME_BACK: Duration = Duration::from_secs(10);
 
 /// Gives a lease that its owner relies on other modes. If there are other parts, it gets no weaker here.
 pub(crate) async fn convert(
@@ -74,7 +78,10 @@ pub(crate) async fn convert(
         on_leases(shared, name, meant, |state, now, _| state.begin_conversion(shared, conversion, now))?;
     match begun? {
         Begun::Done => shared.shard.shown(after).await?,
-        Begun::Queued(line) => return Ok(Converted::Queued(line)),
+        Begun::Queued(line) => {
+            tokio::spawn(stop_unless_awaited(Arc::clone(shared), name.to_owned(), conversion.lock));
+            return Ok(Converted::Queued(line));
+        }
         Begun::Waits(verdict) => wait_for(shared, name, conversion.lock, verdict).await?,
     }
     let Some(token) = token(shared, name, conversion) else {
@@ -83,6 +90,21 @@ pub(crate) async fn convert(
         return Err(lost(conversion.lock));
     };
     Ok(Converted::Done(token))
+}
+
+async fn stop_unless_awaited(shared: Arc<Shared>, name: String, lock: LockId) {
+    tokio::time::sleep(COME_BACK).await;
+    if let Some(namespace) = shared.registry.get(&name) {
+        stop_if_unawaited(&shared, &namespace, lock);
+    }
+}
+
+fn stop_if_unawaited(shared: &Shared, namespace: &Namespace, lock: LockId) {
+    let mut state = namespace.lock();
+    if !state.is_awaited(lock) {
+        state.stop_conversion(shared, lock, shared.clock.now());
+    }
+    namespace.rearm(state);
 }
 
 async fn wait_for(
@@ -111,11 +133,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.namespace.lock();
-        if !state.is_awaited(self.lock) {
-            state.stop_conversion(self.shared, self.lock, self.shared.clock.now());
-        }
-        self.namespace.rearm(state);
+        stop_if_unawaited(self.shared, &self.namespace, self.lock);
     }
 }
 
@@ -178,7 +196,11 @@ impl State {
             return Err(Trouble::storage_failed());
         }
         let Conversion { lock, whole, alone, .. } = conversion;
-        // Whoever wanted it is gone, or asks again.
+        let goal = Goal { whole: whole.clone(), alone: *alone };
+        if self.leases.converting.get(lock) == Some(&goal) {
+            return Ok(self.wait_or_tell(conversion, now));
+        }
+        // Whoever wanted something else is gone.
         self.stop_conversion(shared, *lock, now);
         let is_full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
         let wait = if is_full { Wait::Never } else { conversion.wait };
@@ -186,7 +208,6 @@ impl State {
         let modes = if *alone { whole.clone() } else { raised(&view.resources, whole) };
         let mut effects = std::mem::take(&mut self.effects);
         let outcome = self.table.convert(view.owner, *lock, &Change::Modes(modes), wait, now, &mut effects);
-        let goal = Goal { whole: whole.clone(), alone: *alone };
         if let ConvertOutcome::Converted { .. } | ConvertOutcome::Queued = outcome {
             self.leases.converting.insert(*lock, goal);
         }
@@ -198,8 +219,9 @@ impl State {
         match outcome {
             ConvertOutcome::Converted { .. } => Ok(Begun::Done),
             ConvertOutcome::Queued => {
+                shared.metrics.waits.add(1);
                 self.send_back(shared, *lock, now);
-                Ok(self.wait_or_tell(shared, *lock, conversion.stands, now))
+                Ok(self.wait_or_tell(conversion, now))
             }
             ConvertOutcome::Refused(Refusal::Busy { .. }) if is_full => Err(queue_full(shared)),
             ConvertOutcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, None, now)),
@@ -208,17 +230,13 @@ impl State {
     }
 
     /// A conversion waits, unless it is done by now.
-    fn wait_or_tell(&mut self, shared: &Shared, lock: LockId, stands: bool, now: Timestamp) -> Begun {
-        if !self.leases.converting.contains_key(&lock) {
-            return Begun::Done;
+    fn wait_or_tell(&mut self, conversion: &Conversion, now: Timestamp) -> Begun {
+        let lock = conversion.lock;
+        match conversion.waits {
+            _ if !self.leases.converting.contains_key(&lock) => Begun::Done,
+            true => Begun::Waits(self.verdict_on(lock)),
+            false => Begun::Queued(view::line(self, lock, now)),
         }
-        if stands {
-            shared.metrics.waits.add(1);
-            return Begun::Waits(self.verdict_on(lock));
-        }
-        let line = view::line(self, lock, now);
-        self.stop_conversion(shared, lock, now);
-        Begun::Queued(line)
     }
 
     /// Parts that are not settled and in the way of a conversion go back to the head of the line. Whoever takes them may

@@ -44,6 +44,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Leases {
     owners: HashMap<Box<str>, OwnerId>,
     names: HashMap<OwnerId, Box<str>>,
+    /// Which connection speaks for an owner that is a session, if it was taken up again since this node started.
+    seats: HashMap<OwnerId, u64>,
     held: BTreeMap<LockId, Lease>,
     /// What is wanted by those that are not granted yet.
     asked: HashMap<LockId, Asked>,
@@ -156,6 +158,7 @@ impl State {
             && let Some(name) = self.leases.names.remove(&owner)
         {
             self.leases.owners.remove(&name);
+            self.leases.seats.remove(&owner);
         }
     }
 

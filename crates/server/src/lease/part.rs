@@ -224,15 +224,21 @@ pub(crate) async fn drop_part(
 }
 
 /// Gives back what an owner has of locks that nobody takes any more: what it stands in line for, and what it may not
-/// rely on yet.
+/// rely on yet. From now on this connection speaks for it.
 pub(crate) async fn drop_unsettled(
     shared: &Arc<Shared>,
     name: &str,
-    owner: &str,
+    (owner, seat): (&str, u64),
     admitted: Admitted,
 ) -> Result<(), Trouble> {
-    give_back(shared, name, |state| state.unsettled(owner)).await?;
-    let which = Which::All { owner: owner.to_owned() };
+    give_back(shared, name, |state| {
+        if let Some(owner) = state.leases.owner(owner) {
+            state.leases.seats.insert(owner, seat);
+        }
+        state.unsettled(owner)
+    })
+    .await?;
+    let which = Which::All { owner: owner.to_owned(), seat: None };
     unconvert(shared, name, &which, admitted).await.map(drop)
 }
 
@@ -240,13 +246,13 @@ pub(crate) async fn drop_unsettled(
 async fn give_back(
     shared: &Arc<Shared>,
     name: &str,
-    which: impl FnOnce(&State) -> Vec<LockId>,
+    which: impl FnOnce(&mut State) -> Vec<LockId>,
 ) -> Result<(), Trouble> {
     let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
     let after = {
         let mut state = namespace.lock();
         let now = shared.clock.now();
-        for lock in which(&state) {
+        for lock in which(&mut state) {
             state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
             state.end(shared, lock, now);
         }

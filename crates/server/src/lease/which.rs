@@ -15,8 +15,8 @@ pub(crate) enum Which {
     Lock { lock: LockId, token: Option<u64>, owner: Option<String> },
     /// Those of this owner that have exactly these resources.
     Like { owner: String, resources: Vec<Resource> },
-    /// All of this owner.
-    All { owner: String },
+    /// All of this owner. If a connection speaks for it, only as long as no other one has begun to.
+    All { owner: String, seat: Option<u64> },
 }
 
 impl Which {
@@ -99,6 +99,7 @@ fn leave_line(
     let Some(namespace) = shared.registry.get(name) else { return Ok(Vec::new()) };
     let mut state = namespace.lock();
     let passage = shared.cluster.pass(admitted)?;
+    state.check_seat(which)?;
     let waiting = state.find_waiting(which);
     let wants = |lock| state.table.view(lock).map(|view| view.resources).unwrap_or_default();
     let waits: Vec<_> = waiting.iter().map(|(_, lock)| (*lock, wants(*lock))).collect();
@@ -151,6 +152,7 @@ pub(super) fn on_leases<T>(
     let passage = shared.cluster.pass(admitted)?;
     let now = shared.clock.now();
     state.expire(shared, now);
+    state.check_seat(which)?;
     let found = state.find_leases(which, now, settled)?;
     let mut leases = found.iter().filter_map(|lock| state.leases.get(*lock));
     leases.try_for_each(|lease| shared.cluster.check_locks(&passage, &lease.resources))?;
@@ -171,7 +173,7 @@ pub(crate) fn nothing_held(which: &Which) -> Trouble {
                 format!("{owner:?} has no lease with exactly these resources; list its locks to see");
             Trouble::new(Code::LockLost, message)
         }
-        Which::All { owner } => Trouble::new(
+        Which::All { owner, .. } => Trouble::new(
             Code::LockLost,
             format!("{owner:?} has no lease; what it had has run out or was released"),
         ),
@@ -179,6 +181,16 @@ pub(crate) fn nothing_held(which: &Which) -> Trouble {
 }
 
 impl State {
+    /// That no other connection speaks for the owner, as far as this node has heard.
+    fn check_seat(&self, which: &Which) -> Result<(), Trouble> {
+        let Which::All { owner, seat: Some(seat) } = which else { return Ok(()) };
+        let known = self.leases.owner(owner).and_then(|owner| self.leases.seats.get(&owner));
+        match known.is_none_or(|known| known == seat) {
+            true => Ok(()),
+            false => Err(Trouble::new(Code::Replaced, "another connection has taken over this session")),
+        }
+    }
+
     /// The leases meant, if there is at least one and its time is not over.
     fn find_leases(&self, which: &Which, now: Timestamp, settled: bool) -> Result<Vec<LockId>, Trouble> {
         let is_meant = |lease: &&Lease| lease.is_alive(now) && (!settled || lease.is_settled());
@@ -197,7 +209,7 @@ impl State {
                 }
                 vec![*lock]
             }
-            Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
+            Which::All { owner, .. } => of(owner).map(|lease| lease.lock).collect(),
             Which::Like { owner, resources } => {
                 let wanted = merged(resources);
                 of(owner).filter(|lease| lease.whole() == wanted).map(|lease| lease.lock).collect()
@@ -213,7 +225,7 @@ impl State {
             Which::Lock { lock, owner: Some(owner), .. } => (owner, Some(*lock), None),
             Which::Lock { owner: None, .. } => return Vec::new(),
             Which::Like { owner, resources } => (owner, None, Some(merged(resources))),
-            Which::All { owner } => (owner, None, None),
+            Which::All { owner, .. } => (owner, None, None),
         };
         let Some(owner) = self.leases.owners.get(&**name).copied() else { return Vec::new() };
         let is_meant = |view: &LockView| {

@@ -14,7 +14,7 @@ use super::connection::{
 use crate::{
     cluster::locks::{self, Known},
     frame::{Encoder, Fault},
-    lease::{LeaseRequest, Which},
+    lease::{self, LeaseRequest, Which},
     listing::Selection,
     seat::{check_resources, invalid_conversion},
     secret::Secrets,
@@ -66,12 +66,26 @@ struct Seated {
 }
 
 impl Sessions {
+    /// A number for a connection, which no other one has on any node.
+    fn new_seat(&self) -> u64 {
+        lease::run().wrapping_add(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// The connection that speaks for a session from now on; one before it is told.
-    fn enter(&self, at: (String, String), outbox: UnboundedSender<Notice>) -> u64 {
-        let seat = self.next.fetch_add(1, Ordering::Relaxed);
+    fn enter(&self, at: (String, String), seat: u64, outbox: UnboundedSender<Notice>) {
         let before = self.seats.lock().insert(at, Seated { seat, outbox });
         before.into_iter().for_each(|before| drop(before.outbox.send(Notice::Replaced)));
-        seat
+    }
+
+    /// A connection to some node speaks for a session from now on. If there is another one to this node it is told, and
+    /// the session's locks are no concern of its any more.
+    pub(crate) fn replaced(&self, namespace: &str, session: &str, by: u64) {
+        let at = (namespace.to_owned(), session.to_owned());
+        let mut seats = self.seats.lock();
+        if seats.get(&at).is_some_and(|seated| seated.seat != by) {
+            let before = seats.remove(&at);
+            before.into_iter().for_each(|before| drop(before.outbox.send(Notice::Replaced)));
+        }
     }
 
     /// A connection is gone; true if no other one speaks for the session.
@@ -136,6 +150,7 @@ async fn open(
     namespace: &str,
     message: ClientMessage,
 ) -> Result<(Talk, ServerMessage), Trouble> {
+    let seat = shared.cluster.sessions.new_seat();
     let (id, session, opening) = match message {
         ClientMessage::Hello { id, name, abandon_timeout_ms } => {
             if shared.is_draining() {
@@ -152,7 +167,7 @@ async fn open(
             shared.metrics.sessions_attached.add(1);
             // What it waited for it asks for again. A node that took something for it may have died on the way, and
             // nobody would ever release that.
-            locks::drop_unsettled(shared, namespace, &session).await?;
+            locks::drop_unsettled(shared, namespace, (&session, seat)).await?;
             (id, session, (name, abandon_timeout_ms))
         }
         _ => {
@@ -174,7 +189,8 @@ async fn open(
         locks: locks.clone(),
     };
     let note = name.map(|name| Json::trusted(&serde_json::json!({ "session": name }).to_string()));
-    Ok((Talk::new(stay, namespace, (session, note), abandon_timeout_ms, &locks), welcome))
+    let who = Who { id: session, seat, note };
+    Ok((Talk::new(stay, namespace, who, abandon_timeout_ms, &locks), welcome))
 }
 
 /// The locks that a session has.
@@ -225,11 +241,19 @@ impl Drop for Stay {
     }
 }
 
+/// A session, and the connection that speaks for it.
+struct Who {
+    id: String,
+    seat: u64,
+    note: Option<Json>,
+}
+
 /// A session as its tasks share it.
 struct Session {
     stay: Stay,
     namespace: String,
     id: String,
+    seat: u64,
     note: Option<Json>,
     abandon_timeout_ms: u64,
     outbox: UnboundedSender<Notice>,
@@ -258,7 +282,6 @@ struct Converting {
 /// A session that is open on this connection.
 struct Talk {
     session: Arc<Session>,
-    seat: u64,
     messages: mpsc::Sender<ClientMessage>,
     inbox: UnboundedReceiver<Notice>,
     /// Ends with the connection.
@@ -269,7 +292,7 @@ impl Talk {
     fn new(
         stay: Stay,
         namespace: &str,
-        (id, note): (String, Option<Json>),
+        Who { id, seat, note }: Who,
         abandon_timeout_ms: u64,
         held: &[HeldLock],
     ) -> Talk {
@@ -281,25 +304,26 @@ impl Talk {
             stay,
             namespace,
             id,
+            seat,
             note,
             abandon_timeout_ms,
             outbox: outbox.clone(),
             locks,
             over: AtomicBool::new(false),
         });
-        let seat = session.shared().cluster.sessions.enter(session.at(), outbox);
+        session.shared().cluster.sessions.enter(session.at(), seat, outbox);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(Arc::clone(&session), pending));
         tasks.spawn(keep_alive(Arc::clone(&session)));
         session.shared().metrics.sessions_opened.add(1);
-        Talk { session, seat, messages, inbox, _tasks: tasks }
+        Talk { session, messages, inbox, _tasks: tasks }
     }
 }
 
 impl Drop for Talk {
     fn drop(&mut self) {
         let session = Arc::clone(&self.session);
-        if session.shared().cluster.sessions.leave(&session.at(), self.seat) {
+        if session.shared().cluster.sessions.leave(&session.at(), session.seat) {
             tokio::spawn(async move { session.leave().await });
         }
     }
@@ -395,10 +419,13 @@ async fn serve(session: Arc<Session>, mut pending: mpsc::Receiver<ClientMessage>
     }
 }
 
-/// Keeps the locks of a session alive, and tells it of those that are lost.
+/// Keeps the locks of a session alive, and tells it of those that are lost. At once too: those of a session that was
+/// taken up again may be about to end.
 async fn keep_alive(session: Arc<Session>) {
+    let mut pause = Duration::ZERO;
     loop {
-        tokio::time::sleep(RENEW_INTERVAL).await;
+        tokio::time::sleep(pause).await;
+        pause = RENEW_INTERVAL;
         let before = session.held();
         if before.is_empty() {
             continue;
@@ -406,6 +433,10 @@ async fn keep_alive(session: Arc<Session>) {
         let renewed: BTreeSet<u64> = match session.renew(session.ttl_ms()).await {
             Ok(leases) => leases,
             Err(trouble) if trouble.code == Code::LockLost => BTreeSet::new(),
+            Err(trouble) if trouble.code == Code::Replaced => {
+                let _ = session.outbox.send(Notice::Replaced);
+                return;
+            }
             Err(trouble) => {
                 tracing::warn!(session = session.id, why = trouble.message, "keep locks alive");
                 continue;
@@ -446,10 +477,13 @@ impl Session {
         locks.iter().filter(|(_, hold)| !matches!(hold, Hold::Waits(_))).map(|(lock, _)| *lock).collect()
     }
 
+    fn all(&self) -> Which {
+        Which::All { owner: self.id.clone(), seat: Some(self.seat) }
+    }
+
     /// All its locks end so long from now; says which.
     async fn renew(&self, ttl_ms: u64) -> Result<BTreeSet<u64>, Trouble> {
-        let which = Which::All { owner: self.id.clone() };
-        let renewed = locks::renew(self.shared(), &self.namespace, &which, ttl_ms).await?;
+        let renewed = locks::renew(self.shared(), &self.namespace, &self.all(), ttl_ms).await?;
         Ok(renewed.leases.into_iter().map(|lease| lease.lock).collect())
     }
 
@@ -471,9 +505,8 @@ impl Session {
     async fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.locks.lock().clear();
-        let which = Which::All { owner: self.id.clone() };
-        match locks::release(self.shared(), &self.namespace, &which).await {
-            Err(trouble) if trouble.code != Code::LockLost => {
+        match locks::release(self.shared(), &self.namespace, &self.all()).await {
+            Err(trouble) if !matches!(trouble.code, Code::LockLost | Code::Replaced) => {
                 tracing::warn!(session = self.id, why = trouble.message, "release the locks of a session");
             }
             _ => {}

@@ -118,7 +118,7 @@ pub(super) async fn renew_all(
     let (Some(owner), None) = (owner, token) else {
         return Err(Trouble::new(Code::BadBody, "give the owner whose leases are all to be renewed"));
     };
-    renewed(&shared, &namespace, &Which::All { owner }, ttl_ms).await
+    renewed(&shared, &namespace, &Which::All { owner, seat: None }, ttl_ms).await
 }
 
 /// Ends a lease. Only its owner can: by its token, its name, or both. An operator uses DELETE.
@@ -150,7 +150,9 @@ pub(super) async fn release_all(
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     let which = match body.read()? {
-        ReleaseRequest { owner: Some(owner), token: None, resources: None } => Which::All { owner },
+        ReleaseRequest { owner: Some(owner), token: None, resources: None } => {
+            Which::All { owner, seat: None }
+        }
         ReleaseRequest { owner: Some(owner), token: None, resources: Some(resources) } => {
             Which::Like { owner, resources: read_resources(resources)? }
         }

@@ -245,13 +245,14 @@ pub(crate) async fn release(
     }
 }
 
-/// Gives back everything of an owner that it may not rely on: whoever took it is gone.
+/// Gives back everything of an owner that it may not rely on: whoever took it is gone, and this connection speaks for
+/// it from now on.
 pub(crate) async fn drop_unsettled(
     shared: &Arc<Shared>,
     namespace: &str,
-    owner: &str,
+    (owner, seat): (&str, u64),
 ) -> Result<(), Trouble> {
-    let order = Order::DropUnsettled { owner: owner.to_owned() };
+    let order = Order::DropUnsettled { owner: owner.to_owned(), seat };
     let mut patience = Patience::new();
     loop {
         match Round::new(shared, namespace)?.ask_all::<()>(&order).await {

@@ -218,11 +218,10 @@ impl Converting {
     ) -> Result<Option<u64>, Trouble> {
         self.is_begun = true;
         let (lock, owner, left) = (self.wish.lock, self.wish.owner.clone(), self.wait_left());
-        let wanted =
-            Convert { lock, owner, whole: written(whole), alone, wait: WireWait(left), stands: true };
+        let wanted = Convert { lock, owner, whole: written(whole), alone, wait: WireWait(left), waits: true };
         if self.line.borrow().is_none() {
             // Whoever watches wants to know where it stands before it is waited for.
-            let order = Order::Convert(Convert { stands: false, ..wanted.clone() });
+            let order = Order::Convert(Convert { waits: false, ..wanted.clone() });
             match self.ask(current, shard, order, Duration::ZERO).await? {
                 Converted::Done { token } => return Ok(Some(token)),
                 Converted::Queued(line) => drop(self.line.send_replace(Some(line))),

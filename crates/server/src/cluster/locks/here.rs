@@ -58,8 +58,9 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             let whole = read(whole)?;
             json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, &whole)).await?)
         }
-        Order::DropUnsettled { owner } => {
-            json(&lease::drop_unsettled(shared, &name, &owner, admitted).await?)
+        Order::DropUnsettled { owner, seat } => {
+            shared.cluster.sessions.replaced(&name, &owner, seat);
+            json(&lease::drop_unsettled(shared, &name, (&owner, seat), admitted).await?)
         }
         Order::Convert(wanted) => json(&convert(shared, (&name, admitted), wanted).await?),
         Order::Unconvert { lock, owner } => {
@@ -173,9 +174,9 @@ async fn convert(
     (name, admitted): (&str, Admitted),
     wanted: Convert,
 ) -> Result<Converted, Trouble> {
-    let Convert { lock, owner, whole, alone, wait, stands } = wanted;
+    let Convert { lock, owner, whole, alone, wait, waits } = wanted;
     let (lock, whole, wait) = (LockId(lock), read(whole)?, wait.0);
-    let conversion = Conversion { admitted, lock, owner, whole, alone, wait, stands };
+    let conversion = Conversion { admitted, lock, owner, whole, alone, wait, waits };
     Ok(match lease::convert(shared, name, &conversion).await? {
         lease::Converted::Done(token) => Converted::Done { token: token.0 },
         lease::Converted::Queued(line) => Converted::Queued(line.into()),

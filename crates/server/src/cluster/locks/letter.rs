@@ -59,9 +59,10 @@ pub(crate) enum Order {
         owner: String,
         whole: Vec<WireResource>,
     },
-    /// Give back everything of an owner that it may not rely on.
+    /// Give back everything of an owner that it may not rely on: another connection speaks for it from now on.
     DropUnsettled {
         owner: String,
+        seat: u64,
     },
     Renew {
         meant: Meant,
@@ -142,8 +143,8 @@ pub(crate) struct Convert {
     /// Whether there are no other parts.
     pub(crate) alone: bool,
     pub(crate) wait: WireWait,
-    /// Whether it stands in line if it has to, rather than only say where it would stand.
-    pub(crate) stands: bool,
+    /// Whether it is waited for if it stands in line, rather than only said where.
+    pub(crate) waits: bool,
 }
 
 /// How far that has come.
@@ -201,7 +202,7 @@ impl From<Line> for WireLine {
 pub(crate) enum Meant {
     Lock { lock: u64, token: Option<u64>, owner: Option<String> },
     Like { owner: String, resources: Vec<WireResource> },
-    All { owner: String },
+    All { owner: String, seat: Option<u64> },
 }
 
 /// A lease, or a part of one, that was renewed or released.
@@ -294,7 +295,7 @@ impl From<&Which> for Meant {
             Which::Like { owner, resources } => {
                 Meant::Like { owner: owner.clone(), resources: written(resources) }
             }
-            Which::All { owner } => Meant::All { owner: owner.clone() },
+            Which::All { owner, seat } => Meant::All { owner: owner.clone(), seat: *seat },
         }
     }
 }
@@ -304,7 +305,7 @@ impl Meant {
         Ok(match self {
             Meant::Lock { lock, token, owner } => Which::Lock { lock: LockId(lock), token, owner },
             Meant::Like { owner, resources } => Which::Like { owner, resources: read(resources)? },
-            Meant::All { owner } => Which::All { owner },
+            Meant::All { owner, seat } => Which::All { owner, seat },
         })
     }
 }
