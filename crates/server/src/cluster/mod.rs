@@ -106,6 +106,8 @@ pub(crate) struct Cluster {
     pub(crate) loads: LoadTable,
     /// Those that are connected to this node.
     pub(crate) sessions: Sessions,
+    /// Who speaks for sessions whose locks are here.
+    pub(crate) seats: locks::Seats,
     /// Whether this node, a replica, has leases on record that it does not go by.
     pub(crate) idle_leases: AtomicBool,
     /// The last transition of which no old copies are here any more.
@@ -194,6 +196,7 @@ impl Cluster {
             holds: HoldTable::default(),
             loads: LoadTable::default(),
             sessions: Sessions::default(),
+            seats: locks::Seats::default(),
             idle_leases: AtomicBool::new(false),
             swept: AtomicU64::new(0),
             replica: replica::Replica::default(),

@@ -44,8 +44,6 @@ pub(crate) enum Verdict {
 pub(crate) struct Leases {
     owners: HashMap<Box<str>, OwnerId>,
     names: HashMap<OwnerId, Box<str>>,
-    /// Which connection speaks for an owner that is a session, if it was taken up again since this node started.
-    seats: HashMap<OwnerId, u64>,
     held: BTreeMap<LockId, Lease>,
     /// What is wanted by those that are not granted yet.
     asked: HashMap<LockId, Asked>,
@@ -58,8 +56,8 @@ pub(crate) struct Leases {
     /// Leases that were granted while nobody decided about them, to nobody who waited for the answer: how long they are
     /// to be held.
     unclaimed: BTreeMap<LockId, Option<u64>>,
-    /// Leases that wait for stronger modes.
-    converting: HashMap<LockId, convert::Goal>,
+    /// Leases that wait for stronger modes, and what they are to become.
+    converting: HashMap<LockId, Vec<Resource>>,
     /// The last map by which everything here was looked through.
     followed: Epoch,
     /// Over, but not on record yet.
@@ -158,7 +156,6 @@ impl State {
             && let Some(name) = self.leases.names.remove(&owner)
         {
             self.leases.owners.remove(&name);
-            self.leases.seats.remove(&owner);
         }
     }
 

@@ -11,7 +11,7 @@
 
 pub(crate) use super::moving_waits::MovingWait;
 
-use super::{Lease, LeasePart, Verdict, convert::with_modes};
+use super::{Lease, LeasePart, Verdict};
 use crate::{
     cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks},
     namespace::{Namespace, State},
@@ -85,8 +85,7 @@ impl MovingLease {
             lock: lease.lock.0,
             token: lease.token.0,
             owner: lease.owner.to_string(),
-            // What is stronger than its owner knows is not on its way to be: whoever converts it begins anew.
-            resources: locks::written(&with_modes(resources, lease.whole())),
+            resources: locks::written(resources),
             whole: locks::written(lease.whole()),
             granted_at: lease.granted_at.0,
             expires_at: lease.expires_at.map(|at| at.0),
@@ -301,7 +300,6 @@ fn import_into(
         let _passage = shared.cluster.pass(Admitted::under(current))?;
         let now = shared.clock.now();
         state.expire(shared, now);
-        state.stop_conversions(shared, now);
         let imported = state.import(shared, current, arrivals, now)?;
         state.linger(shared);
         namespace.rearm(state);

@@ -10,7 +10,6 @@
 use super::{
     Asked, Lease, LeaseRequest, Leases, Taken, Which, lost,
     take::Asking,
-    unconvert,
     which::{Meant, merged, on_leases},
 };
 use crate::{
@@ -23,7 +22,6 @@ use crate::{
 use lockwood_locks::LockView;
 use lockwood_model::{LockId, Resource, Timestamp, Token, Wait};
 use lockwood_storage::Entry;
-use lockwood_wire::Code;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -56,6 +54,8 @@ pub(crate) struct PartOf {
     pub(crate) again: bool,
     /// Whether it is not asked for unless it is there already.
     pub(crate) only: bool,
+    /// Which connection of its owner wants it, if it is a session.
+    pub(crate) seat: Option<u64>,
 }
 
 impl Share {
@@ -78,6 +78,11 @@ impl Share {
         if let Some(of) = &mut self.of {
             (of.again, of.only) = (true, false);
         }
+    }
+
+    /// Which connection of the owner asks, if that matters.
+    pub(super) fn seat(&self) -> Option<u64> {
+        self.of.as_ref().and_then(|of| of.seat)
     }
 
     /// Whether it is not asked for unless it is there already.
@@ -135,7 +140,7 @@ pub(crate) async fn raise_in(shared: &Arc<Shared>, name: &str, number: u64) -> R
 }
 
 /// What makes a part one that its owner may rely on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Settle {
     pub(crate) admitted: Admitted,
     pub(crate) lock: LockId,
@@ -143,42 +148,21 @@ pub(crate) struct Settle {
     pub(crate) token: Token,
     /// None: until it is released.
     pub(crate) ttl_ms: Option<u64>,
-    /// What all parts cover from now on, if it is something else than before.
-    pub(crate) whole: Option<Vec<Resource>>,
 }
 
 /// Settles a part: it gets the token that all parts have, and its time begins.
 pub(crate) async fn settle_part(shared: &Arc<Shared>, name: &str, settle: Settle) -> Result<Lease, Trouble> {
-    let Settle { admitted, lock, token, ttl_ms, whole } = settle;
+    let Settle { admitted, lock, token, ttl_ms } = settle;
     // On record before anybody can hear of the token, so that no smaller one is given out after a restart.
     shared.numbers.raise(token.0).await?;
     let which = Which::Lock { lock, token: None, owner: None };
     let meant = Meant { which: &which, admitted, settled: false };
-    let settling = on_leases(shared, name, meant, |state, now, _| {
-        let effects = whole.map_or(Ok(Vec::new()), |whole| state.reshape(lock, &whole, now))?;
+    let (lease, after) = on_leases(shared, name, meant, |state, now, _| {
         state.settle(shared, lock, token, ttl_ms.map(|ttl_ms| now.after(ttl_ms)));
-        state.deliver(effects, now, shared);
-        Ok::<Lease, Trouble>(state.leases.held[&lock].clone())
-    });
-    let (settled, after) = settling.map_err(|trouble| match is_here(shared, name, lock) {
-        true => sent_back(),
-        false => trouble,
+        state.leases.held[&lock].clone()
     })?;
-    let lease = settled?;
     shared.shard.shown(after).await?;
     Ok(lease)
-}
-
-/// Whether a lock is here at all, held or in line.
-fn is_here(shared: &Shared, name: &str, lock: LockId) -> bool {
-    shared.registry.get(name).is_some_and(|namespace| namespace.lock().table.owner_of(lock).is_some())
-}
-
-/// That a part that was held stands in line again.
-pub(super) fn sent_back() -> Trouble {
-    let message =
-        "a part of the lock went back to the line, for somebody with a better right to it; ask again";
-    Trouble::new(Code::WrongEpoch, message)
 }
 
 /// Settles a lease that turned out to be all there is to its lock.
@@ -210,9 +194,13 @@ pub(crate) async fn drop_part(
     shared: &Arc<Shared>,
     name: &str,
     lock: Option<LockId>,
-    (owner, whole): (&str, &[Resource]),
+    (owner, seat, whole): (&str, Option<u64>, &[Resource]),
 ) -> Result<(), Trouble> {
     give_back(shared, name, |state| {
+        if seat.is_some_and(|seat| state.check_seated(shared, owner, seat).is_err()) {
+            // Whoever took over has seen to it, and has asked for the same perhaps.
+            return Vec::new();
+        }
         let is_owned =
             |lock| state.table.owner_of(lock).is_some_and(|found| state.leases.owner(owner) == Some(found));
         let lock = lock.filter(|lock| is_owned(*lock)).or_else(|| {
@@ -229,17 +217,15 @@ pub(crate) async fn drop_unsettled(
     shared: &Arc<Shared>,
     name: &str,
     (owner, seat): (&str, u64),
-    admitted: Admitted,
 ) -> Result<(), Trouble> {
+    shared.cluster.seats.take(name, owner, seat);
     give_back(shared, name, |state| {
         if let Some(owner) = state.leases.owner(owner) {
-            state.leases.seats.insert(owner, seat);
+            state.stop_conversions_of(shared, owner, shared.clock.now());
         }
         state.unsettled(owner)
     })
-    .await?;
-    let which = Which::All { owner: owner.to_owned(), seat: None };
-    unconvert(shared, name, &which, admitted).await.map(drop)
+    .await
 }
 
 /// Ends locks, held or waiting; whoever waits for one of them hears that it is lost.
@@ -320,12 +306,15 @@ impl State {
         let until = request.ttl_ms.map(|ttl_ms| now.after(ttl_ms));
         let taken = match &share.of {
             _ if lease.is_settled() => Taken::Held(lease),
+            // It may have been asked for long ago, and its owner may have had larger tokens since.
             Some(_) => {
-                self.hold_until(shared, lock, until);
+                let token = self.table.draw_token();
+                self.hold_until(shared, lock, token, until);
                 Taken::Held(self.leases.held[&lock].clone())
             }
             None => {
-                self.settle(shared, lock, lease.token, until);
+                let token = self.table.draw_token();
+                self.settle(shared, lock, token, until);
                 Taken::Granted(self.leases.held[&lock].clone())
             }
         };
@@ -350,15 +339,14 @@ impl State {
     }
 
     /// A part that is not settled yet is kept until then.
-    fn hold_until(&mut self, shared: &Shared, lock: LockId, until: Option<Timestamp>) {
+    fn hold_until(&mut self, shared: &Shared, lock: LockId, token: Token, until: Option<Timestamp>) {
         let owner = self.table.owner_of(lock).expect("a lease is in the table");
-        let renewed = self.table.renew(owner, lock, until);
+        let renewed = self.table.give_token(lock, token).and_then(|()| self.table.renew(owner, lock, until));
         debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
-        if let Some(lease) = self.leases.held.get_mut(&lock) {
-            lease.expires_at = until;
-        }
-        let namespace = (&*self.name).into();
-        self.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at: until });
+        let Some(lease) = self.leases.held.get_mut(&lock) else { return };
+        (lease.token, lease.expires_at) = (token, until);
+        let lease = lease.clone();
+        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease });
     }
 
     /// From now on the owner may rely on a lease, until it ends.

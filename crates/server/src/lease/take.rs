@@ -2,7 +2,7 @@
 
 use super::{
     Asked, Lease, Verdict, Which, get, lost,
-    part::{Again, Share, sent_back, settle_alone},
+    part::{Again, Share, settle_alone},
     settled,
 };
 use crate::{
@@ -187,6 +187,9 @@ impl State {
     ) -> Result<Asking, Trouble> {
         self.catch_up(shared, share.admitted);
         let _passage = shared.cluster.pass(share.admitted)?;
+        if let Some(seat) = share.seat() {
+            self.check_seated(shared, &request.owner, seat)?;
+        }
         let now = shared.clock.now();
         self.expire(shared, now);
         if let Some(lease) = self.document_there(&request, now) {
@@ -282,7 +285,8 @@ impl State {
         let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
         let ttl_ms = self.leases.asked.get(&lock).and_then(|asked| asked.ttl_ms);
         let alone = share.of.is_none().then_some((share.admitted, ttl_ms));
-        let waiting = Waiting { shared, namespace, owner, lock, alone, stays: false };
+        let waiting =
+            Waiting { shared, namespace, owner, lock, admitted: share.admitted, alone, stays: false };
         Asking::Waits { waiting, verdict, line }
     }
 
@@ -359,6 +363,8 @@ pub(crate) struct Waiting {
     namespace: Arc<Namespace>,
     owner: OwnerId,
     lock: LockId,
+    /// Under which map it was asked for.
+    admitted: Admitted,
     /// If there are no other parts: under which map, and for how long it is to be held.
     alone: Option<(Admitted, Option<u64>)>,
     stays: bool,
@@ -384,16 +390,14 @@ impl Waiting {
             Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
         };
         granted?;
+        let lease = self.namespace.lock().leases.get(self.lock).cloned();
         self.stays = true;
-        let lease = {
-            let state = self.namespace.lock();
-            if state.leases.asked.contains_key(&self.lock) {
-                return Err(sent_back());
-            }
-            state.leases.get(self.lock).cloned()
-        };
         // It may be over again, if its time was shorter than the disk took.
-        let lease = lease.ok_or_else(|| lost(self.lock))?;
+        let Some(lease) = lease else {
+            // Or it is elsewhere by another map.
+            drop(self.shared.cluster.pass(self.admitted)?);
+            return Err(lost(self.lock));
+        };
         match self.alone {
             Some((admitted, ttl_ms)) if !lease.is_settled() => {
                 settle_alone(&self.shared, &self.namespace, admitted, self.lock, ttl_ms).await

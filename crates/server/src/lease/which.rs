@@ -99,7 +99,7 @@ fn leave_line(
     let Some(namespace) = shared.registry.get(name) else { return Ok(Vec::new()) };
     let mut state = namespace.lock();
     let passage = shared.cluster.pass(admitted)?;
-    state.check_seat(which)?;
+    state.check_seat(shared, which)?;
     let waiting = state.find_waiting(which);
     let wants = |lock| state.table.view(lock).map(|view| view.resources).unwrap_or_default();
     let waits: Vec<_> = waiting.iter().map(|(_, lock)| (*lock, wants(*lock))).collect();
@@ -152,7 +152,7 @@ pub(super) fn on_leases<T>(
     let passage = shared.cluster.pass(admitted)?;
     let now = shared.clock.now();
     state.expire(shared, now);
-    state.check_seat(which)?;
+    state.check_seat(shared, which)?;
     let found = state.find_leases(which, now, settled)?;
     let mut leases = found.iter().filter_map(|lock| state.leases.get(*lock));
     leases.try_for_each(|lease| shared.cluster.check_locks(&passage, &lease.resources))?;
@@ -182,13 +182,16 @@ pub(crate) fn nothing_held(which: &Which) -> Trouble {
 
 impl State {
     /// That no other connection speaks for the owner, as far as this node has heard.
-    fn check_seat(&self, which: &Which) -> Result<(), Trouble> {
-        let Which::All { owner, seat: Some(seat) } = which else { return Ok(()) };
-        let known = self.leases.owner(owner).and_then(|owner| self.leases.seats.get(&owner));
-        match known.is_none_or(|known| known == seat) {
-            true => Ok(()),
-            false => Err(Trouble::new(Code::Replaced, "another connection has taken over this session")),
+    fn check_seat(&self, shared: &Shared, which: &Which) -> Result<(), Trouble> {
+        match which {
+            Which::All { owner, seat: Some(seat) } => self.check_seated(shared, owner, *seat),
+            _ => Ok(()),
         }
+    }
+
+    /// The same for one connection. Whoever takes its place gives back what it took, once this is not held any more.
+    pub(super) fn check_seated(&self, shared: &Shared, owner: &str, seat: u64) -> Result<(), Trouble> {
+        shared.cluster.seats.check(&self.name, owner, seat)
     }
 
     /// The leases meant, if there is at least one and its time is not over.

@@ -271,11 +271,14 @@ enum Hold {
     Converts(Converting),
 }
 
+/// How a conversion ends.
+type Over = oneshot::Receiver<Result<locks::Ended, Trouble>>;
+
 /// A conversion that waits.
 struct Converting {
     stop: Arc<Notify>,
-    /// Says whether it was stopped; none once somebody waits for that.
-    over: Option<oneshot::Receiver<bool>>,
+    /// Says how it ended; none once somebody waits for that.
+    over: Option<Over>,
     task: AbortHandle,
 }
 
@@ -522,7 +525,7 @@ impl Session {
         waits: &mut JoinSet<()>,
     ) -> Result<(), Trouble> {
         let request = self.request(resources, wait)?;
-        let (mut known, taking) = locks::take_watched(self.shared(), &self.namespace, request);
+        let (mut known, taking) = locks::take_watched(self.shared(), &self.namespace, request, self.seat);
         let mut taking = Box::pin(taking);
         let is_queued = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.line.is_some());
         let queued = tokio::select! {
@@ -620,29 +623,38 @@ impl Session {
         self.check_convertible(lock)?;
         let is_draining = self.shared().is_draining();
         let wait = if is_draining { Wait::Never } else { wait };
-        let (owner, ttl_ms) = (self.id.clone(), self.ttl_ms());
-        let wish = locks::Wish { lock, owner, change, wait, ttl_ms };
+        let wish = locks::Wish { lock, owner: self.id.clone(), seat: self.seat, change, wait };
         let (watched, converting) = locks::convert(self.shared(), &self.namespace, wish);
         let (mut converting, mut line) = (Box::pin(converting), watched.line);
         let queued = tokio::select! {
             biased;
-            done = &mut converting => return match done {
-                Err(trouble) if is_draining && trouble.code == Code::Locked => Err(Trouble::draining()),
-                Err(trouble) if trouble.code == Code::LockLost => Err(Trouble::unknown_lock(lock)),
-                done => done.map(|ended| self.say_converted((id, lock), ended)),
-            },
-            line = line.wait_for(Option::is_some) => line.ok().and_then(|line| (*line).clone()),
+            done = &mut converting => Err(done),
+            queued = line.wait_for(Option::is_some) =>  Ok(queued.ok().and_then(|line| (*line).clone())),
         };
-        let locks::WireLine { place, blockers_len, blockers } = queued.unwrap_or_default();
+        let line = match queued {
+            Ok(Some(line)) => line,
+            // It is over, or about to be.
+            queued => {
+                let done = match queued {
+                    Err(done) => done,
+                    Ok(_) => converting.await,
+                };
+                return match done {
+                    Err(trouble) if is_draining && trouble.code == Code::Locked => Err(Trouble::draining()),
+                    Err(trouble) if trouble.code == Code::LockLost => Err(Trouble::unknown_lock(lock)),
+                    done => done.map(|ended| self.say_converted((id, lock), ended)),
+                };
+            }
+        };
+        let locks::WireLine { place, blockers_len, blockers } = line;
         // The task has to wait for the mutex, so it says what comes of it after this is said.
         let mut locks = self.locks.lock();
         self.say(ServerMessage::Queued { id, lock, place, blockers_len, blockers });
         let (session, (sender, over)) = (Arc::clone(self), oneshot::channel());
         let task = waits.spawn(async move {
             let done = converting.await;
-            let is_stopped = matches!(done, Ok(locks::Ended::Stopped));
-            session.conclude_conversion((id, lock), done);
-            let _ = sender.send(is_stopped);
+            session.conclude_conversion((id, lock), done.clone());
+            let _ = sender.send(done);
         });
         locks.insert(lock, Hold::Converts(Converting { stop: watched.stop, over: Some(over), task }));
         Ok(())
@@ -683,18 +695,17 @@ impl Session {
         if !self.held().contains(&lock) {
             return self.release(lock).await.map(|()| false);
         }
-        let is_stopped = match self.stop_converting(lock) {
-            Some(over) => over.await.unwrap_or(false),
-            None => false,
-        };
-        if is_stopped {
+        if let Some(over) = self.stop_converting(lock)
+            && let Ok(ended) = over.await
+            && ended? == locks::Ended::Stopped
+        {
             return Ok(true);
         }
         let message = format!("lock {lock} does not wait, it is held; release it if it is not wanted");
         Err(Trouble::new(Code::AlreadyGranted, message))
     }
 
-    fn stop_converting(&self, lock: u64) -> Option<oneshot::Receiver<bool>> {
+    fn stop_converting(&self, lock: u64) -> Option<Over> {
         match self.locks.lock().get_mut(&lock)? {
             Hold::Converts(converting) => {
                 converting.stop.notify_one();

@@ -43,9 +43,8 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
     match order {
         Order::Take { wanted, poll_ms } => json(&take(shared, (&name, admitted), wanted, poll_ms).await?),
         Order::Part(part) => json(&take_part(shared, (&name, admitted), part).await?),
-        Order::Settle { lock, token, ttl_ms, whole } => {
-            let whole = whole.map(read).transpose()?;
-            let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms, whole };
+        Order::Settle { lock, token, ttl_ms } => {
+            let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms };
             lease::settle_part(shared, &name, settle).await?;
             let info = listing::one(shared, &name, lock, None).await?;
             if info.is_none() {
@@ -54,18 +53,17 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             }
             json(&info.ok_or_else(|| lease::lost(LockId(lock)))?)
         }
-        Order::Drop { lock, owner, whole } => {
+        Order::Drop { lock, owner, seat, whole } => {
             let whole = read(whole)?;
-            json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, &whole)).await?)
+            json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, seat, &whole)).await?)
         }
         Order::DropUnsettled { owner, seat } => {
             shared.cluster.sessions.replaced(&name, &owner, seat);
-            json(&lease::drop_unsettled(shared, &name, (&owner, seat), admitted).await?)
+            json(&lease::drop_unsettled(shared, &name, (&owner, seat)).await?)
         }
         Order::Convert(wanted) => json(&convert(shared, (&name, admitted), wanted).await?),
-        Order::Unconvert { lock, owner } => {
-            let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(owner) };
-            json(&lease::unconvert(shared, &name, &which, admitted).await?.map(|token| token.0))
+        Order::Unconvert { lock, owner, seat } => {
+            json(&lease::unconvert(shared, &name, LockId(lock), (&owner, seat), admitted)?)
         }
         Order::Renew { meant, ttl_ms } => {
             let which = meant.into_which()?;
@@ -139,7 +137,7 @@ async fn take_part(
     (name, admitted): (&str, Admitted),
     part: Part,
 ) -> Result<PartTaken, Trouble> {
-    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again, only } = part;
+    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again, only, seat } = part;
     let request = wanted.into_request()?;
     let mut whole = read(whole)?;
     merge(&mut whole);
@@ -147,7 +145,7 @@ async fn take_part(
         return Ok(PartTaken::Covered { lock: lock.0 });
     }
     let run = lease::run();
-    let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only };
+    let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only, seat };
     let mut share = Share::under(shared, (name, admitted), &request, Some(of))?;
     lease::raise_in(shared, name, floor).await?;
     let mut slice = Duration::from_millis(slice_ms);
@@ -160,7 +158,12 @@ async fn take_part(
             Ok(_) => slice = Duration::ZERO,
         }
     }
-    Ok(match lease::take_slice(shared, name, request, &share, slice).await? {
+    let taken = match lease::take_slice(shared, name, request, &share, slice).await {
+        // Somebody ended it, or this node has started anew since.
+        Err(trouble) if again && trouble.code == Code::LockLost => return Ok(PartTaken::Absent { run }),
+        taken => taken?,
+    };
+    Ok(match taken {
         Taken::Granted(lease) | Taken::Held(lease) => {
             let (lock, token, settled) = (lease.lock.0, lease.token.0, lease.is_settled());
             PartTaken::Held { lock, token, settled, run }
@@ -174,9 +177,9 @@ async fn convert(
     (name, admitted): (&str, Admitted),
     wanted: Convert,
 ) -> Result<Converted, Trouble> {
-    let Convert { lock, owner, whole, alone, wait, waits } = wanted;
+    let Convert { lock, owner, seat, whole, wait, waits } = wanted;
     let (lock, whole, wait) = (LockId(lock), read(whole)?, wait.0);
-    let conversion = Conversion { admitted, lock, owner, whole, alone, wait, waits };
+    let conversion = Conversion { admitted, lock, owner, seat, whole, wait, waits };
     Ok(match lease::convert(shared, name, &conversion).await? {
         lease::Converted::Done(token) => Converted::Done { token: token.0 },
         lease::Converted::Queued(line) => Converted::Queued(line.into()),

@@ -43,20 +43,21 @@ pub(crate) enum Order {
         lock: u64,
         token: u64,
         ttl_ms: Option<u64>,
-        /// What all parts cover from now on, if it is something else than before.
-        whole: Option<Vec<WireResource>>,
     },
-    /// Give a lock other modes, or a part of it stronger ones.
+    /// Give a lock that is all with this shard other modes.
     Convert(Convert),
-    /// Give that up; say which token the lock has.
+    /// Give that up.
     Unconvert {
         lock: u64,
         owner: String,
+        seat: u64,
     },
     /// Give back what there is of a lock that is not going to be taken after all.
     Drop {
         lock: Option<u64>,
         owner: String,
+        /// Which connection of the owner wanted it, if it is a session.
+        seat: Option<u64>,
         whole: Vec<WireResource>,
     },
     /// Give back everything of an owner that it may not rely on: another connection speaks for it from now on.
@@ -132,6 +133,8 @@ pub(crate) struct Part {
     pub(crate) again: bool,
     /// Whether it is not asked for unless it is there already.
     pub(crate) only: bool,
+    /// Which connection of its owner wants it, if it is a session.
+    pub(crate) seat: Option<u64>,
 }
 
 /// What a lock is to become.
@@ -139,9 +142,9 @@ pub(crate) struct Part {
 pub(crate) struct Convert {
     pub(crate) lock: u64,
     pub(crate) owner: String,
+    /// Which connection of the owner wants it.
+    pub(crate) seat: u64,
     pub(crate) whole: Vec<WireResource>,
-    /// Whether there are no other parts.
-    pub(crate) alone: bool,
     pub(crate) wait: WireWait,
     /// Whether it is waited for if it stands in line, rather than only said where.
     pub(crate) waits: bool,

@@ -10,6 +10,7 @@ mod convert;
 mod here;
 mod letter;
 mod patience;
+mod seats;
 mod take;
 
 use super::Current;
@@ -24,6 +25,7 @@ pub(crate) use all::{drop_unsettled, end, log, one, page, release, renew, tree, 
 pub(crate) use convert::{Ended, Wish, convert};
 pub(crate) use here::{answer, carry_out};
 pub(crate) use letter::{Letter, Reply, Voucher, WireLine, read, written};
+pub(crate) use seats::Seats;
 pub(crate) use take::{Known, take, take_up, take_watched};
 
 /// What of a lock is on which shard.

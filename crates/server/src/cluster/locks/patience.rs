@@ -19,19 +19,12 @@ pub(super) struct Patience {
     pause: Duration,
     /// How long it is tried while what is asked for moves.
     moving: Duration,
-    /// How long it is tried while a node does not answer.
-    away: Duration,
 }
 
 impl Patience {
     pub(super) fn new() -> Patience {
         let now = Instant::now();
-        Patience { since: now, tried: now, pause: PAUSE, moving: PATIENCE, away: PATIENCE }
-    }
-
-    /// For something that has to be brought to an end.
-    pub(super) fn endless() -> Patience {
-        Patience { moving: Duration::MAX, away: Duration::MAX, ..Patience::new() }
+        Patience { since: now, tried: now, pause: PAUSE, moving: PATIENCE }
     }
 
     /// For something that waits anyhow: it does not matter what for.
@@ -51,7 +44,7 @@ impl Patience {
                 let message = "what is asked for is on its way to another shard; try again";
                 (Trouble::new(Code::Moving, message), self.moving)
             }
-            Code::ShardUnreachable => (trouble, self.away),
+            Code::ShardUnreachable => (trouble, PATIENCE),
             _ => return Err(trouble),
         };
         if self.tried.elapsed() > PROGRESS {

@@ -74,10 +74,12 @@ pub(crate) fn take_watched(
     shared: &Arc<Shared>,
     namespace: &str,
     request: LeaseRequest,
+    seat: u64,
 ) -> (watch::Receiver<Option<Known>>, impl Future<Output = Result<LeaseAnswer, Trouble>> + Send + use<>) {
     let checked = lease::check_request(shared, &request);
     let mut taking = Taking::new(shared, namespace, request);
     (taking.announces, taking.fresh, taking.anew) = (true, true, true);
+    taking.seat = Some(seat);
     let known = taking.known.subscribe();
     (known, async move {
         checked?;
@@ -112,6 +114,8 @@ struct Taking {
     anew: bool,
     /// Whether it is another lock than any the owner has.
     fresh: bool,
+    /// Which connection of its owner wants it, if it is a session.
+    seat: Option<u64>,
 }
 
 /// Whether a shard has a part of a lock.
@@ -147,6 +151,7 @@ impl Taking {
             announces: false,
             anew: false,
             fresh: false,
+            seat: None,
         }
     }
 
@@ -269,7 +274,9 @@ impl Taking {
         }
         // Nothing gets lost on the way, so somebody ended it; unless a node died.
         let is_same = |(shard, run): (&ShardNo, &u64)| missing.get(shard) == Some(run);
-        if self.found.is_empty() && self.has_begun && self.runs.iter().all(is_same) {
+        // What does not wait has no place to lose.
+        let is_lost = self.found.is_empty() && self.has_begun && self.runs.iter().all(is_same);
+        if is_lost && self.request.wait != Wait::Never {
             return Err(lease::lost(LockId(self.number().unwrap_or_default())));
         }
         self.runs.retain(|shard, _| self.found.contains(shard));
@@ -288,19 +295,15 @@ impl Taking {
         }
     }
 
-    /// A place that was there is not there any more. If others are, nobody ended it: it begins anew, without them.
+    /// A place that was there is not there any more. If others are, or if its node has started anew, nobody ended it:
+    /// it begins anew, without them.
     async fn lose_place(&mut self, current: &Current, parts: &[(ShardNo, Vec<Resource>)]) -> Trouble {
-        for (shard, resources) in parts {
-            match self.find_place(current, *shard, resources).await {
-                Ok(Find::Absent(_)) => {}
-                Ok(Find::There) => {
-                    self.begin_anew().await;
-                    return Trouble::new(Code::WrongEpoch, "a place in line is lost; ask again");
-                }
-                Err(trouble) => return trouble,
-            }
+        self.found.clear();
+        if let Err(trouble) = self.find_places(current, parts).await {
+            return trouble;
         }
-        lease::lost(LockId(self.number().unwrap_or_default()))
+        self.begin_anew().await;
+        Trouble::new(Code::WrongEpoch, "a place in line is lost; ask again")
     }
 
     /// Whether a shard has a part of it, held or in line; then it keeps it.
@@ -340,9 +343,8 @@ impl Taking {
         let order = Order::Take { wanted, poll_ms };
         let answer: LeaseAnswer = self.ask(current, shard, order, patience_of(left)).await?;
         self.unsettled.remove(&shard);
-        // There may be parts by an earlier map, but others that the owner asks for from now on are not meant.
-        self.known.send_replace(Some(Known { lock: answer.lock.lock, line: None }));
-        self.give_back().await;
+        // There may be parts by an earlier map.
+        self.give_back_as(Some(answer.lock.lock)).await;
         Ok(answer)
     }
 
@@ -388,10 +390,7 @@ impl Taking {
         for (part, (shard, resources)) in held.iter_mut().zip(parts) {
             match self.take_part(current, *shard, resources, 0).await? {
                 PartTaken::Held { token, settled, .. } => *part = (token, settled),
-                PartTaken::Queued { .. } => {
-                    // Somebody had a better right to it.
-                    return Err(Trouble::new(Code::WrongEpoch, "a part stands in line again; ask again"));
-                }
+                PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
                 // It was held a moment ago.
                 _ => return Err(lease::lost(LockId(self.number().unwrap_or_default()))),
             }
@@ -451,6 +450,7 @@ impl Taking {
             fresh: self.fresh,
             again: self.seen.contains(&shard),
             only: self.found.contains(&shard) && !self.seen.contains(&shard),
+            seat: self.seat,
         }
     }
 
@@ -475,7 +475,7 @@ impl Taking {
             (Arc::clone(&self.shared), Arc::clone(current), self.namespace.clone());
         let (owner, ttl_ms) = (self.request.owner.clone(), self.request.ttl_ms);
         let settling = tokio::spawn(async move {
-            let order = Order::Settle { lock, token, ttl_ms, whole: None };
+            let order = Order::Settle { lock, token, ttl_ms };
             let settled = settle_all(&shared, &current, &namespace, &shards, &order).await;
             if settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
                 // Somebody released it, or a part of it ran out; the others are of no use.
@@ -508,11 +508,19 @@ impl Taking {
     }
 
     async fn give_back(&mut self) {
+        self.give_back_as(self.number()).await;
+    }
+
+    /// The same, for what has this number, if it is known.
+    async fn give_back_as(&mut self, number: Option<u64>) {
         let unsettled = std::mem::take(&mut self.unsettled);
-        let Some(leftover) = self.leftover(unsettled) else { return };
+        let Some(mut leftover) = self.leftover(unsettled) else { return };
         match self.shared.cluster.current() {
-            // That takes a moment, and nobody has to wait for it.
+            // That takes a moment, and nobody has to wait for it. What the owner asks for meanwhile is not meant.
             Some(current) if current.map.phase == Phase::Preparing => {
+                if let Order::Drop { lock, .. } = &mut leftover.order {
+                    *lock = number;
+                }
                 drop(tokio::spawn(leftover.give_back()));
             }
             _ => leftover.give_back().await,
@@ -528,7 +536,7 @@ impl Taking {
         }
         let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
         let (owner, whole) = (self.request.owner.clone(), letter::written(&self.request.resources));
-        let order = Order::Drop { lock: self.number(), owner, whole };
+        let order = Order::Drop { lock: self.number(), owner, seat: self.seat, whole };
         (!shards.is_empty()).then_some(Leftover { shared, namespace, order, shards })
     }
 
@@ -582,20 +590,19 @@ impl Leftover {
     }
 }
 
-/// Settles parts one after the other, in the order of the shards. A part may have gone back to the line because somebody
-/// else's lock becomes stronger; then that one may wait for no settled part behind it.
-pub(super) async fn settle_all(
+async fn settle_all(
     shared: &Arc<Shared>,
     current: &Current,
     namespace: &str,
     shards: &[ShardNo],
     order: &Order,
 ) -> Result<LockInfo, Trouble> {
-    let mut settled = Vec::with_capacity(shards.len());
-    for shard in shards {
-        let order = (namespace, order.clone());
-        settled.push(letter::ask(shared, current, *shard, order, Duration::ZERO).await?);
-    }
+    let settling = shards
+        .iter()
+        .map(|shard| letter::ask(shared, current, *shard, (namespace, order.clone()), Duration::ZERO));
+    // All are waited for, whatever the first of them says.
+    let settled: Vec<Result<LockInfo, Trouble>> = futures_util::future::join_all(settling).await;
+    let settled = settled.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(all::merged(settled).expect("there is at least one part"))
 }
 
