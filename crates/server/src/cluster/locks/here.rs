@@ -149,7 +149,7 @@ async fn take_part(
     let mut share = Share::under(shared, (name, admitted), &request, Some(of))?;
     lease::raise_in(shared, name, floor).await?;
     let mut slice = Duration::from_millis(slice_ms);
-    if only {
+    if only || again {
         // Whether it is there is one thing, what becomes of it while it is waited for another.
         match lease::take_slice(shared, name, request.clone(), &share, Duration::ZERO).await {
             Err(trouble) if trouble.code == Code::LockLost => return Ok(PartTaken::Absent { run }),
@@ -158,12 +158,7 @@ async fn take_part(
             Ok(_) => slice = Duration::ZERO,
         }
     }
-    let taken = match lease::take_slice(shared, name, request, &share, slice).await {
-        // Somebody ended it, or this node has started anew since.
-        Err(trouble) if again && trouble.code == Code::LockLost => return Ok(PartTaken::Absent { run }),
-        taken => taken?,
-    };
-    Ok(match taken {
+    Ok(match lease::take_slice(shared, name, request, &share, slice).await? {
         Taken::Granted(lease) | Taken::Held(lease) => {
             let (lock, token, settled) = (lease.lock.0, lease.token.0, lease.is_settled());
             PartTaken::Held { lock, token, settled, run }

@@ -419,9 +419,16 @@ impl Taking {
         let part = self.part(shard, resources, floor, slice);
         self.unsettled.insert(shard);
         let taken = self.ask(current, shard, Order::Part(part), slice).await?;
-        if let PartTaken::Held { run, .. } | PartTaken::Queued { run, .. } = &taken {
-            self.has_begun = true;
-            self.runs.insert(shard, *run);
+        match &taken {
+            PartTaken::Held { run, .. } | PartTaken::Queued { run, .. } => {
+                self.has_begun = true;
+                self.runs.insert(shard, *run);
+            }
+            // It was there, and its node has not started anew since.
+            PartTaken::Absent { run } if self.seen.contains(&shard) && self.runs.get(&shard) == Some(run) => {
+                return Err(lease::lost(LockId(self.number().unwrap_or_default())));
+            }
+            _ => {}
         }
         self.seen.insert(shard);
         Ok(taken)
