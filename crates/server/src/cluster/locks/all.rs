@@ -214,6 +214,10 @@ async fn renew_once(
         }
     }
     for lock in broken {
+        if is_whole(round, &find(round, lock).await?)? {
+            // It is just being settled.
+            continue;
+        }
         let seen = tally.locks.remove(&lock);
         let owner = seen.and_then(|seen| seen.lease).map(|lease| lease.owner);
         let order = Order::Release { meant: Meant::Lock { lock, token: None, owner } };
