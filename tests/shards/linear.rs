@@ -24,7 +24,7 @@ pub(crate) enum Action {
     Replace(u64),
     /// Only if it is there.
     Update(u64),
-    /// Only if it is there and holds the first number.
+    /// Only if nothing was done to it since this position.
     Swap(u64, u64),
     /// Adds to what it holds, if it is there; says what that makes.
     Add(u64),
@@ -45,7 +45,7 @@ pub(crate) enum Answer {
     /// It was never there.
     Missing,
     NotDeleted,
-    /// It holds another number, or is deleted.
+    /// Something was done to it since.
     Changed,
     /// What it holds; none if it is not there.
     Holds(Option<u64>),
@@ -61,6 +61,8 @@ pub(crate) struct Operation {
     pub(crate) called: u64,
     /// What came of it, and when; none if that is not known.
     pub(crate) answered: Option<(u64, Answer)>,
+    /// The position it was done at, or that of what it read, if that was said.
+    pub(crate) position: Option<u64>,
 }
 
 /// What there is of a document.
@@ -71,8 +73,16 @@ pub(crate) enum State {
     Gone(u64),
 }
 
+/// The same, and the position of what was done to it last, if that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Content {
+    state: State,
+    position: Option<u64>,
+}
+
 impl Action {
-    fn apply(self, state: State) -> (State, Answer) {
+    /// What becomes of a document, and what is answered. It is the same one since a position if `is_same` says so.
+    fn apply(self, state: State, is_same: impl Fn(u64) -> bool) -> (State, Answer) {
         use State::{Gone, Live, Unborn};
         match (self, state) {
             (Action::Look, _) => (state, Answer::Is(state)),
@@ -82,7 +92,7 @@ impl Action {
             (Action::Insert(value) | Action::Replace(value), Unborn)
             | (Action::Replace(value) | Action::Update(value), Live(_)) => (Live(value), Answer::Done),
             (Action::Insert(_), Live(_)) => (state, Answer::Exists),
-            (Action::Swap(from, to), Live(held)) if from == held => (Live(to), Answer::Done),
+            (Action::Swap(since, to), Live(_)) if is_same(since) => (Live(to), Answer::Done),
             (Action::Swap(..), _) => (state, Answer::Changed),
             (Action::Delete, Live(held)) => (Gone(held), Answer::Done),
             (Action::Restore, Gone(held)) => (Live(held), Answer::Done),
@@ -94,11 +104,23 @@ impl Action {
 }
 
 impl Operation {
-    /// What the document holds afterwards; none if the answer would have been another one.
-    fn explains(&self, state: State) -> Option<State> {
-        let (after, answer) = self.action.apply(state);
-        let same = self.answered.is_none_or(|(_, given)| given == answer);
-        same.then_some(after)
+    /// What the document is afterwards; none if the answer would have been another one.
+    fn explains(&self, before: Content) -> Option<Content> {
+        let given = self.answered.map(|(_, given)| given);
+        // Where nobody knows the position, it is what the answer says it is.
+        let is_same = |since| before.position.map_or(given == Some(Answer::Done), |at| at == since);
+        let (state, answer) = self.action.apply(before.state, is_same);
+        if given.is_some_and(|given| given != answer) {
+            return None;
+        }
+        let (is_done, known) = (state != before.state || answer == Answer::Done, before.position);
+        let fits = match (self.position, known) {
+            (Some(position), Some(known)) if is_done => position > known,
+            (Some(position), Some(known)) => position == known,
+            _ => true,
+        };
+        let position = if is_done { self.position } else { known.or(self.position) };
+        fits.then_some(Content { state, position })
     }
 }
 
@@ -115,7 +137,7 @@ pub(crate) enum Verdict {
 
 /// Whether a history of one key can be explained, if it begins with `start`.
 pub(crate) fn check(start: State, history: &[Operation]) -> Verdict {
-    Search::new(start, history).run()
+    Search::new(Content { state: start, position: Some(0) }, history).run()
 }
 
 /// The beginning or the end of an operation, in the order of time.
@@ -133,11 +155,11 @@ struct Search<'a> {
     previous: Vec<usize>,
     /// By operation, the place of its end.
     ends: Vec<Option<usize>>,
-    state: State,
+    content: Content,
     done: Explained,
     /// The places that were chosen, and what the document held before.
-    chosen: Vec<(usize, State)>,
-    seen: HashSet<(Explained, State)>,
+    chosen: Vec<(usize, Content)>,
+    seen: HashSet<(Explained, Content)>,
     /// The most that could be explained.
     best: Explained,
 }
@@ -146,7 +168,7 @@ struct Search<'a> {
 const END: usize = 0;
 
 impl<'a> Search<'a> {
-    fn new(start: State, history: &'a [Operation]) -> Search<'a> {
+    fn new(start: Content, history: &'a [Operation]) -> Search<'a> {
         let mut edges = vec![Edge { operation: usize::MAX, is_call: false }];
         for (operation, done) in history.iter().enumerate() {
             edges.push(Edge { operation, is_call: true });
@@ -171,7 +193,7 @@ impl<'a> Search<'a> {
             next: (1..=len).map(|place| place % len).collect(),
             previous: (0..len).map(|place| (place + len - 1) % len).collect(),
             ends,
-            state: start,
+            content: start,
             done: Explained::none(history.len()),
             chosen: Vec::new(),
             seen: HashSet::new(),
@@ -204,7 +226,7 @@ impl<'a> Search<'a> {
     /// Lets an operation come next, if its answer allows that and it was not tried in vain.
     fn choose(&mut self, place: usize) -> bool {
         let operation = self.edges[place].operation;
-        let Some(after) = self.history[operation].explains(self.state) else { return false };
+        let Some(after) = self.history[operation].explains(self.content) else { return false };
         let mut done = self.done.clone();
         done.insert(operation);
         if !self.seen.insert((done.clone(), after)) {
@@ -213,8 +235,8 @@ impl<'a> Search<'a> {
         if done.len() > self.best.len() {
             self.best = done.clone();
         }
-        self.chosen.push((place, self.state));
-        (self.done, self.state) = (done, after);
+        self.chosen.push((place, self.content));
+        (self.done, self.content) = (done, after);
         self.unlink(place);
         if let Some(end) = self.ends[operation] {
             self.unlink(end);
@@ -224,14 +246,14 @@ impl<'a> Search<'a> {
 
     /// Takes the last choice back; gives the place to try next.
     fn go_back(&mut self) -> Option<usize> {
-        let (place, state) = self.chosen.pop()?;
+        let (place, content) = self.chosen.pop()?;
         let operation = self.edges[place].operation;
         if let Some(end) = self.ends[operation] {
             self.link(end);
         }
         self.link(place);
         self.done.remove(operation);
-        self.state = state;
+        self.content = content;
         Some(self.next[place])
     }
 
@@ -265,10 +287,11 @@ impl<'a> Search<'a> {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Operation { client, action, called, answered } = self;
+        let Operation { client, action, called, answered, position } = self;
         match answered {
             Some((at, answer)) => {
-                write!(f, "{called:>13} .. {at:<13} client {client:<3} {action:?}: {answer:?}")
+                write!(f, "{called:>13} .. {at:<13} client {client:<3} {action:?}: {answer:?}")?;
+                position.map_or(Ok(()), |position| write!(f, " at {position}"))
             }
             None => write!(f, "{called:>13} .. {:<13} client {client:<3} {action:?}: unknown", "?"),
         }
@@ -307,7 +330,7 @@ mod tests {
     use crate::random::Random;
 
     fn operation(action: Action, called: u64, answered: Option<(u64, Answer)>) -> Operation {
-        Operation { client: 0, action, called, answered }
+        Operation { client: 0, action, called, answered, position: None }
     }
 
     #[track_caller]
@@ -376,7 +399,6 @@ mod tests {
     #[test]
     fn a_lost_update() {
         rejects(Live(0), &[(Add(1), 1, 4, Holds(Some(1))), (Add(1), 2, 3, Holds(Some(1)))]);
-        rejects(Live(0), &[(Swap(0, 1), 1, 4, Done), (Swap(0, 2), 2, 3, Done)]);
         rejects(Unborn, &[(Insert(1), 1, 4, Done), (Insert(2), 2, 3, Done)]);
         accepts(Live(0), &[(Add(1), 1, 4, Holds(Some(2))), (Add(1), 2, 3, Holds(Some(1)))]);
     }
@@ -388,6 +410,39 @@ mod tests {
         rejects(Live(1), &[(Delete, 1, 4, Done), (Delete, 2, 3, Done)]);
         rejects(Live(1), &[(Update(2), 1, 2, Done), (Delete, 3, 4, Done), (Update(3), 5, 6, Done)]);
         rejects(Live(1), &[(Delete, 1, 2, Done), (Replace(2), 3, 4, Done)]);
+    }
+
+    #[test]
+    fn a_swap_goes_by_the_position_not_by_what_is_held() {
+        let history = |done: &[(Action, Answer, Option<u64>)]| -> Vec<Operation> {
+            let times = (1..).step_by(2);
+            times
+                .zip(done)
+                .map(|(from, (action, answer, position))| Operation {
+                    position: *position,
+                    ..operation(*action, from, Some((from + 1, *answer)))
+                })
+                .collect()
+        };
+        let possible = [
+            &[(Replace(1), Done, Some(4)), (Swap(4, 2), Done, Some(5)), (Get, Holds(Some(2)), Some(5))][..],
+            &[(Delete, Done, Some(4)), (Restore, Done, Some(5)), (Swap(0, 2), Changed, None)],
+            &[(Swap(0, 1), Done, Some(4)), (Swap(0, 2), Changed, None)],
+        ];
+        for done in possible {
+            assert_eq!(check(Live(0), &history(done)), Verdict::Linearizable, "{done:?}");
+        }
+        let impossible = [
+            &[(Delete, Done, Some(4)), (Restore, Done, Some(5)), (Swap(0, 2), Done, Some(6))][..],
+            &[(Swap(0, 1), Done, Some(4)), (Swap(0, 2), Done, Some(5))],
+            &[(Swap(0, 1), Changed, None)],
+            // Positions grow, and what is read is at the position of what was done last.
+            &[(Replace(1), Done, Some(4)), (Replace(2), Done, Some(3))],
+            &[(Replace(1), Done, Some(4)), (Get, Holds(Some(1)), Some(5))],
+        ];
+        for done in impossible {
+            assert!(matches!(check(Live(0), &history(done)), Verdict::Impossible(_)), "{done:?}");
+        }
     }
 
     #[test]
@@ -429,7 +484,7 @@ mod tests {
     }
 
     /// All orders, one by one.
-    fn slowly(state: State, history: &[Operation]) -> bool {
+    fn slowly(content: Content, history: &[Operation]) -> bool {
         let next = |place: usize| {
             let operation = &history[place];
             let others = history.iter().enumerate().filter(|(other, _)| *other != place);
@@ -437,7 +492,7 @@ mod tests {
             if ends.min().is_some_and(|end| end < operation.called) {
                 return false;
             }
-            let Some(after) = operation.explains(state) else { return false };
+            let Some(after) = operation.explains(content) else { return false };
             let rest: Vec<Operation> = [&history[..place], &history[place + 1..]].concat();
             slowly(after, &rest)
         };
@@ -452,7 +507,7 @@ mod tests {
             let len = 1 + random.below(6);
             let history: Vec<Operation> = (0..len).map(|_| any_operation(&mut random)).collect();
             let start = [Unborn, Live(1), Gone(1)][random.below(3) as usize];
-            let expected = slowly(start, &history);
+            let expected = slowly(Content { state: start, position: Some(0) }, &history);
             let verdict = check(start, &history);
             assert_eq!(verdict == Verdict::Linearizable, expected, "{start:?} {history:#?} {verdict:?}");
             found[usize::from(expected)] += 1;

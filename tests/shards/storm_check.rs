@@ -81,8 +81,9 @@ fn explain(
         false => State::Live(held(found)),
     });
     let now = scene.now();
-    let answered = Some((now + 1, Answer::Is(end)));
-    history.push(Operation { client: usize::MAX, action: Action::Look, called: now, answered });
+    let (answered, position) = (Some((now + 1, Answer::Is(end))), found.map(|found| found.position));
+    let position = position.filter(|_| matches!(at, At::Hot(_)));
+    history.push(Operation { client: usize::MAX, action: Action::Look, called: now, answered, position });
     match linear::check(begin, &history) {
         Verdict::Linearizable => Ok(()),
         Verdict::Impossible(story) => Err(format!("\n{story}")),

@@ -8,7 +8,7 @@ use crate::{
 use lockwood_client::{
     Code, Depth, DocumentKey, Error, Lease, LeaseRequest, Leases, Lock, LockId, Mode, Nodes, Options, Path,
     PutIf, PutOptions, ReadOptions, Request, Resource, Session, Store, Terms, Token, Wait,
-    wire::{Deleted, DocumentInfo, Fields},
+    wire::{Deleted, DocumentInfo, Fields, Written},
 };
 use serde_json::{Value, json};
 use std::{
@@ -123,6 +123,9 @@ pub(crate) async fn fill(scene: &Arc<Scene>) {
     }
 }
 
+/// What a client was answered, and the position of what was done or read, if that was said.
+type Answered = (Answer, Option<u64>);
+
 /// What a client did and saw.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -161,16 +164,16 @@ impl Seen {
         scene: &Scene,
         at: At,
         (client, action, called): (usize, Action, u64),
-        answer: Result<Answer, Error>,
+        answer: Result<Answered, Error>,
     ) {
-        let answered = match answer {
-            Ok(answer) => Some((scene.now(), answer)),
+        let (answered, position) = match answer {
+            Ok((answer, position)) => (Some((scene.now(), answer)), position),
             Err(error) => {
                 self.errors.push(format!("client {client} {action:?} {at:?} since {called}: {error}"));
-                None
+                (None, None)
             }
         };
-        self.operations.push((at, Operation { client, action, called, answered }));
+        self.operations.push((at, Operation { client, action, called, answered, position }));
     }
 }
 
@@ -243,16 +246,16 @@ impl Client {
     async fn swap(&mut self, hot: u64, value: u64) {
         let called = self.scene.now();
         let read = look(&self.store, At::Hot(hot), Deleted::Without).await;
-        let answer = read.as_ref().map(|found| Answer::Holds(found.as_ref().map(held))).map_err(Error::clone);
+        let answer = read.as_ref().map(|found| found_as(found.as_ref())).map_err(Error::clone);
         self.note(hot, Action::Get, called, answer);
         let Ok(Some(document)) = read else { return };
         let options = PutOptions { position: Some(document.position), ..PutOptions::default() };
         let called = self.scene.now();
         let done = self.store.put(&At::Hot(hot).key(), &holds(value), &options).await;
-        self.note(hot, Action::Swap(held(&document), value), called, answered(done.map(drop)));
+        self.note(hot, Action::Swap(document.position, value), called, answered(done));
     }
 
-    fn note(&mut self, hot: u64, action: Action, called: u64, answer: Result<Answer, Error>) {
+    fn note(&mut self, hot: u64, action: Action, called: u64, answer: Result<Answered, Error>) {
         self.seen.note(&self.scene, At::Hot(hot), (self.number, action, called), answer);
     }
 }
@@ -367,6 +370,7 @@ impl Locker {
         for at in counters {
             let called = self.scene.now();
             let counted = self.add(*at, Terms::default().token(token)).await;
+            let counted = counted.map(|count| (Answer::Holds(Some(count)), None));
             self.seen.note(&self.scene, *at, (number, Action::Add(1), called), counted);
         }
         let to = self.scene.now();
@@ -378,16 +382,16 @@ impl Locker {
         self.seen.held.extend(counters.iter().map(|at| (*at, held)));
     }
 
-    async fn add(&self, at: At, terms: Terms) -> Result<Answer, Error> {
+    async fn add(&self, at: At, terms: Terms) -> Result<u64, Error> {
         let options = ReadOptions { terms: terms.clone(), ..ReadOptions::default() };
         let count = held(&self.store.get(&at.key(), &options).await?.document) + 1;
         let options = PutOptions { terms, ..PutOptions::default() };
         self.store.put(&at.key(), &holds(count), &options).await?;
-        Ok(Answer::Holds(Some(count)))
+        Ok(count)
     }
 }
 
-async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answer, Error> {
+async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answered, Error> {
     let at = At::Hot(hot).key();
     let event = |kind: &str, fields: Value| {
         let key = at.key.to_string();
@@ -410,24 +414,32 @@ async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answer, Er
         Action::Restore => store.write(&event("restore", Value::Null)).await,
         Action::Get => {
             let found = look(store, At::Hot(hot), Deleted::Without).await?;
-            return Ok(Answer::Holds(found.as_ref().map(held)));
+            return Ok(found_as(found.as_ref()));
         }
         Action::Look | Action::Add(_) | Action::Swap(..) => unreachable!("nobody asks for that here"),
     };
-    answered(done.map(drop))
+    answered(done)
+}
+
+fn found_as(found: Option<&DocumentInfo>) -> Answered {
+    (Answer::Holds(found.map(held)), found.map(|found| found.position))
 }
 
 /// Refusals that a store in one place would give as well are answers.
-fn answered(done: Result<(), Error>) -> Result<Answer, Error> {
-    let Err(error) = done else { return Ok(Answer::Done) };
-    match error.code() {
-        Some(Code::DocumentExists) => Ok(Answer::Exists),
-        Some(Code::DocumentDeleted) => Ok(Answer::Deleted),
-        Some(Code::NoDocument) => Ok(Answer::Missing),
-        Some(Code::NotDeleted) => Ok(Answer::NotDeleted),
-        Some(Code::PositionLocked) => Ok(Answer::Changed),
-        _ => Err(error),
-    }
+fn answered(done: Result<Written, Error>) -> Result<Answered, Error> {
+    let error = match done {
+        Ok(written) => return Ok((Answer::Done, Some(written.position))),
+        Err(error) => error,
+    };
+    let refused = match error.code() {
+        Some(Code::DocumentExists) => Answer::Exists,
+        Some(Code::DocumentDeleted) => Answer::Deleted,
+        Some(Code::NoDocument) => Answer::Missing,
+        Some(Code::NotDeleted) => Answer::NotDeleted,
+        Some(Code::PositionLocked) => Answer::Changed,
+        _ => return Err(error),
+    };
+    Ok((refused, None))
 }
 
 pub(crate) async fn look(store: &Store, at: At, deleted: Deleted) -> Result<Option<DocumentInfo>, Error> {

@@ -129,6 +129,11 @@ impl LockTable {
         Ok(())
     }
 
+    /// A number that no lock has, for somebody who asks for a lock by it later on.
+    pub fn draw_lock(&mut self) -> LockId {
+        self.counters.take_lock()
+    }
+
     /// A token larger than all before it, for somebody who gives it to a lock later on.
     pub fn draw_token(&mut self) -> Token {
         self.take_token()

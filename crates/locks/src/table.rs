@@ -538,6 +538,7 @@ impl LockTable {
         deadline: Option<Timestamp>,
         (end, rank): (End, Rank),
     ) -> LockKey {
+        debug_assert!(!self.by_id.contains_key(&id), "a lock of this number is here already");
         let pending = Pending { blocked: 0, looked_at: self.upheavals, deadline };
         let lock = Lock {
             id,

@@ -24,7 +24,7 @@ pub(crate) use convert::{Conversion, Converted, convert, unconvert};
 pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
 pub(crate) use moving_waits::run;
 pub(crate) use part::{
-    HOLD_MS, PartOf, Settle, Share, covering, drop_part, drop_unsettled, raise_in, settle_part,
+    HOLD_MS, PartOf, Settle, Share, covering, draw_number, drop_part, drop_unsettled, raise_in, settle_part,
 };
 pub(crate) use take::check_request;
 pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};

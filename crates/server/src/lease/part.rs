@@ -139,6 +139,24 @@ pub(crate) async fn raise_in(shared: &Arc<Shared>, name: &str, number: u64) -> R
     Ok(())
 }
 
+/// A number for a lock that nobody has asked for yet.
+pub(crate) fn draw_number(shared: &Arc<Shared>, name: &str) -> Result<LockId, Trouble> {
+    loop {
+        let namespace = shared.registry.ensure(shared, name)?;
+        let mut state = namespace.lock();
+        if state.is_closed() {
+            continue;
+        }
+        if !shared.numbers.suffice(state.table.next_number()) {
+            return Err(Trouble::storage_failed());
+        }
+        let lock = state.table.draw_lock();
+        state.linger(shared);
+        namespace.rearm(state);
+        return Ok(lock);
+    }
+}
+
 /// What makes a part one that its owner may rely on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settle {

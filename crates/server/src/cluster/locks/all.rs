@@ -15,7 +15,7 @@ use crate::{
     trouble::Trouble,
 };
 use lockwood_model::{Mode, Path};
-use lockwood_router::ShardNo;
+use lockwood_router::{Phase, ShardNo};
 use lockwood_wire::{
     Code, Intents, LeaseInfo, LeaseList, LockInfo, LockList, LockState, NodeClaim, NodeInfo, OperatorAction,
     Tree, WaitEdge, WaitGraph, WirePath, WireResource,
@@ -259,7 +259,13 @@ pub(crate) async fn drop_unsettled(
     let order = Order::DropUnsettled { owner: owner.to_owned(), seat };
     let mut patience = Patience::new();
     loop {
-        match Round::new(shared, namespace)?.ask_all::<()>(&order).await {
+        let round = Round::new(shared, namespace)?;
+        let dropped = match round.current.map.phase {
+            // What is on its way from one shard to another would be dropped by neither.
+            Phase::Preparing => Err(Trouble::new(Code::WrongEpoch, "documents are about to move; ask again")),
+            _ => round.ask_all::<()>(&order).await,
+        };
+        match dropped {
             Ok(_) => return Ok(()),
             Err(trouble) => patience.endure(trouble).await?,
         }

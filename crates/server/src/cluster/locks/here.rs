@@ -42,6 +42,7 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
     let admitted = Admitted(Some(epoch));
     match order {
         Order::Take { wanted, poll_ms } => json(&take(shared, (&name, admitted), wanted, poll_ms).await?),
+        Order::Number => json(&lease::draw_number(shared, &name)?.0),
         Order::Part(part) => json(&take_part(shared, (&name, admitted), part).await?),
         Order::Settle { lock, token, ttl_ms } => {
             let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms };

@@ -36,6 +36,8 @@ pub(crate) enum Order {
         wanted: Wanted,
         poll_ms: Option<u64>,
     },
+    /// Say a number that no lock has.
+    Number,
     /// Take a part of a lock.
     Part(Part),
     /// Make a part one that its owner may rely on.

@@ -247,12 +247,25 @@ impl Taking {
         match &parts[..] {
             [(shard, _)] if !self.fresh => self.take_alone(&current, *shard, poll).await,
             parts => {
+                if self.fresh && self.number().is_none() {
+                    self.draw_number(&current).await?;
+                }
                 if is_again {
                     self.find_places(&current, parts).await?;
                 }
                 self.take_parts(&current, parts).await
             }
         }
+    }
+
+    /// One that is like no other can only be found again by its number, so it has one before it is asked for.
+    async fn draw_number(&mut self, current: &Current) -> Result<(), Trouble> {
+        let this = self.shared.cluster.this();
+        let mut shards = current.map.shard_numbers();
+        let shard = if current.is_owner { Some(this) } else { shards.next() }.ok_or_else(no_map)?;
+        let lock: u64 = self.ask(current, shard, Order::Number, Duration::ZERO).await?;
+        self.known.send_replace(Some(Known { lock, line: None }));
+        Ok(())
     }
 
     /// Finds out where there are places in line for it, or parts, and gives back those that are of no use.
@@ -280,6 +293,7 @@ impl Taking {
             return Err(lease::lost(LockId(self.number().unwrap_or_default())));
         }
         self.runs.retain(|shard, _| self.found.contains(shard));
+        self.has_begun = !self.found.is_empty();
         Ok(())
     }
 
