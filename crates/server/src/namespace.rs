@@ -360,6 +360,7 @@ impl Namespace {
         state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some());
         let after = state.written;
         self.rearm(state);
+        drop(passage);
         shared.registry.drop_if_unused(shared, self);
         Ok(after)
     }

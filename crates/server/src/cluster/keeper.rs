@@ -137,13 +137,24 @@ fn is_keeper(shared: &Shared, current: &Current) -> bool {
 pub(crate) async fn keep(shared: Arc<Shared>) {
     loop {
         let waits = match shared.cluster.current() {
-            Some(current) if is_keeper(&shared, &current) => match step(&shared).await {
-                Ok(under_way) => under_way,
-                Err(trouble) => {
-                    tracing::warn!(why = trouble.message, "a step of resharding failed; it is tried again");
-                    true
+            Some(current) if is_keeper(&shared, &current) => {
+                let stepping = Arc::clone(&shared);
+                // In a task of its own: whatever happens in a step, there is somebody to try it again.
+                match tokio::spawn(async move { step(&stepping).await }).await {
+                    Ok(Ok(under_way)) => under_way,
+                    Ok(Err(trouble)) => {
+                        tracing::warn!(
+                            why = trouble.message,
+                            "a step of resharding failed; it is tried again"
+                        );
+                        true
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "a step of resharding failed; it is tried again");
+                        true
+                    }
                 }
-            },
+            }
             _ => false,
         };
         let wake = shared.cluster.keeper.wake.notified();

@@ -36,6 +36,7 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
+use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
@@ -282,8 +283,24 @@ impl Cluster {
         epoch.map(Some).ok_or_else(|| Trouble::new(Code::BadQuery, "a node says which epoch it is in"))
     }
 
-    /// Goes by a newer map from now on. Answers when that is durable, and everything that was decided before it.
-    pub(crate) async fn adopt(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
+    /// Goes by a newer map from now on. Answers when that is durable, and everything that was decided before it. What
+    /// comes of a map comes of it also if whoever brought it does not wait for the answer.
+    pub(crate) fn adopt(
+        &self,
+        shared: &Arc<Shared>,
+        map: ShardMap,
+    ) -> BoxFuture<'static, Result<Arc<Current>, Trouble>> {
+        let shared = Arc::clone(shared);
+        Box::pin(async move {
+            let adopting = tokio::spawn(async move { shared.cluster.adopt_to_the_end(&shared, map).await });
+            adopting.await.unwrap_or_else(|error| {
+                tracing::error!(%error, "adopt a shard map");
+                Err(Trouble::storage_failed())
+            })
+        })
+    }
+
+    async fn adopt_to_the_end(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
         let is_owner = node.current(map.clone()).is_owner;

@@ -108,7 +108,7 @@ impl Peers {
         let mut request = self.request(address, epoch, message);
         // A connection that was kept may have been closed meanwhile; then the request comes back unsent.
         while let Some(mut sender) = self.idle(address) {
-            if sender.ready().await.is_err() {
+            if !matches!(tokio::time::timeout(message.patience, sender.ready()).await, Ok(Ok(()))) {
                 continue;
             }
             match tokio::time::timeout(message.patience, sender.try_send_request(request)).await {
