@@ -7,6 +7,7 @@
 pub(crate) mod python;
 
 use std::{
+    fmt,
     io::{BufRead, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -212,10 +213,23 @@ pub(crate) fn repository() -> PathBuf {
 
 /// Tries until it is true; panics after two minutes.
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, is_true: impl FnMut() -> bool) {
+    eventually_is(what, is_true, |is_true| *is_true);
+}
+
+/// The same for something that can be looked at, and is shown if it never becomes right.
+pub(crate) fn eventually_is<T: fmt::Debug>(
+    what: &str,
+    mut look: impl FnMut() -> T,
+    is_right: impl Fn(&T) -> bool,
+) {
     let deadline = Instant::now() + Duration::from_secs(120);
-    while !is_true() {
-        assert!(Instant::now() < deadline, "never happened: {what}");
+    loop {
+        let seen = look();
+        if is_right(&seen) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "never happened: {what}; last seen: {seen:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }

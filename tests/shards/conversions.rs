@@ -1,10 +1,10 @@
-//! Locks of sessions that get other modes, wherever the shard is that they are on, and whatever happens meanwhile.
+//! Locks of sessions that get other modes, on one shard, on several and on all of them, whatever happens meanwhile.
 
 use crate::{
     cluster::Cluster,
     harness::eventually,
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
-    moving_locks::{Rooms, reshard},
+    moving_locks::{Rooms, order, reshard},
     peer::{Held, Peer, assert_error, resources},
 };
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ use std::{
     thread,
 };
 
-/// What is locked; all of it on the same shard, be there one, two, three or four.
-const KINDS: [&str; 2] = ["read user/1", "read user/1, read user/13"];
+/// What is locked: on the second shard, on both, on documents of both, on every shard.
+const KINDS: [&str; 4] = ["read user/1", "read user/1, read user/2", "read user", "read /"];
 
 fn start(shards: u32) -> Cluster {
     Cluster::start(shards as usize, json!({ "function": "modulo", "shards": shards }))
@@ -70,6 +70,7 @@ fn a_lock_gets_stronger_and_weaker() {
     let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
     for what in KINDS {
         let held = ann.hold(what);
+        // The last part is in the way, so the others have been made stronger by then.
         let reads = bob.take("read user/1");
         let refused = ann.convert(&held, "write", 0);
         assert_error(&refused, "locked");
@@ -79,9 +80,13 @@ fn a_lock_gets_stronger_and_weaker() {
         let strong = converted(&ann.convert(&held, "write", 0), &held);
         assert!(strong.token > held.token, "{what}");
         bob.is_refused(what);
-        assert_eq!(write(&bob, 1, &[]), 423, "{what}");
-        assert_eq!(write(&bob, 1, &[held.token]), 409, "{what}");
-        assert_eq!(write(&bob, 1, &[strong.token]), 200, "{what}");
+        for key in 1..=2 {
+            if what.len() > 11 || key == 1 {
+                assert_eq!(write(&bob, key, &[]), 423, "{what}");
+                assert_eq!(write(&bob, key, &[held.token]), 409, "{what}");
+                assert_eq!(write(&bob, key, &[strong.token]), 200, "{what}");
+            }
+        }
         let shown = bob.store.get(&format!("locks/{}", held.lock));
         assert_eq!((&shown["state"], &shown["token"]), (&json!("granted"), &json!(strong.token)), "{shown}");
         assert_eq!(shown["resources"][0]["mode"], "write", "{shown}");
@@ -101,20 +106,20 @@ fn a_lock_gets_stronger_and_weaker() {
 fn some_paths_of_a_lock_get_stronger_and_others_weaker() {
     let cluster = start(2);
     let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
-    let held = ann.hold("write user/1, read user/3, read user/5, read user/7");
+    let held = ann.hold("write user/1, read user/2, read user/3, read user/4");
     let ask = |what: &str, wait: u64| json!({ "type": "convert", "lock": held.lock, "resources": resources(what), "wait": wait });
     // Nothing becomes weaker either if something does not become stronger.
-    let reads = bob.take("read user/7");
-    assert_error(&ann.ask(ask("read user/1, write user/3, write user/7", 0)), "locked");
+    let reads = bob.take("read user/4");
+    assert_error(&ann.ask(ask("read user/1, write user/2, write user/4", 0)), "locked");
     bob.is_refused("read user/1");
-    is_shared(&cluster, "read user/3");
+    is_shared(&cluster, "read user/2");
     release(&bob, reads);
-    let strong = converted(&ann.ask(ask("read user/1, write user/3, write user/7", 0)), &held);
+    let strong = converted(&ann.ask(ask("read user/1, write user/2, write user/4", 0)), &held);
     assert!(strong.token > held.token);
-    is_shared(&cluster, "read user/1, read user/5");
-    bob.is_refused("read user/3");
-    bob.is_refused("read user/7");
-    assert_eq!(write(&bob, 7, &[strong.token]), 200);
+    is_shared(&cluster, "read user/1, read user/3");
+    bob.is_refused("read user/2");
+    bob.is_refused("read user/4");
+    assert_eq!(write(&bob, 4, &[strong.token]), 200);
     let refused = ann.ask(ask("read user/1, write user/9", 0));
     assert_error(&refused, "no_such_resource");
     assert_error(&ann.ask(ask("link user/1", 0)), "bad_mode");
@@ -123,21 +128,7 @@ fn some_paths_of_a_lock_get_stronger_and_others_weaker() {
     assert_error(&ann.convert(&Held { lock: 77, token: 1 }, "write", 0), "unknown_lock");
     ann.release(&strong);
     assert_error(&ann.convert(&held, "write", 0), "unknown_lock");
-    bob.take("write user/1, write user/3");
-}
-
-#[test]
-fn a_lock_on_several_shards_is_not_converted() {
-    let cluster = start(2);
-    let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
-    for what in ["read user/1, read user/2", "read user", "read /"] {
-        let held = ann.hold(what);
-        assert_error(&ann.convert(&held, "write", "forever"), "spans_shards");
-        is_shared(&cluster, what);
-        ann.release(&held);
-        bob.take(&what.replace("read", "write"));
-        assert_eq!(bob.release_all().status, 200);
-    }
+    bob.take("write user/1, write user/2");
 }
 
 #[test]
@@ -204,20 +195,20 @@ fn a_conversion_ends_with_its_connection_and_with_its_node() {
     let bob = holder(&cluster, 2, "bob");
     let reads = bob.take("read user/1");
     let mut ann = Peer::open(cluster.node(1), "ann");
-    let held = ann.hold("read user/1, read user/3");
+    let held = ann.hold("read user/1, read user/2");
     queued(&mut ann, &held, "write");
-    bob.is_refused("read user/3");
+    bob.is_refused("read user/2");
     let (again, welcome) = ann.attach(cluster.node(2), &json!([]));
     assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
     assert_error(&ann.next(), "replaced");
-    becomes_shared(&cluster, "read user/1, read user/3");
+    becomes_shared(&cluster, "read user/1, read user/2");
     let (mut third, _) = again.attach(cluster.node(node), &json!([]));
     queued(&mut third, &held, "write");
-    bob.is_refused("read user/3");
+    bob.is_refused("read user/2");
     cluster.kill(node);
     let (mut last, welcome) = third.attach(cluster.node(1), &json!([]));
     assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
-    becomes_shared(&cluster, "read user/1, read user/3");
+    becomes_shared(&cluster, "read user/1, read user/2");
     // Nothing of what others wanted before comes about.
     release(&bob, reads);
     let shown = bob.store.get(&format!("locks/{}", held.lock));
@@ -227,16 +218,103 @@ fn a_conversion_ends_with_its_connection_and_with_its_node() {
         "{shown}"
     );
     last.release(&held);
-    bob.take("write user/3");
+    bob.take("write user/2");
+}
+
+/// Who has a part of what it waits for is in line, and a conversion goes ahead of everybody in line, as on one server.
+#[test]
+fn a_conversion_goes_past_those_who_have_parts_only() {
+    let cluster = start(2);
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    for (bobs, what) in [("read user/2, write user/1", "user/1, read user/2"), ("write user", "user")] {
+        let held = ann.hold(&format!("read {what}"));
+        thread::scope(|scope| {
+            let bob = holder(&cluster, 2, "bob");
+            let asking = scope.spawn(move || {
+                let reply = bob.ask(bobs, HOUR, 60_000);
+                assert_eq!(reply.status, 201, "{}", reply.body);
+                let all = Leased::from(&reply.json());
+                release(&bob, all);
+                all.token
+            });
+            let store = holder(&cluster, 1, "eve").store;
+            eventually("bob waits", || locks_in(&store, "waiting").len() == 1);
+            let strong = converted(&ann.convert(&held, "write", 0), &held);
+            assert_eq!(locks_in(&store, "waiting").len(), 1, "{what}");
+            let weak = converted(&ann.convert(&strong, "read", 0), &held);
+            let strong = converted(&ann.convert(&weak, "write", "forever"), &held);
+            ann.release(&strong);
+            assert!(asking.join().unwrap() > strong.token, "{what}");
+        });
+    }
+}
+
+/// A conversion whose node dies when one shard has settled it and the other one not: nobody has heard of it.
+fn tear(cluster: &Cluster, ann: &Peer, held: &Held) {
+    let (lock, owner, seat) = (held.lock, &ann.session, 7);
+    let whole = resources("write user/1, write user/2");
+    let mut token = 0;
+    for node in 1..=2 {
+        let convert = json!({ "lock": lock, "owner": owner, "seat": seat, "whole": whole, "alone": false, "wait": 0,
+            "waits": false, "turn": 1 });
+        let done = order(cluster, node, 1, &json!({ "convert": convert }));
+        token = done["done"]["token"].as_u64().unwrap().max(token);
+    }
+    let settle =
+        json!({ "lock": lock, "token": token, "ttl_ms": HOUR, "whole": [whole, seat], "instead_of": null });
+    let settled = order(cluster, 1, 1, &json!({ "settle": settle }));
+    assert_eq!(settled["token"], token, "{settled}");
+}
+
+#[test]
+fn a_conversion_that_is_half_settled_is_none() {
+    let cluster = start(2);
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    let held = ann.hold("read user/1, read user/2");
+    tear(&cluster, &ann, &held);
+    let bob = holder(&cluster, 2, "bob");
+    bob.is_refused("read user/1");
+    bob.is_refused("read user/2");
+    let (mut ann, welcome) = ann.attach(cluster.node(2), &json!([]));
+    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
+    is_shared(&cluster, "read user/1, read user/2");
+    bob.is_refused("write user/1");
+    bob.is_refused("write user/2");
+    // Its token counts on both shards.
+    assert_eq!((write(&bob, 1, &[held.token]), write(&bob, 2, &[held.token])), (200, 200));
+    let strong = converted(&ann.convert(&held, "write", 0), &held);
+    assert_eq!((write(&bob, 1, &[strong.token]), write(&bob, 2, &[strong.token])), (200, 200));
+}
+
+#[test]
+fn a_conversion_that_is_half_settled_is_none_wherever_its_lock_goes() {
+    for len in [1, 3] {
+        let cluster = Cluster::nodes(3);
+        cluster.put_map(&cluster.steady(1, 2, json!({ "function": "modulo", "shards": 2 })));
+        let mut ann = Peer::open(cluster.node(1), "ann");
+        let held = ann.hold("read user/1, read user/2");
+        tear(&cluster, &ann, &held);
+        reshard(&cluster, len);
+        let (mut ann, welcome) = ann.attach(cluster.node(2), &json!([]));
+        assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
+        is_shared(&cluster, "read user/1, read user/2");
+        let bob = holder(&cluster, 1, "bob");
+        bob.is_refused("write user/1");
+        bob.is_refused("write user/2");
+        let strong = converted(&ann.convert(&held, "write", 0), &held);
+        assert!(strong.token > held.token);
+        bob.is_refused("read user/1");
+        bob.is_refused("read user/2");
+    }
 }
 
 /// Several at once, none of which has to wait, are answered as one by one.
 #[test]
 fn conversions_without_a_pause_are_answered_in_order() {
     let cluster = start(2);
-    for node in 1..=2 {
+    for (node, what) in [(1, "read user/1, read user/3"), (2, "read user/1, read user/2")] {
         let mut ann = Peer::open(cluster.node(node), "ann");
-        let held = ann.hold("read user/1, read user/3");
+        let held = ann.hold(what);
         for _ in 0..20 {
             let modes = ["write", "read", "update", "write", "read"];
             let ids: Vec<u64> = modes
@@ -287,7 +365,7 @@ fn a_conversion_goes_on_when_keys_move_and_when_shards_restart() {
     }
 }
 
-/// Reads together with others and then writes alone, on one document and on two in turn.
+/// Reads together with others and then writes alone, on documents of one shard, of two and of all in turn.
 fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
     let mut last = [0; 3];
     for kind in (0..3).cycle() {
@@ -296,8 +374,8 @@ fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
         }
         let what = [
             "read user/6".to_owned(),
-            format!("read user/7, read user/{}", 19 + 12 * number),
-            "read user/8, read user/20".to_owned(),
+            format!("read user/7, read user/{}", 8 + number),
+            "read order".to_owned(),
         ];
         let mut answer = peer.lock(&what[kind], "forever");
         while answer["type"] == "queued" {
@@ -314,7 +392,9 @@ fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
             assert!(token > held.token && token > last[kind], "{token} after {held:?} and {last:?}");
             last[kind] = token;
             rooms.visit(kind, || {
-                assert_eq!(write(writer, 6 + kind as u64, &[token]), 200, "{}", what[kind]);
+                if kind < 2 {
+                    assert_eq!(write(writer, 6 + kind as u64, &[token]), 200, "{}", what[kind]);
+                }
             });
         } else {
             assert_error(&answer, "deadlock");

@@ -29,6 +29,7 @@ mod storm_clients;
 mod command_line;
 mod conversions;
 mod crash_points;
+mod deadlocks;
 mod guide;
 mod locks;
 mod moving_locks;

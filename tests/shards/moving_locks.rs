@@ -2,7 +2,7 @@
 
 use crate::{
     cluster::Cluster,
-    harness::eventually,
+    harness::{eventually, eventually_is},
     http::{self, Reply},
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
 };
@@ -117,8 +117,22 @@ fn together(exported: &[Value]) -> Value {
 
 #[track_caller]
 fn internal(cluster: &Cluster, node: usize, what: &str, epoch: &str, body: &Value) -> Value {
+    send(cluster, node, &format!("/{what}"), epoch, body)
+}
+
+/// Has a shard do something about its locks, as a node would; gives its answer.
+#[track_caller]
+pub(crate) fn order(cluster: &Cluster, node: usize, epoch: u64, order: &Value) -> Value {
+    let letter = json!({ "namespace": "default", "epoch": epoch, "order": order });
+    let reply = send(cluster, node, "", &epoch.to_string(), &letter);
+    assert!(reply["done"] != Value::Null, "{reply}");
+    reply["done"].clone()
+}
+
+#[track_caller]
+fn send(cluster: &Cluster, node: usize, what: &str, epoch: &str, body: &Value) -> Value {
     let headers = [("lockwood-peer", PEER), ("lockwood-epoch", epoch)];
-    let target = format!("/internal/locks/{what}");
+    let target = format!("/internal/locks{what}");
     let reply = http::send(cluster.node(node).native, "POST", &target, &headers, body.to_string().as_bytes());
     assert_eq!(reply.status, 200, "{what} on {node}: {}", reply.body);
     reply.json()
@@ -391,9 +405,8 @@ pub(crate) fn reshard(cluster: &Cluster, len: usize) {
     let list = cluster.steady(1, len, modulo(1))["shards"].clone();
     let change = json!({ "list": list, "curr": modulo(len as u32) });
     cluster.store(1, "_system").post("shard/transition", &json!({ "do": "reshard", "change": change }));
-    eventually("the resharding is over", || {
-        cluster.store(1, "_system").get("shard/transition")["step"] == "none"
-    });
+    let status = || cluster.store(1, "_system").get("shard/transition");
+    eventually_is("the resharding is over", status, |status| status["step"] == "none");
 }
 
 #[test]

@@ -319,8 +319,10 @@ impl Locker {
         while !self.scene.calm.load(Ordering::Relaxed) {
             let (counters, paths) = self.choose();
             let (number, called) = (self.number, self.scene.now());
-            match self.take(&paths).await {
-                Ok(grip) => self.count(&counters, grip, called).await,
+            let converts = self.random.below(3) == 0;
+            match self.take(&paths, converts).await {
+                Ok(Some(grip)) => self.count(&counters, grip, called).await,
+                Ok(None) => {}
                 Err(error) => {
                     self.seen.errors.push(format!("client {number} {counters:?} since {called}: {error}"));
                 }
@@ -344,8 +346,10 @@ impl Locker {
         }
     }
 
-    async fn take(&self, paths: &[Path]) -> Result<Grip, Error> {
-        let resources = paths.iter().map(|path| Resource::new(path.clone(), Mode::Write, Depth::SUBTREE));
+    /// Takes locks for writing. A session may read first, with others; nothing if all of them want to write then.
+    async fn take(&self, paths: &[Path], converts: bool) -> Result<Option<Grip>, Error> {
+        let mode = if converts && matches!(self.keys, Keys::Session(_)) { Mode::Read } else { Mode::Write };
+        let resources = paths.iter().map(|path| Resource::new(path.clone(), mode, Depth::SUBTREE));
         match &self.keys {
             Keys::Leases(leases) => {
                 let request = LeaseRequest {
@@ -356,11 +360,21 @@ impl Locker {
                     poll_ms: None,
                     note: None,
                 };
-                leases.hold(&request).await.map(Grip::Lease)
+                Ok(Some(Grip::Lease(leases.hold(&request).await?)))
             }
             Keys::Session(session) => {
-                let request = resources.fold(Request::new(), Request::with).wait(Wait::Millis(LEASE_MS));
-                session.lock(request).await.map(Grip::Lock)
+                let wait = Wait::Millis(LEASE_MS);
+                let lock = session.lock(resources.fold(Request::new(), Request::with).wait(wait)).await?;
+                if mode == Mode::Write {
+                    return Ok(Some(Grip::Lock(lock)));
+                }
+                match lock.convert(Mode::Write, wait).await {
+                    Err(error) if error.code() == Some(Code::Deadlock) => {
+                        lock.release().await?;
+                        Ok(None)
+                    }
+                    converted => converted.map(|_| Some(Grip::Lock(lock))),
+                }
             }
         }
     }

@@ -72,6 +72,12 @@ impl LockTable {
         Some(Standing { place: waiting + 1, blockers: self.name(&blockers), blockers_len: blockers.len() })
     }
 
+    /// The locks that a lock, or its conversion, waits for.
+    pub fn blockers(&self, lock: LockId) -> Vec<LockId> {
+        let blocking = self.by_id.get(&lock).and_then(|key| self.blocking_locks(*key)).unwrap_or_default();
+        blocking.into_iter().map(|key| self.lock_of(key).id).collect()
+    }
+
     /// Every pair of a waiting lock and a lock it waits for, up to `pairs_len_max` of them.
     pub fn waits(&self, pairs_len_max: usize) -> Vec<(LockId, LockId)> {
         let mut pairs = Vec::new();

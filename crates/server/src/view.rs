@@ -197,16 +197,17 @@ pub(crate) fn deadlock(state: &State, cycle: &Cycle) -> Trouble {
             }
         })
         .collect();
-    let ring: Vec<String> = cycle
-        .0
+    never_ends(steps)
+}
+
+/// The same, whoever found it.
+pub(crate) fn never_ends(steps: Vec<CycleStep>) -> Trouble {
+    let ring: Vec<String> = steps
         .iter()
         .map(|step| {
-            format!(
-                "{} waits for {} on {}",
-                short(&name(step.waiter)),
-                short(&name(step.holder)),
-                step.wants.path
-            )
+            let waiter = label(step.name.as_deref(), &step.session);
+            let holder = label(step.holder_name.as_deref(), &step.holder);
+            format!("{waiter} waits for {holder} on {}", step.wants.path.0)
         })
         .collect();
     let message = format!(
@@ -231,10 +232,6 @@ fn in_the_way(blockers: &[Blocker]) -> String {
 fn who(blockers: &[Blocker]) -> String {
     let first = blockers.first();
     first.map_or_else(|| "the holder".to_owned(), |first| label(first.name.as_deref(), &first.session))
-}
-
-fn short(owner: &Owner) -> String {
-    label(owner.name.as_deref(), &owner.session)
 }
 
 fn label(name: Option<&str>, session: &str) -> String {

@@ -28,7 +28,7 @@ pub(crate) use part::{
 };
 pub(crate) use take::check_request;
 pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};
-pub(crate) use which::{Released, Which, lost, nothing_held, release, renew};
+pub(crate) use which::{Released, Which, lost, merged, nothing_held, release, renew};
 
 /// How a wait for a lock outside of a session ended.
 #[derive(Debug, Clone)]
@@ -56,8 +56,10 @@ pub(crate) struct Leases {
     /// Leases that were granted while nobody decided about them, to nobody who waited for the answer: how long they are
     /// to be held.
     unclaimed: BTreeMap<LockId, Option<u64>>,
-    /// Leases that wait for stronger modes, and what they are to become.
-    converting: HashMap<LockId, Vec<Resource>>,
+    /// Leases that wait for stronger modes.
+    converting: HashMap<LockId, convert::Goal>,
+    /// By lease, the last conversion of it that was given up: of which connection, and which one.
+    given_up: HashMap<LockId, (u64, u64)>,
     /// The last map by which everything here was looked through.
     followed: Epoch,
     /// Over, but not on record yet.
@@ -197,6 +199,7 @@ impl State {
             self.forget_named(&asked.owner);
         }
         let Some(lease) = self.leases.remove(lock) else { return false };
+        self.leases.given_up.remove(&lock);
         if self.leases.converting.remove(&lock).is_some() {
             self.tell_waiters(lock, &Verdict::Refused(Box::new(lost(lock))));
         }

@@ -11,7 +11,10 @@
 
 pub(crate) use super::moving_waits::MovingWait;
 
-use super::{Lease, LeasePart, Verdict};
+use super::{
+    Lease, LeasePart, Verdict,
+    convert::{is_half_done, lowered},
+};
 use crate::{
     cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks},
     namespace::{Namespace, State},
@@ -300,6 +303,7 @@ fn import_into(
         let _passage = shared.cluster.pass(Admitted::under(current))?;
         let now = shared.clock.now();
         state.expire(shared, now);
+        state.stop_conversions(shared, now);
         let imported = state.import(shared, current, arrivals, now)?;
         state.linger(shared);
         namespace.rearm(state);
@@ -347,20 +351,28 @@ impl State {
     ) -> bool {
         let mut lease = lease.clone();
         if let Some(here) = self.leases.get(lease.lock) {
-            let whole = lease.whole().to_vec();
             let mut both = [&here.resources[..], &lease.resources[..]].concat();
             lockwood_locks::merge(&mut both);
-            if here.is_settled() && here.resources == both {
+            // When a conversion is just being settled, one part may know of it and another one not. The owner does not,
+            // so the lock is what it was: with the smaller token, or as strong as any part of it says.
+            let mut known =
+                if here.is_settled() && here.token < lease.token { here } else { &lease }.whole().to_vec();
+            if here.is_settled() && here.token == lease.token {
+                known.extend_from_slice(here.whole());
+                lockwood_locks::merge(&mut known);
+            }
+            let token = if here.is_settled() { here.token.min(lease.token) } else { lease.token };
+            if here.is_settled() && here.resources == both && here.token == token && here.whole() == known {
                 return true;
             }
-            lease.part = part_of(&both, whole);
+            (lease.part, lease.token) = (part_of(&both, known), token);
             lease.resources = both;
         }
         if self.table.owner_of(lease.lock).is_some() {
             self.make_way(lease.lock, now, effects);
             displaced.insert(lease.lock);
         }
-        let recorded = |owner| Recorded {
+        let recorded = |owner, lease: &Lease| Recorded {
             lock: lease.lock,
             token: lease.token,
             owner,
@@ -369,12 +381,22 @@ impl State {
             expires_at: lease.expires_at,
         };
         let owner = self.lease_owner(shared, &lease.owner);
-        while let Err(blockers) = self.table.restore_recorded(recorded(owner)) {
-            if blockers.iter().any(|lock| self.leases.get(*lock).is_none()) {
+        let is_operation =
+            |state: &State, lock| state.table.view(lock).is_some_and(|view| view.rank.is_operation());
+        while let Err(blockers) = self.table.restore_recorded(recorded(owner, &lease)) {
+            if blockers.iter().any(|lock| is_operation(self, *lock)) {
                 self.forget_lockless(owner);
                 return false;
             }
+            // What is stronger than its owner knows is so on its way to be, and not on all shards yet.
+            if is_half_done(&lease) {
+                lowered(&mut lease);
+                continue;
+            }
             for lock in blockers {
+                if self.lower(shared, lock, now) {
+                    continue;
+                }
                 if self.leases.get(lock).is_some_and(Lease::is_settled) {
                     tracing::warn!(namespace = ?self.name, lock = lock.0, "a lock makes way for one that moved here");
                 }

@@ -280,7 +280,7 @@ impl State {
     }
 
     /// Takes a lock out of the table, which is frozen. Whoever waits for it goes on waiting.
-    fn take_out(&mut self, lock: LockId, now: Timestamp) {
+    pub(super) fn take_out(&mut self, lock: LockId, now: Timestamp) {
         let mut effects: Vec<Effect> = Vec::new();
         let revoked = self.table.revoke(lock, now, &mut effects);
         debug_assert!(revoked.is_ok() && effects.is_empty(), "it is in the table, which grants nothing");

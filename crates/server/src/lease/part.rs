@@ -22,6 +22,7 @@ use crate::{
 use lockwood_locks::LockView;
 use lockwood_model::{LockId, Resource, Timestamp, Token, Wait};
 use lockwood_storage::Entry;
+use lockwood_wire::Code;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -39,6 +40,8 @@ pub(crate) struct Share {
     pub(super) admitted: Admitted,
     /// What it is a part of; none if there is nothing else.
     pub(super) of: Option<PartOf>,
+    /// Whether it is taken even if the owner seems to have it.
+    pub(super) anew: bool,
 }
 
 /// What a lease is to be a part of.
@@ -56,6 +59,8 @@ pub(crate) struct PartOf {
     pub(crate) only: bool,
     /// Which connection of its owner wants it, if it is a session.
     pub(crate) seat: Option<u64>,
+    /// If other parts are not held, so that it is not settled any more: the token it had when that was seen.
+    pub(crate) unsettled: Option<u64>,
 }
 
 impl Share {
@@ -68,9 +73,14 @@ impl Share {
     ) -> Result<Share, Trouble> {
         let found = shared.cluster.admit_locks(namespace, &request.resources)?;
         match found == admitted {
-            true => Ok(Share { admitted, of }),
+            true => Ok(Share { admitted, of, anew: false }),
             false => Err(ShardError::Elsewhere.into()),
         }
+    }
+
+    /// It is taken even if the owner seems to have it.
+    pub(crate) fn anew(self) -> Share {
+        Share { anew: true, ..self }
     }
 
     /// It is there; if it is not any more, somebody ended it.
@@ -158,7 +168,7 @@ pub(crate) fn draw_number(shared: &Arc<Shared>, name: &str) -> Result<LockId, Tr
 }
 
 /// What makes a part one that its owner may rely on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settle {
     pub(crate) admitted: Admitted,
     pub(crate) lock: LockId,
@@ -166,21 +176,50 @@ pub(crate) struct Settle {
     pub(crate) token: Token,
     /// None: until it is released.
     pub(crate) ttl_ms: Option<u64>,
+    /// What all parts cover from now on, if it is something else than before, and which connection wants that.
+    pub(crate) whole: Option<(Vec<Resource>, u64)>,
+    /// The token that nobody has heard of, if it is to be what it was before it got that one.
+    pub(crate) instead_of: Option<Token>,
 }
 
 /// Settles a part: it gets the token that all parts have, and its time begins.
 pub(crate) async fn settle_part(shared: &Arc<Shared>, name: &str, settle: Settle) -> Result<Lease, Trouble> {
-    let Settle { admitted, lock, token, ttl_ms } = settle;
+    let Settle { admitted, lock, token, ttl_ms, whole, instead_of } = settle;
     // On record before anybody can hear of the token, so that no smaller one is given out after a restart.
     shared.numbers.raise(token.0).await?;
     let which = Which::Lock { lock, token: None, owner: None };
     let meant = Meant { which: &which, admitted, settled: false };
-    let (lease, after) = on_leases(shared, name, meant, |state, now, _| {
+    let settling = on_leases(shared, name, meant, |state, now, _| {
+        if let (Some((_, seat)), Some(lease)) = (&whole, state.leases.get(lock)) {
+            state.check_seated(shared, &lease.owner, *seat)?;
+        }
+        let known = state.leases.get(lock).map(|lease| lease.token);
+        if known.is_some_and(|known| known > token) && known != instead_of {
+            // This was long on its way: it has been asked for again since, or was converted.
+            return Err(sent_back());
+        }
+        if let Some((whole, _)) = whole {
+            state.reshape(shared, lock, &whole, now)?;
+        }
         state.settle(shared, lock, token, ttl_ms.map(|ttl_ms| now.after(ttl_ms)));
-        state.leases.held[&lock].clone()
-    })?;
+        Ok::<Lease, Trouble>(state.leases.held[&lock].clone())
+    });
+    let (settled, after) =
+        settling.map_err(|trouble| if is_here(shared, name, lock) { sent_back() } else { trouble })?;
+    let lease = settled?;
     shared.shard.shown(after).await?;
     Ok(lease)
+}
+
+/// Whether there is something of a lock, held or in line.
+fn is_here(shared: &Shared, name: &str, lock: LockId) -> bool {
+    shared.registry.get(name).is_some_and(|namespace| namespace.lock().table.owner_of(lock).is_some())
+}
+
+/// That a part that was held stands in line again.
+pub(super) fn sent_back() -> Trouble {
+    let message = "a part of the lock went back to the line, because a lock is converted; ask again";
+    Trouble::new(Code::WrongEpoch, message)
 }
 
 /// Settles a lease that turned out to be all there is to its lock.
@@ -312,6 +351,11 @@ impl State {
         if named.is_some_and(|named| named != lock) {
             return Again::Replaced(lock);
         }
+        let unsettled = share.of.as_ref().and_then(|of| of.unsettled);
+        if self.leases.get(lock).is_some_and(|lease| lease.is_settled() && Some(lease.token.0) == unsettled) {
+            self.unsettle(shared, lock, now);
+        }
+        let view = self.table.view(lock).expect("it is held, or in line");
         let Some(lease) = self.leases.get(lock).cloned() else {
             if request.wait == Wait::Never {
                 // What does not wait has no place in line, though a move may have given it one.
@@ -319,7 +363,7 @@ impl State {
                 return Again::New;
             }
             self.wait_anew(&view, request, share, now);
-            return Again::Answered(self.wait_on(shared, namespace, (view.owner, lock), share, now));
+            return Again::Answered(self.wait_on(shared, namespace, lock, share, now));
         };
         let until = request.ttl_ms.map(|ttl_ms| now.after(ttl_ms));
         let taken = match &share.of {
@@ -357,7 +401,13 @@ impl State {
     }
 
     /// A part that is not settled yet is kept until then.
-    fn hold_until(&mut self, shared: &Shared, lock: LockId, token: Token, until: Option<Timestamp>) {
+    pub(super) fn hold_until(
+        &mut self,
+        shared: &Shared,
+        lock: LockId,
+        token: Token,
+        until: Option<Timestamp>,
+    ) {
         let owner = self.table.owner_of(lock).expect("a lease is in the table");
         let renewed = self.table.give_token(lock, token).and_then(|()| self.table.renew(owner, lock, until));
         debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");

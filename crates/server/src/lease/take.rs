@@ -2,7 +2,7 @@
 
 use super::{
     Asked, Lease, Verdict, Which, get, lost,
-    part::{Again, Share, settle_alone},
+    part::{Again, Share, sent_back, settle_alone},
     settled,
 };
 use crate::{
@@ -206,6 +206,7 @@ impl State {
         }
         let owner = self.lease_owner(shared, &request.owner);
         if share.of.is_none()
+            && !share.anew
             && let Some(lease) = self.lease_holding(owner, &request.resources, now)
         {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
@@ -264,7 +265,7 @@ impl State {
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
                 self.leases.put_asked(lock, asked);
-                Ok(self.wait_on(shared, namespace, (owner, lock), share, now))
+                Ok(self.wait_on(shared, namespace, lock, share, now))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
             Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
@@ -276,7 +277,7 @@ impl State {
         &mut self,
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
-        (owner, lock): (OwnerId, LockId),
+        lock: LockId,
         share: &Share,
         now: Timestamp,
     ) -> Asking {
@@ -285,8 +286,7 @@ impl State {
         let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
         let ttl_ms = self.leases.asked.get(&lock).and_then(|asked| asked.ttl_ms);
         let alone = share.of.is_none().then_some((share.admitted, ttl_ms));
-        let waiting =
-            Waiting { shared, namespace, owner, lock, admitted: share.admitted, alone, stays: false };
+        let waiting = Waiting { shared, namespace, lock, admitted: share.admitted, alone, stays: false };
         Asking::Waits { waiting, verdict, line }
     }
 
@@ -361,7 +361,6 @@ pub(super) fn check_note(shared: &Shared, note: Option<&Json>) -> Result<(), Tro
 pub(crate) struct Waiting {
     shared: Arc<Shared>,
     namespace: Arc<Namespace>,
-    owner: OwnerId,
     lock: LockId,
     /// Under which map it was asked for.
     admitted: Admitted,
@@ -390,8 +389,14 @@ impl Waiting {
             Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
         };
         granted?;
-        let lease = self.namespace.lock().leases.get(self.lock).cloned();
+        let (lease, is_asked) = {
+            let state = self.namespace.lock();
+            (state.leases.get(self.lock).cloned(), state.leases.asked.contains_key(&self.lock))
+        };
         self.stays = true;
+        if is_asked {
+            return Err(sent_back());
+        }
         // It may be over again, if its time was shorter than the disk took.
         let Some(lease) = lease else {
             // Or it is elsewhere by another map.
@@ -409,8 +414,13 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if !self.stays && !self.namespace.lock().is_awaited(self.lock) {
-            self.namespace.give_back(&self.shared, self.owner, self.lock);
+        let owner = {
+            let state = self.namespace.lock();
+            // Who was sent back to the line may be known by another number now.
+            state.table.owner_of(self.lock).filter(|_| !self.stays && !state.is_awaited(self.lock))
+        };
+        if let Some(owner) = owner {
+            self.namespace.give_back(&self.shared, owner, self.lock);
         }
     }
 }

@@ -39,7 +39,7 @@ use tokio::{
     sync::{
         Notify,
         mpsc::{self, UnboundedReceiver, UnboundedSender},
-        oneshot,
+        oneshot, watch,
     },
     task::{AbortHandle, JoinSet},
 };
@@ -69,6 +69,11 @@ impl Sessions {
     /// A number for a connection, which no other one has on any node.
     fn new_seat(&self) -> u64 {
         lease::run().wrapping_add(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for something that a connection wants, larger than those before it.
+    pub(crate) fn new_turn(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The connection that speaks for a session from now on; one before it is told.
@@ -168,6 +173,8 @@ async fn open(
             // What it waited for it asks for again. A node that took something for it may have died on the way, and
             // nobody would ever release that.
             locks::drop_unsettled(shared, namespace, (&session, seat)).await?;
+            let timeout_ms = check_opening(shared, name.as_deref(), abandon_timeout_ms)?;
+            locks::mend(shared, namespace, (&session, seat), ttl_ms(shared, timeout_ms)).await?;
             (id, session, (name, abandon_timeout_ms))
         }
         _ => {
@@ -277,6 +284,7 @@ type Over = oneshot::Receiver<Result<locks::Ended, Trouble>>;
 /// A conversion that waits.
 struct Converting {
     stop: Arc<Notify>,
+    stage: watch::Receiver<locks::Stage>,
     /// Says how it ended; none once somebody waits for that.
     over: Option<Over>,
     task: AbortHandle,
@@ -390,6 +398,11 @@ impl Conversation for Talk {
     }
 }
 
+/// How long locks are held for a session, unless they are kept alive.
+fn ttl_ms(shared: &Shared, abandon_timeout_ms: u64) -> u64 {
+    (abandon_timeout_ms + MARGIN_MS).min(shared.config.limits.lease_ttl_ms_max)
+}
+
 type Reply = Result<ServerMessage, (Trouble, Option<u64>)>;
 
 /// Answers messages in the order they came. Ends with the connection, and all waits with it.
@@ -422,13 +435,10 @@ async fn serve(session: Arc<Session>, mut pending: mpsc::Receiver<ClientMessage>
     }
 }
 
-/// Keeps the locks of a session alive, and tells it of those that are lost. At once too: those of a session that was
-/// taken up again may be about to end.
+/// Keeps the locks of a session alive, and tells it of those that are lost.
 async fn keep_alive(session: Arc<Session>) {
-    let mut pause = Duration::ZERO;
     loop {
-        tokio::time::sleep(pause).await;
-        pause = RENEW_INTERVAL;
+        tokio::time::sleep(RENEW_INTERVAL).await;
         let before = session.held();
         if before.is_empty() {
             continue;
@@ -472,7 +482,7 @@ impl Session {
     }
 
     fn ttl_ms(&self) -> u64 {
-        (self.abandon_timeout_ms + MARGIN_MS).min(self.shared().config.limits.lease_ttl_ms_max)
+        ttl_ms(self.shared(), self.abandon_timeout_ms)
     }
 
     fn held(&self) -> BTreeSet<u64> {
@@ -623,13 +633,14 @@ impl Session {
         self.check_convertible(lock)?;
         let is_draining = self.shared().is_draining();
         let wait = if is_draining { Wait::Never } else { wait };
-        let wish = locks::Wish { lock, owner: self.id.clone(), seat: self.seat, change, wait };
+        let (owner, ttl_ms) = (self.id.clone(), self.ttl_ms());
+        let wish = locks::Wish { lock, owner, seat: self.seat, change, wait, ttl_ms };
         let (watched, converting) = locks::convert(self.shared(), &self.namespace, wish);
-        let (mut converting, mut line) = (Box::pin(converting), watched.line);
+        let (mut converting, mut stage) = (Box::pin(converting), watched.stage);
         let queued = tokio::select! {
             biased;
             done = &mut converting => Err(done),
-            queued = line.wait_for(Option::is_some) =>  Ok(queued.ok().and_then(|line| (*line).clone())),
+            queued = stage.wait_for(|stage| stage.line.is_some()) => Ok(queued.ok().and_then(|stage| stage.line.clone())),
         };
         let line = match queued {
             Ok(Some(line)) => line,
@@ -656,7 +667,7 @@ impl Session {
             session.conclude_conversion((id, lock), done.clone());
             let _ = sender.send(done);
         });
-        locks.insert(lock, Hold::Converts(Converting { stop: watched.stop, over: Some(over), task }));
+        locks.insert(lock, Hold::Converts(Converting { stop: watched.stop, stage, over: Some(over), task }));
         Ok(())
     }
 
@@ -695,21 +706,26 @@ impl Session {
         if !self.held().contains(&lock) {
             return self.release(lock).await.map(|()| false);
         }
-        if let Some(over) = self.stop_converting(lock)
-            && let Ok(ended) = over.await
-            && ended? == locks::Ended::Stopped
-        {
-            return Ok(true);
+        if let Some((over, mut stage)) = self.stop_converting(lock) {
+            let ended = tokio::select! {
+                biased;
+                ended = over => ended.ok(),
+                // It is too late; how it ends is told when it does.
+                _ = stage.wait_for(|stage| stage.is_settling) => None,
+            };
+            if ended.transpose()? == Some(locks::Ended::Stopped) {
+                return Ok(true);
+            }
         }
         let message = format!("lock {lock} does not wait, it is held; release it if it is not wanted");
         Err(Trouble::new(Code::AlreadyGranted, message))
     }
 
-    fn stop_converting(&self, lock: u64) -> Option<Over> {
+    fn stop_converting(&self, lock: u64) -> Option<(Over, watch::Receiver<locks::Stage>)> {
         match self.locks.lock().get_mut(&lock)? {
             Hold::Converts(converting) => {
                 converting.stop.notify_one();
-                converting.over.take()
+                Some((converting.over.take()?, converting.stage.clone()))
             }
             _ => None,
         }

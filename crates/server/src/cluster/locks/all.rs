@@ -14,7 +14,7 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
-use lockwood_model::{Mode, Path};
+use lockwood_model::{Mode, Path, Resource};
 use lockwood_router::{Phase, ShardNo};
 use lockwood_wire::{
     Code, Intents, LeaseInfo, LeaseList, LockInfo, LockList, LockState, NodeClaim, NodeInfo, OperatorAction,
@@ -270,6 +270,48 @@ pub(crate) async fn drop_unsettled(
             Err(trouble) => patience.endure(trouble).await?,
         }
     }
+}
+
+/// A lock that does not have the same token everywhere: a conversion of it was just being settled.
+pub(super) struct Torn {
+    pub(super) lock: u64,
+    /// What its owner knows of, and has the token of.
+    pub(super) whole: Vec<Resource>,
+    pub(super) token: u64,
+    /// The token that nobody has heard of.
+    pub(super) latest: u64,
+}
+
+/// Renews the locks of an owner for which a connection speaks. Says which of them do not have the same token everywhere.
+pub(super) async fn torn(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    (owner, seat): (&str, u64),
+    ttl_ms: u64,
+) -> Result<Vec<Torn>, Trouble> {
+    let meant = Meant::All { owner: owner.to_owned(), seat: Some(seat) };
+    let pieces: Vec<Pieces> = everywhere(shared, namespace, &Order::Renew { meant, ttl_ms }).await?;
+    let mut locks: BTreeMap<u64, BTreeMap<u64, Vec<WireResource>>> = BTreeMap::new();
+    let mut is_torn = BTreeSet::new();
+    for Piece { lease, .. } in pieces.into_iter().flat_map(|pieces| pieces.leases) {
+        let wholes = locks.entry(lease.lock).or_default();
+        if wholes.first_key_value().is_some_and(|known| known != (&lease.token, &lease.resources)) {
+            is_torn.insert(lease.lock);
+        }
+        // What becomes weaker keeps its token, and until that is settled its owner relies on the stronger.
+        let known = wholes.entry(lease.token).or_default();
+        if *known != lease.resources {
+            known.extend(lease.resources);
+        }
+    }
+    let mut torn = Vec::new();
+    for (lock, mut wholes) in locks.into_iter().filter(|(lock, _)| is_torn.contains(lock)) {
+        let latest = wholes.keys().next_back().copied().unwrap_or(0);
+        if let Some((token, whole)) = wholes.pop_first() {
+            torn.push(Torn { lock, whole: lease::merged(&read(whole)?), token, latest });
+        }
+    }
+    Ok(torn)
 }
 
 /// How a lock stands; while it waits it is waited for as long as `wait` says.

@@ -1,22 +1,28 @@
 //! What a shard does about its locks when a node asks it to. Knows nothing of the other shards.
 
 use super::letter::{
-    Convert, Converted, Letter, Meant, Order, Part, PartTaken, Piece, Pieces, Voucher, Wanted, read, written,
+    Convert, Converted, Edge, Letter, Meant, Order, Part, PartTaken, Piece, Pieces, Voucher, Wanted, read,
+    written,
 };
 use crate::{
     clock::rfc3339,
     cluster::Admitted,
     lease::{self, Conversion, PartOf, Released, Settle, Share, Taken, Which},
-    listing, operator,
+    listing,
+    namespace::State,
+    operator,
     shared::Shared,
     trouble::Trouble,
 };
 use lockwood_locks::merge;
-use lockwood_model::{Lease, LockId, Token};
+use lockwood_model::{Lease, LockId, Resource, Token};
 use lockwood_router::Epoch;
 use lockwood_wire::{Code, LeaseAnswer, LeaseInfo, LeaseOutcome};
 use serde::Serialize;
 use std::{sync::Arc, time::Duration};
+
+/// How many waits are told of at once.
+const EDGES_MAX: usize = 10_000;
 
 /// Does what a letter says, if the map is the one it was written by; gives the answer as JSON.
 pub(crate) async fn carry_out(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> {
@@ -41,11 +47,18 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
     let Letter { namespace: name, epoch, order } = letter;
     let admitted = Admitted(Some(epoch));
     match order {
-        Order::Take { wanted, poll_ms } => json(&take(shared, (&name, admitted), wanted, poll_ms).await?),
+        Order::Take { wanted, poll_ms, anew } => {
+            json(&take(shared, (&name, admitted), (wanted, anew), poll_ms).await?)
+        }
         Order::Number => json(&lease::draw_number(shared, &name)?.0),
         Order::Part(part) => json(&take_part(shared, (&name, admitted), part).await?),
-        Order::Settle { lock, token, ttl_ms } => {
-            let settle = Settle { admitted, lock: LockId(lock), token: Token(token), ttl_ms };
+        Order::Settle { lock, token, ttl_ms, whole, instead_of } => {
+            let whole = match whole {
+                Some((whole, seat)) => Some((read(whole)?, seat)),
+                None => None,
+            };
+            let (token, instead_of) = (Token(token), instead_of.map(Token));
+            let settle = Settle { admitted, lock: LockId(lock), token, ttl_ms, whole, instead_of };
             lease::settle_part(shared, &name, settle).await?;
             let info = listing::one(shared, &name, lock, None).await?;
             if info.is_none() {
@@ -63,8 +76,12 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             json(&lease::drop_unsettled(shared, &name, (&owner, seat)).await?)
         }
         Order::Convert(wanted) => json(&convert(shared, (&name, admitted), wanted).await?),
-        Order::Unconvert { lock, owner, seat } => {
-            json(&lease::unconvert(shared, &name, LockId(lock), (&owner, seat), admitted)?)
+        Order::Unconvert { lock, owner, seat, turn } => {
+            let which = match lock {
+                Some(lock) => Which::Lock { lock: LockId(lock), token: None, owner: Some(owner.clone()) },
+                None => Which::All { owner: owner.clone(), seat: None },
+            };
+            json(&lease::unconvert(shared, &name, &which, (&owner, seat, turn), admitted).await?)
         }
         Order::Renew { meant, ttl_ms } => {
             let which = meant.into_which()?;
@@ -79,6 +96,7 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
         Order::List(selection) => json(&listing::page(shared, &name, &selection).await?),
         Order::Tree { path } => json(&listing::tree(shared, &name, &listing::read_path(&path)?)),
         Order::Waits => json(&listing::waits(shared, &name)),
+        Order::Edges { owners } => json(&edges(shared, &name, &owners)),
         Order::Log => json(&operator::log(shared, &name).await?),
         Order::End { lock, action } => {
             if let Some(action) = action {
@@ -97,11 +115,12 @@ fn json<T: Serialize>(answer: &T) -> Result<Vec<u8>, Trouble> {
 async fn take(
     shared: &Arc<Shared>,
     (name, admitted): (&str, Admitted),
-    wanted: Wanted,
+    (wanted, anew): (Wanted, bool),
     poll_ms: Option<u64>,
 ) -> Result<LeaseAnswer, Trouble> {
     let request = wanted.into_request()?;
     let share = Share::under(shared, (name, admitted), &request, None)?;
+    let share = if anew { share.anew() } else { share };
     let taken = match poll_ms.map(Duration::from_millis) {
         Some(patience) => lease::take_and_poll(shared, name, request, &share, patience).await?,
         None => lease::take_share(shared, name, request, &share).await?,
@@ -138,7 +157,8 @@ async fn take_part(
     (name, admitted): (&str, Admitted),
     part: Part,
 ) -> Result<PartTaken, Trouble> {
-    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again, only, seat } = part;
+    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again, only, seat, unsettled } =
+        part;
     let request = wanted.into_request()?;
     let mut whole = read(whole)?;
     merge(&mut whole);
@@ -146,7 +166,7 @@ async fn take_part(
         return Ok(PartTaken::Covered { lock: lock.0 });
     }
     let run = lease::run();
-    let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only, seat };
+    let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only, seat, unsettled };
     let mut share = Share::under(shared, (name, admitted), &request, Some(of))?;
     lease::raise_in(shared, name, floor).await?;
     let mut slice = Duration::from_millis(slice_ms);
@@ -173,9 +193,9 @@ async fn convert(
     (name, admitted): (&str, Admitted),
     wanted: Convert,
 ) -> Result<Converted, Trouble> {
-    let Convert { lock, owner, seat, whole, wait, waits } = wanted;
+    let Convert { lock, owner, seat, whole, alone, wait, waits, turn } = wanted;
     let (lock, whole, wait) = (LockId(lock), read(whole)?, wait.0);
-    let conversion = Conversion { admitted, lock, owner, seat, whole, wait, waits };
+    let conversion = Conversion { admitted, lock, owner, seat, whole, alone, wait, waits, turn };
     Ok(match lease::convert(shared, name, &conversion).await? {
         lease::Converted::Done(token) => Converted::Done { token: token.0 },
         lease::Converted::Queued(line) => Converted::Queued(line.into()),
@@ -215,6 +235,37 @@ fn piece(lease: &Lease) -> Piece {
         expires_at: lease.expires_at.map(rfc3339),
     };
     Piece { lease: info, settled: lease.is_settled() }
+}
+
+/// Whom owners wait for here. What ends by itself is not counted.
+fn edges(shared: &Shared, name: &str, owners: &[String]) -> Vec<Edge> {
+    let Some(namespace) = shared.registry.get(name) else { return Vec::new() };
+    let state = namespace.lock();
+    let mut edges = Vec::new();
+    for waiter in owners {
+        let Some(owner) = state.leases.owner(waiter) else { continue };
+        for view in state.table.owned(owner) {
+            let wanted = view.converting_to.as_ref().unwrap_or(&view.resources);
+            for blocker in state.table.blockers(view.id) {
+                edges.extend(edge(&state, (waiter, view.id, wanted), blocker));
+            }
+            if edges.len() > EDGES_MAX {
+                return edges;
+            }
+        }
+    }
+    edges
+}
+
+fn edge(state: &State, (waiter, lock, wanted): (&str, LockId, &[Resource]), blocker: LockId) -> Option<Edge> {
+    let other = state.table.view(blocker).filter(|view| !view.rank.is_operation())?;
+    let holder = state.leases.describe(other.owner)?.to_owned();
+    let has = || other.resources.iter().chain(other.converting_to.iter().flatten());
+    let clash = |wants: &&Resource| has().any(|has| has.conflicts(wants));
+    let wants = wanted.iter().find(clash)?;
+    let has = has().find(|has| has.conflicts(wants))?;
+    let waiter = waiter.to_owned();
+    Some(Edge { waiter, lock: lock.0, wants: wants.into(), holder, held: blocker.0, has: has.into() })
 }
 
 fn vouch(shared: &Shared, name: &str, tokens: &[u64]) -> Vec<Voucher> {

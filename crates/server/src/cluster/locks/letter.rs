@@ -35,6 +35,8 @@ pub(crate) enum Order {
     Take {
         wanted: Wanted,
         poll_ms: Option<u64>,
+        /// Whether it is taken even if the owner seems to have it.
+        anew: bool,
     },
     /// Say a number that no lock has.
     Number,
@@ -45,14 +47,19 @@ pub(crate) enum Order {
         lock: u64,
         token: u64,
         ttl_ms: Option<u64>,
+        /// What all parts cover from now on, if it is something else than before, and which connection wants that.
+        whole: Option<(Vec<WireResource>, u64)>,
+        /// The token that nobody has heard of, if it is to be what it was before it got that one.
+        instead_of: Option<u64>,
     },
-    /// Give a lock that is all with this shard other modes.
+    /// Give a lock other modes, or a part of it stronger ones.
     Convert(Convert),
-    /// Give that up.
+    /// Give that up, for one lock or for all of an owner.
     Unconvert {
-        lock: u64,
+        lock: Option<u64>,
         owner: String,
         seat: u64,
+        turn: u64,
     },
     /// Give back what there is of a lock that is not going to be taken after all.
     Drop {
@@ -85,6 +92,10 @@ pub(crate) enum Order {
         path: String,
     },
     Waits,
+    /// Say whom owners wait for.
+    Edges {
+        owners: Vec<String>,
+    },
     Log,
     /// End a lock by force, and record it if this shard is to.
     End {
@@ -100,8 +111,8 @@ pub(crate) enum Order {
 impl Order {
     /// Whether it changes nothing.
     pub(super) fn only_looks(&self) -> bool {
-        use Order::{List, Log, Show, Tree, Vouch, Waits};
-        matches!(self, Show { .. } | List(_) | Tree { .. } | Waits | Log | Vouch { .. })
+        use Order::{Edges, List, Log, Show, Tree, Vouch, Waits};
+        matches!(self, Show { .. } | List(_) | Tree { .. } | Waits | Edges { .. } | Log | Vouch { .. })
     }
 }
 
@@ -137,6 +148,8 @@ pub(crate) struct Part {
     pub(crate) only: bool,
     /// Which connection of its owner wants it, if it is a session.
     pub(crate) seat: Option<u64>,
+    /// If other parts are not held, so that it is not settled any more: the token it had when that was seen.
+    pub(crate) unsettled: Option<u64>,
 }
 
 /// What a lock is to become.
@@ -147,9 +160,13 @@ pub(crate) struct Convert {
     /// Which connection of the owner wants it.
     pub(crate) seat: u64,
     pub(crate) whole: Vec<WireResource>,
+    /// Whether there are no other parts.
+    pub(crate) alone: bool,
     pub(crate) wait: WireWait,
     /// Whether it is waited for if it stands in line, rather than only said where.
     pub(crate) waits: bool,
+    /// Which of the conversions that the connection wants; a later one has a larger number.
+    pub(crate) turn: u64,
 }
 
 /// How far that has come.
@@ -233,6 +250,19 @@ pub(crate) struct Voucher {
     pub(crate) owner: String,
     /// In milliseconds since 1970; none if it does not end by itself.
     pub(crate) until: Option<u64>,
+}
+
+/// That an owner waits for another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Edge {
+    pub(crate) waiter: String,
+    /// The lock that waits, or whose conversion does.
+    pub(crate) lock: u64,
+    pub(crate) wants: WireResource,
+    pub(crate) holder: String,
+    /// The lock in the way, be it held or earlier in line.
+    pub(crate) held: u64,
+    pub(crate) has: WireResource,
 }
 
 /// An answer, or why there is none.

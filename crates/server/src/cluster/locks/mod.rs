@@ -7,6 +7,7 @@
 
 mod all;
 mod convert;
+mod deadlock;
 mod here;
 mod letter;
 mod patience;
@@ -22,7 +23,7 @@ use lockwood_wire::Code;
 use std::collections::BTreeMap;
 
 pub(crate) use all::{drop_unsettled, end, log, one, page, release, renew, tree, vouch, waits};
-pub(crate) use convert::{Ended, Wish, convert};
+pub(crate) use convert::{Ended, Stage, Wish, convert, mend};
 pub(crate) use here::{answer, carry_out};
 pub(crate) use letter::{Letter, Reply, Voucher, WireLine, read, written};
 pub(crate) use seats::Seats;

@@ -19,12 +19,19 @@ pub(super) struct Patience {
     pause: Duration,
     /// How long it is tried while what is asked for moves.
     moving: Duration,
+    /// How long it is tried while a node does not answer.
+    away: Duration,
 }
 
 impl Patience {
     pub(super) fn new() -> Patience {
         let now = Instant::now();
-        Patience { since: now, tried: now, pause: PAUSE, moving: PATIENCE }
+        Patience { since: now, tried: now, pause: PAUSE, moving: PATIENCE, away: PATIENCE }
+    }
+
+    /// For something that has to be brought to an end.
+    pub(super) fn endless() -> Patience {
+        Patience { moving: Duration::MAX, away: Duration::MAX, ..Patience::new() }
     }
 
     /// For something that waits anyhow: it does not matter what for.
@@ -40,11 +47,11 @@ impl Patience {
     /// Waits a moment if it is worth trying again after this; otherwise that is the end of it.
     pub(super) async fn endure(&mut self, trouble: Trouble) -> Result<(), Trouble> {
         let (trouble, patience) = match trouble.code {
-            Code::WrongEpoch => {
+            Code::WrongEpoch | Code::Moving => {
                 let message = "what is asked for is on its way to another shard; try again";
                 (Trouble::new(Code::Moving, message), self.moving)
             }
-            Code::ShardUnreachable => (trouble, PATIENCE),
+            Code::ShardUnreachable => (trouble, self.away),
             _ => return Err(trouble),
         };
         if self.tried.elapsed() > PROGRESS {

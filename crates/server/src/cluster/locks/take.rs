@@ -12,7 +12,9 @@
 //! before them: whoever has a later part and waits at the end of an earlier line could be waited for by those ahead.
 
 use super::{
-    all, letter,
+    all,
+    deadlock::Watch,
+    letter,
     letter::{Order, Part, PartTaken, Wanted, WireLine},
     moving, parts,
     patience::Patience,
@@ -32,7 +34,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// How long one request waits for a part. Between two of them the other parts are heard of.
 const SLICE: Duration = Duration::from_secs(30);
@@ -116,11 +118,24 @@ struct Taking {
     fresh: bool,
     /// Which connection of its owner wants it, if it is a session.
     seat: Option<u64>,
+    /// Whether some of its parts may be settled and others not.
+    is_torn: bool,
+    /// Looks whether it waits for itself.
+    watch: Watch,
+    /// Whether it is known where there are parts of it, by the map of this attempt.
+    has_looked: bool,
+    /// Whether a part of it stands in line, as far as this attempt has come.
+    is_waiting: bool,
 }
 
 /// Whether a shard has a part of a lock.
 enum Find {
-    There,
+    /// It stands in line.
+    InLine,
+    Held {
+        /// Its token, if it is settled.
+        settled: Option<u64>,
+    },
     /// Not in this run of its host.
     Absent(u64),
 }
@@ -136,6 +151,7 @@ pub(crate) struct Known {
 impl Taking {
     fn new(shared: &Arc<Shared>, namespace: &str, mut request: LeaseRequest) -> Taking {
         merge(&mut request.resources);
+        let watch = Watch::new(shared, namespace, &request.owner);
         Taking {
             shared: Arc::clone(shared),
             namespace: namespace.to_owned(),
@@ -152,6 +168,10 @@ impl Taking {
             anew: false,
             fresh: false,
             seat: None,
+            is_torn: false,
+            watch,
+            has_looked: false,
+            is_waiting: false,
         }
     }
 
@@ -236,6 +256,7 @@ impl Taking {
         // By another map, or after a restart, what was there may be gone without anybody's having ended it.
         self.seen.clear();
         self.found.clear();
+        self.is_waiting = false;
         let current = self.shared.cluster.current().ok_or_else(no_map)?;
         let parts = parts(&current, &self.request.resources)?;
         let parts: Vec<(ShardNo, Vec<Resource>)> = parts.into_iter().collect();
@@ -250,6 +271,8 @@ impl Taking {
                 if self.fresh && self.number().is_none() {
                     self.draw_number(&current).await?;
                 }
+                // What is like no other has been asked for by nobody else, and not before.
+                self.has_looked = is_again || self.fresh;
                 if is_again {
                     self.find_places(&current, parts).await?;
                 }
@@ -274,13 +297,26 @@ impl Taking {
         current: &Current,
         parts: &[(ShardNo, Vec<Resource>)],
     ) -> Result<(), Trouble> {
-        let mut missing = BTreeMap::new();
-        let mut is_broken = false;
-        for (shard, resources) in parts {
-            match self.find_place(current, *shard, resources).await? {
-                Find::There => is_broken |= !missing.is_empty(),
-                Find::Absent(run) => drop(missing.insert(*shard, run)),
+        let (mut missing, mut settled) = (BTreeMap::new(), Vec::new());
+        let (mut is_broken, mut unheld) = (false, None);
+        for part in parts {
+            match self.find_place(current, part, None).await? {
+                Find::Absent(run) => {
+                    missing.insert(part.0, run);
+                    unheld = Some(part);
+                }
+                found => {
+                    is_broken |= !missing.is_empty();
+                    match found {
+                        Find::Held { settled: token } => settled.extend(token.map(|token| (part, token))),
+                        _ => unheld = Some(part),
+                    }
+                }
             }
+        }
+        self.is_waiting = unheld.is_some();
+        if let Some(unheld) = unheld.filter(|_| !settled.is_empty()) {
+            self.unsettle(current, unheld, settled).await?;
         }
         if is_broken {
             self.begin_anew().await;
@@ -294,6 +330,23 @@ impl Taking {
         }
         self.runs.retain(|shard, _| self.found.contains(shard));
         self.has_begun = !self.found.is_empty();
+        Ok(())
+    }
+
+    /// Parts that were settled are so no more if this one is not held: somebody may wait for them whom this one waits for.
+    async fn unsettle(
+        &mut self,
+        current: &Current,
+        unheld: &(ShardNo, Vec<Resource>),
+        settled: Vec<(&(ShardNo, Vec<Resource>), u64)>,
+    ) -> Result<(), Trouble> {
+        if matches!(self.find_place(current, unheld, None).await?, Find::Held { .. }) {
+            // Somebody else who takes the same was faster.
+            return Ok(());
+        }
+        for (part, token) in settled {
+            self.find_place(current, part, Some(token)).await?;
+        }
         Ok(())
     }
 
@@ -324,11 +377,18 @@ impl Taking {
     async fn find_place(
         &mut self,
         current: &Current,
-        shard: ShardNo,
-        resources: &[Resource],
+        (shard, resources): &(ShardNo, Vec<Resource>),
+        unsettled: Option<u64>,
     ) -> Result<Find, Trouble> {
-        let part = Part { only: true, again: false, ..self.part(shard, resources, 0, Duration::ZERO) };
-        match self.ask(current, shard, Order::Part(part), Duration::ZERO).await? {
+        let shard = *shard;
+        let part = self.part(shard, resources, 0, Duration::ZERO);
+        let part = Part { only: true, again: false, unsettled, ..part };
+        let taken = self.ask(current, shard, Order::Part(part), Duration::ZERO).await?;
+        let found = match &taken {
+            PartTaken::Held { settled, token, .. } => Find::Held { settled: settled.then_some(*token) },
+            _ => Find::InLine,
+        };
+        match taken {
             PartTaken::Held { lock, run, .. } | PartTaken::Queued { lock, run, .. } => {
                 self.unsettled.insert(shard);
                 self.found.insert(shard);
@@ -337,7 +397,7 @@ impl Taking {
                 if self.number().is_none() {
                     self.known.send_replace(Some(Known { lock, line: None }));
                 }
-                Ok(Find::There)
+                Ok(found)
             }
             PartTaken::Absent { run } => Ok(Find::Absent(run)),
             PartTaken::Covered { .. } => Ok(Find::Absent(0)),
@@ -354,12 +414,40 @@ impl Taking {
         let left = self.wait_left();
         let wanted = Wanted::of(&LeaseRequest { wait: left, ..self.request.clone() });
         let poll_ms = poll.map(|poll| poll.saturating_sub(self.started.elapsed()).as_millis() as u64);
-        let order = Order::Take { wanted, poll_ms };
-        let answer: LeaseAnswer = self.ask(current, shard, order, patience_of(left)).await?;
+        let order = (&*self.namespace, Order::Take { wanted, poll_ms, anew: self.anew });
+        let asking = letter::ask(&self.shared, current, shard, order, patience_of(left));
+        let answer: LeaseAnswer = tokio::select! {
+            biased;
+            answer = asking => answer?,
+            trouble = self.watch.deadlock(None, &self.request.resources) => {
+                self.forget().await;
+                return Err(trouble);
+            }
+        };
+        if answer.outcome == LeaseOutcome::Held && !self.has_all_of(current, &answer.lock).await? {
+            self.anew = true;
+            return Err(Trouble::new(Code::WrongEpoch, "a lock that covers this is not complete; ask again"));
+        }
         self.unsettled.remove(&shard);
         // There may be parts by an earlier map.
         self.give_back_as(Some(answer.lock.lock)).await;
         Ok(answer)
+    }
+
+    /// Whether a lock of the owner that covers this is all there, on whichever shards.
+    async fn has_all_of(&self, current: &Current, lock: &LockInfo) -> Result<bool, Trouble> {
+        if parts(current, &letter::read(lock.resources.clone())?)?.len() == 1 {
+            return Ok(true);
+        }
+        let lock = all::one(&self.shared, &self.namespace, lock.lock, None).await?;
+        Ok(lock.is_some_and(|lock| lock.state == LockState::Granted))
+    }
+
+    /// It is not wanted any more, also if it was granted just now.
+    async fn forget(&self) {
+        let LeaseRequest { owner, resources, .. } = &self.request;
+        let which = Which::Like { owner: owner.clone(), resources: resources.clone() };
+        let _ = Box::pin(all::release(&self.shared, &self.namespace, &which)).await;
     }
 
     async fn take_parts(
@@ -371,10 +459,17 @@ impl Taking {
         while held.len() < parts.len() {
             let (shard, resources) = &parts[held.len()];
             let floor = held.iter().map(|(token, _)| *token).max().unwrap_or(0);
-            match self.take_part(current, *shard, resources, floor).await? {
+            // Before it is waited for, whoever watches wants to know where it stands, and the other parts have to know.
+            let is_told = self.known.borrow().as_ref().is_some_and(|known| known.line.is_some());
+            let is_known = self.is_waiting && (is_told || !self.announces);
+            let slice = if is_known { SLICE } else { Duration::ZERO };
+            match self.take_part(current, *shard, resources, (floor, slice)).await? {
                 PartTaken::Held { lock, token, settled, .. } => {
                     self.known.send_replace(Some(Known { lock, line: None }));
                     held.push((token, settled));
+                }
+                PartTaken::Queued { .. } if !self.has_looked => {
+                    return Err(Trouble::new(Code::WrongEpoch, "there may be something of it; ask again"));
                 }
                 PartTaken::Queued { lock, line, .. } => {
                     self.known.send_replace(Some(Known { lock, line: Some(line) }));
@@ -401,20 +496,24 @@ impl Taking {
         parts: &[(ShardNo, Vec<Resource>)],
         held: &mut [(u64, bool)],
     ) -> Result<(), Trouble> {
+        self.is_waiting = true;
         for (part, (shard, resources)) in held.iter_mut().zip(parts) {
-            match self.take_part(current, *shard, resources, 0).await? {
+            match self.take_part(current, *shard, resources, (0, Duration::ZERO)).await? {
+                // It is not, if it waits.
+                PartTaken::Held { settled: true, .. } => return Err(waits_again()),
                 PartTaken::Held { token, settled, .. } => *part = (token, settled),
                 PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
+                PartTaken::Queued { .. } => return Err(waits_again()),
                 // It was held a moment ago.
                 _ => return Err(lease::lost(LockId(self.number().unwrap_or_default()))),
             }
         }
         let later = parts.iter().skip(held.len() + 1);
-        for (shard, resources) in later {
-            if self.found.contains(shard)
-                && matches!(self.find_place(current, *shard, resources).await?, Find::Absent(_))
-            {
-                return Err(self.lose_place(current, parts).await);
+        for part in later.filter(|(shard, _)| self.found.contains(shard)).collect::<Vec<_>>() {
+            match self.find_place(current, part, None).await? {
+                Find::Absent(_) => return Err(self.lose_place(current, parts).await),
+                Find::Held { settled: Some(_) } => return Err(waits_again()),
+                _ => {}
             }
         }
         Ok(())
@@ -425,14 +524,17 @@ impl Taking {
         current: &Current,
         shard: ShardNo,
         resources: &[Resource],
-        floor: u64,
+        (floor, slice): (u64, Duration),
     ) -> Result<PartTaken, Trouble> {
-        // Whoever watches wants to know where it stands before it is waited for.
-        let is_told = self.known.borrow().as_ref().is_some_and(|known| known.line.is_some());
-        let slice = if self.announces && !is_told { Duration::ZERO } else { SLICE };
         let part = self.part(shard, resources, floor, slice);
         self.unsettled.insert(shard);
-        let taken = self.ask(current, shard, Order::Part(part), slice).await?;
+        let lock = self.number();
+        let asking = letter::ask(&self.shared, current, shard, (&self.namespace, Order::Part(part)), slice);
+        let taken = tokio::select! {
+            biased;
+            taken = asking => taken?,
+            trouble = self.watch.deadlock(lock, &[]) => return Err(trouble),
+        };
         match &taken {
             PartTaken::Held { run, .. } | PartTaken::Queued { run, .. } => {
                 self.has_begun = true;
@@ -472,6 +574,7 @@ impl Taking {
             again: self.seen.contains(&shard),
             only: self.found.contains(&shard) && !self.seen.contains(&shard),
             seat: self.seat,
+            unsettled: None,
         }
     }
 
@@ -495,17 +598,22 @@ impl Taking {
         let (shared, current, namespace) =
             (Arc::clone(&self.shared), Arc::clone(current), self.namespace.clone());
         let (owner, ttl_ms) = (self.request.owner.clone(), self.request.ttl_ms);
-        let settling = tokio::spawn(async move {
-            let order = Order::Settle { lock, token, ttl_ms };
+        let (sender, settled) = oneshot::channel();
+        tokio::spawn(async move {
+            let order = Order::Settle { lock, token, ttl_ms, whole: None, instead_of: None };
             let settled = settle_all(&shared, &current, &namespace, &shards, &order).await;
-            if settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
-                // Somebody released it, or a part of it ran out; the others are of no use.
+            let is_lost = settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost);
+            let unwanted = sender.send(settled);
+            if is_lost || unwanted.is_err_and(|settled| settled.is_err()) {
+                // Somebody released it, a part of it ran out, or nobody goes on with it; the others are of no use.
                 let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(owner) };
                 let _ = Box::pin(all::release(&shared, &namespace, &which)).await;
             }
-            settled
         });
-        match settling.await.expect("settling does not panic") {
+        self.is_torn = true;
+        let settled = settled.await.unwrap_or_else(|_| Err(Trouble::storage_failed()));
+        self.is_torn = settled.as_ref().is_err_and(|trouble| trouble.code != Code::LockLost);
+        match settled {
             Ok(lock) => Ok(LeaseAnswer { outcome: LeaseOutcome::Granted, lock, in_the_way: Vec::new() }),
             Err(trouble) => {
                 self.unsettled = unsettled;
@@ -529,6 +637,11 @@ impl Taking {
     }
 
     async fn give_back(&mut self) {
+        if let (true, Some(lock)) = (std::mem::take(&mut self.is_torn), self.number()) {
+            let which =
+                Which::Lock { lock: LockId(lock), token: None, owner: Some(self.request.owner.clone()) };
+            let _ = Box::pin(all::release(&self.shared, &self.namespace, &which)).await;
+        }
         self.give_back_as(self.number()).await;
     }
 
@@ -575,6 +688,11 @@ impl Drop for Taking {
     }
 }
 
+/// That it has to be found out anew what there is of it.
+fn waits_again() -> Trouble {
+    Trouble::new(Code::WrongEpoch, "a part stands in line again; ask again")
+}
+
 /// What shards may have of a lock that is not taken after all.
 struct Leftover {
     shared: Arc<Shared>,
@@ -611,7 +729,7 @@ impl Leftover {
     }
 }
 
-async fn settle_all(
+pub(super) async fn settle_all(
     shared: &Arc<Shared>,
     current: &Current,
     namespace: &str,
