@@ -14,7 +14,7 @@ use std::{thread, time::Duration};
 /// Longer than anybody should have to wait here.
 const PATIENCE_MS: u64 = 60_000;
 /// By then everybody has looked whether it waits for itself.
-const LOOKED: Duration = Duration::from_millis(2500);
+const LOOKED: Duration = Duration::from_secs(4);
 
 fn start(shards: usize) -> Cluster {
     Cluster::start(shards, json!({ "function": "modulo", "shards": shards }))

@@ -26,6 +26,9 @@ use tokio::time::Instant;
 /// ring look at once and all are refused.
 const FIRST: Duration = Duration::from_millis(1000);
 const FIRST_SPREAD_MS: u64 = 500;
+/// How long a ring has to last: whoever takes a lock on several shards may be about to give parts back, because a node died
+/// or keys moved.
+const LASTS: Duration = Duration::from_secs(2);
 /// How much longer to wait each time before looking again, and how long at most.
 const SLOWER: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -58,8 +61,9 @@ impl Watch {
             tokio::time::sleep_until(next).await;
             self.pause = (self.pause * SLOWER).min(PAUSE_MAX);
             self.next = Some(Instant::now() + self.pause);
-            if let Ok(Some(ring)) = self.ring(lock, wanted).await
-                && let Ok(Some(again)) = self.ring(lock, wanted).await
+            let Ok(Some(ring)) = self.ring(lock, wanted).await else { continue };
+            tokio::time::sleep(LASTS).await;
+            if let Ok(Some(again)) = self.ring(lock, wanted).await
                 && ring == again
             {
                 self.shared.metrics.deadlocks.add(1);
