@@ -20,6 +20,7 @@ test-long: deps-test ## the model tests, fuzzers and kills for much longer; SEED
 	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks -p lockwood-engine
 	LOCKWOOD_FUZZ_COUNT=20000000 LOCKWOOD_FUZZ_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood-wire -p lockwood-server fuzz
 	LOCKWOOD_KILLS=500 $(CARGO) test --locked -p lockwood --test native document_crash
+	LOCKWOOD_STORM_KILLS=20 LOCKWOOD_STORM_SEED=$(or $(SEED),301) $(CARGO) test --locked -p lockwood --test shards storm::
 
 check: ## format, lints and purity; changes nothing
 	$(CARGO) fmt --all --check
