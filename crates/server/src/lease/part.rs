@@ -250,7 +250,7 @@ pub(super) async fn settle_alone(
 pub(crate) async fn drop_part(
     shared: &Arc<Shared>,
     name: &str,
-    lock: Option<LockId>,
+    (lock, idle_ms): (Option<LockId>, u64),
     (owner, seat, whole): (&str, Option<u64>, &[Resource]),
 ) -> Result<(), Trouble> {
     give_back(shared, name, |state| {
@@ -263,7 +263,8 @@ pub(crate) async fn drop_part(
         let lock = lock.filter(|lock| is_owned(*lock)).or_else(|| {
             state.leases.alike(owner, whole).filter(|found| lock.is_none() && !state.is_wanted(*found))
         });
-        lock.filter(|lock| !state.is_settled(*lock)).into_iter().collect()
+        let since = Timestamp(shared.clock.now().0.saturating_sub(idle_ms));
+        lock.filter(|lock| !state.is_settled(*lock) && !state.was_asked(*lock, since)).into_iter().collect()
     })
     .await
 }
@@ -308,6 +309,12 @@ async fn give_back(
 }
 
 impl State {
+    /// Whether somebody has asked for a part since a moment.
+    fn was_asked(&self, lock: LockId, since: Timestamp) -> bool {
+        let until = self.leases.get(lock).and_then(|lease| lease.expires_at);
+        until.is_some_and(|until| until > since.after(HOLD_MS))
+    }
+
     /// Whether somebody else waits for a request that was made twice.
     fn is_wanted(&self, lock: LockId) -> bool {
         self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)

@@ -67,9 +67,9 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             }
             json(&info.ok_or_else(|| lease::lost(LockId(lock)))?)
         }
-        Order::Drop { lock, owner, seat, whole } => {
+        Order::Drop { lock, owner, seat, whole, idle_ms } => {
             let whole = read(whole)?;
-            json(&lease::drop_part(shared, &name, lock.map(LockId), (&owner, seat, &whole)).await?)
+            json(&lease::drop_part(shared, &name, (lock.map(LockId), idle_ms), (&owner, seat, &whole)).await?)
         }
         Order::DropUnsettled { owner, seat } => {
             shared.cluster.sessions.replaced(&name, &owner, seat);

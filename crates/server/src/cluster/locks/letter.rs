@@ -68,6 +68,8 @@ pub(crate) enum Order {
         /// Which connection of the owner wanted it, if it is a session.
         seat: Option<u64>,
         whole: Vec<WireResource>,
+        /// For how long it has not been wanted. Whoever asked for the same since is not meant.
+        idle_ms: u64,
     },
     /// Give back everything of an owner that it may not rely on: another connection speaks for it from now on.
     DropUnsettled {

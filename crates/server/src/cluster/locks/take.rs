@@ -41,6 +41,8 @@ const SLICE: Duration = Duration::from_secs(30);
 /// How long to wait for the end of a move before something is given back, and how often to look.
 const MOVE_PATIENCE: Duration = Duration::from_secs(20);
 const MOVE_PAUSE: Duration = Duration::from_millis(50);
+/// How often a shard that could not be asked to give something back is asked again.
+const AWAY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Takes a lock. With `poll` the answer comes after that time at the latest, and may be that the lock stands in line;
 /// then it stays there.
@@ -670,8 +672,9 @@ impl Taking {
         }
         let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
         let (owner, whole) = (self.request.owner.clone(), letter::written(&self.request.resources));
-        let order = Order::Drop { lock: self.number(), owner, seat: self.seat, whole };
-        (!shards.is_empty()).then_some(Leftover { shared, namespace, order, shards })
+        let order = Order::Drop { lock: self.number(), owner, seat: self.seat, whole, idle_ms: 0 };
+        let since = Instant::now();
+        (!shards.is_empty()).then_some(Leftover { shared, namespace, order, shards, since })
     }
 
     fn number(&self) -> Option<u64> {
@@ -699,13 +702,14 @@ struct Leftover {
     namespace: String,
     order: Order,
     shards: BTreeSet<ShardNo>,
+    since: Instant,
 }
 
 impl Leftover {
-    /// Has the shards give it back. If one cannot be asked, what it has ends by itself before long.
-    async fn give_back(self) {
+    /// Has the shards give it back. Those that cannot be asked are asked later on, and nobody has to wait for that.
+    async fn give_back(mut self) {
         let started = Instant::now();
-        let mut shards = self.shards.clone();
+        let mut shards = std::mem::take(&mut self.shards);
         // The last first: whoever waits for the earlier parts finds the later ones free.
         while let (Some(current), Some(shard)) = (self.shared.cluster.current(), shards.pop_last()) {
             let dropped = self.give_back_by(&current, shard).await;
@@ -716,6 +720,29 @@ impl Leftover {
                 tokio::time::sleep(MOVE_PAUSE).await;
                 shards.insert(shard);
                 shards.extend(current.map.shard_numbers());
+            } else if trouble.code == Code::ShardUnreachable {
+                self.shards.insert(shard);
+            }
+        }
+        if !self.shards.is_empty() {
+            tokio::spawn(self.give_back_later());
+        }
+    }
+
+    /// What they have ends by itself after a while, so it is not tried any longer than that.
+    async fn give_back_later(mut self) {
+        while let Some(current) = self.shared.cluster.current()
+            && !self.shards.is_empty()
+            && self.since.elapsed() < Duration::from_millis(HOLD_MS)
+        {
+            tokio::time::sleep(AWAY_PAUSE).await;
+            for shard in std::mem::take(&mut self.shards) {
+                let dropped = self.give_back_by(&current, shard).await;
+                if dropped.is_err_and(|trouble| {
+                    matches!(trouble.code, Code::WrongEpoch | Code::Moving | Code::ShardUnreachable)
+                }) {
+                    self.shards.insert(shard);
+                }
             }
         }
     }
@@ -724,8 +751,11 @@ impl Leftover {
         if current.map.phase == Phase::Preparing {
             return Err(Trouble::new(Code::WrongEpoch, "documents are about to move; ask again"));
         }
-        let order = (&*self.namespace, self.order.clone());
-        letter::ask(&self.shared, current, shard, order, Duration::ZERO).await
+        let mut order = self.order.clone();
+        if let Order::Drop { idle_ms, .. } = &mut order {
+            *idle_ms = self.since.elapsed().as_millis() as u64;
+        }
+        letter::ask(&self.shared, current, shard, (&self.namespace, order), Duration::ZERO).await
     }
 }
 
