@@ -597,6 +597,7 @@ impl Taking {
             return Ok(LeaseAnswer { outcome: LeaseOutcome::Held, lock, in_the_way: Vec::new() });
         }
         let shards: Vec<ShardNo> = parts.iter().map(|(shard, _)| *shard).collect();
+        let by = Arc::clone(current);
         let (shared, current, namespace) =
             (Arc::clone(&self.shared), Arc::clone(current), self.namespace.clone());
         let (owner, ttl_ms) = (self.request.owner.clone(), self.request.ttl_ms);
@@ -604,11 +605,13 @@ impl Taking {
         tokio::spawn(async move {
             let order = Order::Settle { lock, token, ttl_ms, whole: None, instead_of: None };
             let settled = settle_all(&shared, &current, &namespace, &shards, &order).await;
-            let is_lost = settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost);
-            let unwanted = sender.send(settled);
-            if is_lost || unwanted.is_err_and(|settled| settled.is_err()) {
-                // Somebody released it, a part of it ran out, or nobody goes on with it; the others are of no use.
-                let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(owner) };
+            let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(owner) };
+            if settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
+                // Somebody released it, or a part of it ran out; the others are of no use.
+                let _ = Box::pin(all::release(&shared, &namespace, &which)).await;
+            }
+            if sender.send(settled).is_err_and(|settled| settled.is_err()) {
+                // Nobody goes on with it.
                 let _ = Box::pin(all::release(&shared, &namespace, &which)).await;
             }
         });
@@ -619,7 +622,11 @@ impl Taking {
             Ok(lock) => Ok(LeaseAnswer { outcome: LeaseOutcome::Granted, lock, in_the_way: Vec::new() }),
             Err(trouble) => {
                 self.unsettled = unsettled;
-                Err(trouble)
+                Err(match trouble.code {
+                    // A part that went back to the line is lost with its node, and nobody ended it.
+                    Code::LockLost => self.lose_place(&by, parts).await,
+                    _ => trouble,
+                })
             }
         }
     }
