@@ -4,6 +4,7 @@ use crate::{
     cluster::Cluster,
     harness::eventually,
     leaseholder::{HOUR, Leaseholder, locks_in},
+    moving_locks::reshard,
     peer::{Held, Peer, assert_error},
 };
 use serde_json::{Value, json};
@@ -244,4 +245,22 @@ fn a_lock_that_is_ended_by_an_operator_is_lost() {
     bob.take("write user/1");
     let lost = ann.next_of("lost");
     assert_eq!((&lost["lock"], &lost["code"]), (&json!(held.lock), &json!("lock_lost")), "{lost}");
+}
+
+#[test]
+fn a_session_goes_on_with_a_shard_that_was_away() {
+    let cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 3, json!({ "function": "modulo", "shards": 3 })));
+    let ann = Peer::open(cluster.node(1), "ann");
+    // The third shard hears of this connection, and of none after it.
+    let (ann, _) = ann.attach(cluster.node(2), &json!([]));
+    reshard(&cluster, 2);
+    let (mut ann, _) = ann.attach(cluster.node(1), &json!([]));
+    reshard(&cluster, 3);
+    for what in ["read user/2", "read user/1, read user/2", "read user"] {
+        let held = ann.hold(what);
+        let converted = ann.convert(&held, "write", 0);
+        assert_eq!(converted["type"], "converted", "{what}: {converted}");
+        ann.release(&held);
+    }
 }

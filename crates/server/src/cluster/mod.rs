@@ -353,6 +353,9 @@ impl Cluster {
     /// What comes of a map that is in force now.
     pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
         lease::moving::follow(shared, current);
+        if !current.is_owner {
+            self.seats.clear();
+        }
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }

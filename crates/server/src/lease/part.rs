@@ -122,19 +122,20 @@ pub(super) enum Again {
     New,
 }
 
-/// The lock of an owner that covers all of this and that it may rely on, as far as this node knows.
+/// The lock of an owner that covers all of this and that it may rely on, as far as this node knows, and whether it is for
+/// just this.
 pub(crate) fn covering(
     shared: &Shared,
     name: &str,
     request: &LeaseRequest,
     whole: &[Resource],
-) -> Option<LockId> {
+) -> Option<(LockId, bool)> {
     let namespace = shared.registry.get(name)?;
     let mut state = namespace.lock();
     let owner = *state.leases.owners.get(&*request.owner)?;
     let lease = state.lease_holding(owner, &request.resources, shared.clock.now())?;
     let covers = |wanted: &Resource| lease.whole().iter().any(|held| held.includes(wanted));
-    whole.iter().all(covers).then_some(lease.lock)
+    whole.iter().all(covers).then(|| (lease.lock, lease.whole() == whole))
 }
 
 /// Makes all numbers given out in a namespace from now on larger than `number`.

@@ -31,7 +31,7 @@ const FIRST_SPREAD_MS: u64 = 500;
 const LASTS: Duration = Duration::from_secs(2);
 /// How much longer to wait each time before looking again, and how long at most.
 const SLOWER: u32 = 3;
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How many owners a look goes to before it is given up: a ring is small.
 const OWNERS_MAX: usize = 500;
 
@@ -59,16 +59,17 @@ impl Watch {
         loop {
             let next = *self.next.get_or_insert_with(|| Instant::now() + self.pause);
             tokio::time::sleep_until(next).await;
+            // If this is interrupted, it is not given up.
+            self.next = Some(Instant::now() + FIRST);
+            if let Ok(Some(ring)) = self.ring(lock, wanted).await {
+                tokio::time::sleep(LASTS).await;
+                if self.ring(lock, wanted).await.is_ok_and(|again| again.as_ref() == Some(&ring)) {
+                    self.shared.metrics.deadlocks.add(1);
+                    return view::never_ends(ring.iter().map(Edge::step).collect());
+                }
+            }
             self.pause = (self.pause * SLOWER).min(PAUSE_MAX);
             self.next = Some(Instant::now() + self.pause);
-            let Ok(Some(ring)) = self.ring(lock, wanted).await else { continue };
-            tokio::time::sleep(LASTS).await;
-            if let Ok(Some(again)) = self.ring(lock, wanted).await
-                && ring == again
-            {
-                self.shared.metrics.deadlocks.add(1);
-                return view::never_ends(ring.iter().map(Edge::step).collect());
-            }
         }
     }
 

@@ -162,8 +162,8 @@ async fn take_part(
     let request = wanted.into_request()?;
     let mut whole = read(whole)?;
     merge(&mut whole);
-    if unless_covered && let Some(lock) = lease::covering(shared, name, &request, &whole) {
-        return Ok(PartTaken::Covered { lock: lock.0 });
+    if unless_covered && let Some((lock, same)) = lease::covering(shared, name, &request, &whole) {
+        return Ok(PartTaken::Covered { lock: lock.0, same });
     }
     let run = lease::run();
     let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only, seat, unsettled };

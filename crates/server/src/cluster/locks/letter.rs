@@ -203,6 +203,8 @@ pub(crate) enum PartTaken {
     /// The owner has a lock that covers the whole: this one.
     Covered {
         lock: u64,
+        /// Whether it is for the same, no more.
+        same: bool,
     },
 }
 

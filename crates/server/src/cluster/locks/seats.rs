@@ -36,6 +36,11 @@ impl Seats {
         }
     }
 
+    /// Forgets all of them: this node does not hear any more who speaks for whom.
+    pub(crate) fn clear(&self) {
+        *self.known.lock() = Known::default();
+    }
+
     /// That no other connection has begun to speak for a session.
     pub(crate) fn check(&self, namespace: &str, session: &str, seat: u64) -> Result<(), Trouble> {
         let known = self.known.lock();
@@ -63,5 +68,7 @@ mod tests {
         (0..LEN_MAX as u64).for_each(|number| seats.take("a", &number.to_string(), number));
         seats.check("a", "x", 1).unwrap();
         assert_eq!(seats.known.lock().seats.len(), LEN_MAX);
+        seats.clear();
+        seats.check("a", "5", 1).unwrap();
     }
 }

@@ -478,11 +478,15 @@ impl Taking {
                     self.keep(current, parts, &mut held).await?;
                 }
                 PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
-                PartTaken::Covered { lock } => {
-                    if let Some(lock) = all::one(&self.shared, &self.namespace, lock, None).await?
+                PartTaken::Covered { lock: number, same } => {
+                    if let Some(lock) = all::one(&self.shared, &self.namespace, number, None).await?
                         && lock.state == LockState::Granted
                     {
                         return Ok(LeaseAnswer { outcome: LeaseOutcome::Held, lock, in_the_way: Vec::new() });
+                    }
+                    // The node that took it died when it was not complete, so it is completed now.
+                    if same {
+                        self.known.send_replace(Some(Known { lock: number, line: None }));
                     }
                     self.anew = true;
                 }
