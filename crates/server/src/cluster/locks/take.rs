@@ -328,7 +328,7 @@ impl Taking {
         // What does not wait has no place to lose.
         let is_lost = self.found.is_empty() && self.has_begun && self.runs.iter().all(is_same);
         if is_lost && self.request.wait != Wait::Never {
-            return Err(lease::lost(LockId(self.number().unwrap_or_default())));
+            return Err(self.ended());
         }
         self.runs.retain(|shard, _| self.found.contains(shard));
         self.has_begun = !self.found.is_empty();
@@ -511,7 +511,7 @@ impl Taking {
                 PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
                 PartTaken::Queued { .. } => return Err(waits_again()),
                 // It was held a moment ago.
-                _ => return Err(lease::lost(LockId(self.number().unwrap_or_default()))),
+                _ => return Err(self.ended()),
             }
         }
         let later = parts.iter().skip(held.len() + 1);
@@ -548,7 +548,7 @@ impl Taking {
             }
             // It was there, and its node has not started anew since.
             PartTaken::Absent { run } if self.seen.contains(&shard) && self.runs.get(&shard) == Some(run) => {
-                return Err(lease::lost(LockId(self.number().unwrap_or_default())));
+                return Err(self.ended());
             }
             _ => {}
         }
@@ -643,6 +643,16 @@ impl Taking {
         wait: Duration,
     ) -> Result<T, Trouble> {
         letter::ask(&self.shared, current, shard, (&self.namespace, order), wait).await
+    }
+
+    /// That it is not there any more: somebody ended it, unless its wait was over.
+    fn ended(&self) -> Trouble {
+        match self.request.wait {
+            Wait::Millis(millis) if self.started.elapsed() >= Duration::from_millis(millis) => {
+                Trouble::new(Code::Timeout, "the wait is over; ask again, or wait longer")
+            }
+            _ => lease::lost(LockId(self.number().unwrap_or_default())),
+        }
     }
 
     fn wait_left(&self) -> Wait {
