@@ -357,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn whoever_holds_nothing_is_not_the_one_to_go() {
+        let mut table = LockTable::new(1, 1);
+        table.lock(request(A, "write a"), START);
+        table.freeze();
+        table.restore_wait(wait(70, A, "write b"));
+        table.restore_wait(wait(71, B, "write a, write b"));
+        table.line_up(&[71, 70].map(LockId), START);
+        let mut effects = Vec::new();
+        table.thaw(START, &mut effects);
+        assert!(matches!(effects[..], [Effect::Deadlocked { lock: LockId(70), .. }]), "{effects:?}");
+        table.check_invariants();
+    }
+
+    #[test]
     fn what_waits_can_do_with_less() {
         let mut table = LockTable::new(1, 1);
         table.lock(request(A, "write a"), START);

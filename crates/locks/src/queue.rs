@@ -51,11 +51,13 @@ impl LockTable {
         }
     }
 
-    /// Requests that queued before others' locks were put back may wait for each other. The latest goes.
+    /// Requests that queued before others' locks were put back may wait for each other. The latest goes of an owner that
+    /// holds something, if there is one: others could do nothing about it.
     pub(crate) fn break_cycles(&mut self, effects: &mut Vec<Effect>) {
-        let pending: Vec<LockKey> =
-            self.by_id.values().copied().filter(|key| self.is_pending(*key)).collect();
-        for key in pending.into_iter().rev() {
+        let pending = self.by_id.values().rev().copied().filter(|key| self.is_pending(*key));
+        let (holding, others): (Vec<LockKey>, Vec<LockKey>) =
+            pending.partition(|key| self.owned(self.lock_of(*key).owner).any(|view| view.token.is_some()));
+        for key in holding.into_iter().chain(others) {
             let Some(cycle) = self.find_cycle_by(key) else { continue };
             let (owner, lock) = (self.lock_of(key).owner, self.lock_of(key).id);
             if self.lock_of(key).is_waiting() {

@@ -227,7 +227,10 @@ impl Reference {
 
     pub(crate) fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.frozen = false;
-        let ids: Vec<LockId> = self.locks.iter().map(|lock| lock.id).rev().collect();
+        let holders: Vec<OwnerId> =
+            self.locks.iter().filter(|lock| lock.token.is_some()).map(|lock| lock.owner).collect();
+        let mut ids: Vec<LockId> = self.locks.iter().map(|lock| lock.id).rev().collect();
+        ids.sort_by_key(|id| !holders.contains(&self.find(*id).owner));
         for id in ids {
             if !self.closes_cycle(id) {
                 continue;
