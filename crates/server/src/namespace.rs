@@ -352,6 +352,7 @@ impl Namespace {
         }
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.revoke(LockId(lock), now, &mut effects);
+        state.leases.note_over(LockId(lock), &revoked_wait());
         state.lease_gone(LockId(lock));
         state.deliver(effects, now, shared);
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock))?;
@@ -372,6 +373,10 @@ impl Namespace {
         self.rearm(state);
         shared.registry.drop_if_unused(shared, self);
     }
+}
+
+fn revoked_wait() -> Trouble {
+    Trouble::new(Code::ReleasedByOperator, "an operator ended the wait for this lock")
 }
 
 /// Lets time pass for a namespace until it is dropped.
@@ -668,6 +673,7 @@ impl State {
 
     /// A wait ended without a lock.
     fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
+        self.leases.note_over(lock, &trouble);
         self.lease_gone(lock);
         self.tell_refused(owner, lock, trouble);
         self.forget(owner, lock);
@@ -711,8 +717,7 @@ impl State {
         if held {
             self.tell(owner, lock, |_| Notice::Lost { lock, code: Code::ReleasedByOperator, message });
         } else {
-            let trouble = Trouble::new(Code::ReleasedByOperator, "an operator ended the wait for this lock");
-            self.refuse(owner, lock, Box::new(trouble));
+            self.refuse(owner, lock, Box::new(revoked_wait()));
         }
         self.forget(owner, lock);
     }

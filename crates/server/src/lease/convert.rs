@@ -312,6 +312,7 @@ impl State {
 
     /// A part that nobody relies on stands in line again, for as long as it would have been held. The table is frozen.
     fn wait_again(&mut self, shared: &Shared, lease: Lease, now: Timestamp) {
+        let taker = self.leases.taker(lease.lock);
         self.take_out(lease.lock, now);
         let whole = Some(lease.whole().to_vec());
         let Lease { lock, owner, via, note, resources, granted_at, expires_at, .. } = lease;
@@ -325,6 +326,7 @@ impl State {
         };
         let asked = Asked { owner, via, note, ttl_ms: Some(HOLD_MS), whole, alone: None, stays: false };
         self.leases.put_asked(lock, asked);
+        taker.into_iter().for_each(|taker| self.leases.note_taker(lock, taker));
         self.table.restore_wait(wait);
     }
 
@@ -383,7 +385,6 @@ impl State {
         lease.resources = view.resources;
         lease.token = token;
         lease.part = (whole != lease.resources).then(|| Box::new(LeasePart { whole, settled: true }));
-        self.note_ended(shared);
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
     }

@@ -60,6 +60,11 @@ pub(crate) struct Leases {
     converting: HashMap<LockId, convert::Goal>,
     /// By lease, the last conversion of it that was given up: of which connection, and which one.
     given_up: HashMap<LockId, (u64, u64)>,
+    /// Who asked last for what nobody relies on yet.
+    takers: HashMap<LockId, u64>,
+    /// Requests of which there was a part here, until they came to an end in this way. Whoever takes them may have been
+    /// on the way to another shard at that moment, and asks again.
+    over: BTreeMap<LockId, Trouble>,
     /// The last map by which everything here was looked through.
     followed: Epoch,
     /// Over, but not on record yet.
@@ -187,7 +192,6 @@ impl State {
             version: 1,
             part,
         };
-        self.note_ended(shared);
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
     }
@@ -195,6 +199,7 @@ impl State {
     /// A lock is gone, however that came; if it was a lease, that has to go on record before anything that
     /// comes of it. True if it was one.
     pub(crate) fn lease_gone(&mut self, lock: LockId) -> bool {
+        self.leases.takers.remove(&lock);
         if let Some(asked) = self.leases.take_asked(lock) {
             self.forget_named(&asked.owner);
         }
@@ -223,6 +228,8 @@ impl State {
     }
 
     fn record(&mut self, shared: &Shared, entry: &Entry) {
+        // A lock that ended may be one that is put on record again now.
+        self.note_ended(shared);
         match shared.shard.append(entry, self.follow) {
             Ok(index) => self.written = self.written.max(index),
             Err(error) => {

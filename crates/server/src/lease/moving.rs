@@ -404,7 +404,6 @@ impl State {
                 displaced.insert(lock);
             }
         }
-        self.note_ended(shared);
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
         true

@@ -66,6 +66,8 @@ pub(crate) struct MovingWait {
     note: Option<String>,
     /// Whether it waits although nobody waits for the answer.
     stays: bool,
+    /// Who asked for it last.
+    taker: Option<u64>,
 }
 
 impl MovingWait {
@@ -110,6 +112,7 @@ impl State {
             ttl_ms: unclaimed.copied().unwrap_or(Some(HOLD_MS)),
             note: lease.note.as_ref().map(|note| note.as_str().to_owned()),
             stays: unclaimed.is_some(),
+            taker: self.leases.taker(lease.lock),
         }
     }
 
@@ -129,6 +132,7 @@ impl State {
             ttl_ms: asked.ttl_ms,
             note: asked.note.as_ref().map(|note| note.as_str().to_owned()),
             stays: asked.stays,
+            taker: self.leases.taker(view.id),
         }
     }
 }
@@ -252,6 +256,7 @@ impl State {
     /// Sees to it that a request stands in line here for its part, besides what it stands in line for anyhow.
     fn ensure_place(&mut self, shared: &Shared, lock: LockId, place: &Place<'_>, now: Timestamp) {
         let mut resources = place.part.to_vec();
+        let taker = self.leases.taker(lock).or(place.want.wait.taker);
         let mut wait = RecordedWait {
             lock,
             owner: self.lease_owner(shared, &place.want.wait.owner),
@@ -276,6 +281,7 @@ impl State {
         if !self.leases.asked.contains_key(&lock) {
             self.leases.put_asked(lock, place.asked());
         }
+        taker.into_iter().for_each(|taker| self.leases.note_taker(lock, taker));
         self.table.restore_wait(RecordedWait { resources, ..wait });
     }
 

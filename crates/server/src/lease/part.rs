@@ -9,6 +9,7 @@
 
 use super::{
     Asked, Lease, LeaseRequest, Leases, Taken, Which, lost,
+    moving::gone,
     take::Asking,
     which::{Meant, merged, on_leases},
 };
@@ -30,6 +31,8 @@ use std::{
 
 /// How long a part is kept, held or in line, without being heard of.
 pub(crate) const HOLD_MS: u64 = 90_000;
+/// How many requests are remembered that came to an end while nobody asked.
+const OVER_MAX: usize = 10_000;
 /// How long something is held that was granted while its owner was sent elsewhere, unless the owner asks again.
 const ORPHAN_MS: u64 = 30_000;
 
@@ -42,6 +45,8 @@ pub(crate) struct Share {
     pub(super) of: Option<PartOf>,
     /// Whether it is taken even if the owner seems to have it.
     pub(super) anew: bool,
+    /// Who asks for it, if that is a node.
+    pub(super) taker: Option<u64>,
 }
 
 /// What a lease is to be a part of.
@@ -53,8 +58,6 @@ pub(crate) struct PartOf {
     pub(crate) whole: Vec<Resource>,
     /// Whether it is another lock than any the owner has, be it for the same.
     pub(crate) fresh: bool,
-    /// Whether it must be there already; if it is not, somebody ended it.
-    pub(crate) again: bool,
     /// Whether it is not asked for unless it is there already.
     pub(crate) only: bool,
     /// Which connection of its owner wants it, if it is a session.
@@ -73,7 +76,7 @@ impl Share {
     ) -> Result<Share, Trouble> {
         let found = shared.cluster.admit_locks(namespace, &request.resources)?;
         match found == admitted {
-            true => Ok(Share { admitted, of, anew: false }),
+            true => Ok(Share { admitted, of, ..Share::default() }),
             false => Err(ShardError::Elsewhere.into()),
         }
     }
@@ -83,11 +86,9 @@ impl Share {
         Share { anew: true, ..self }
     }
 
-    /// It is there; if it is not any more, somebody ended it.
-    pub(crate) fn must_be_there(&mut self) {
-        if let Some(of) = &mut self.of {
-            (of.again, of.only) = (true, false);
-        }
+    /// This one asks for it, and may give it back.
+    pub(crate) fn by(self, taker: u64) -> Share {
+        Share { taker: Some(taker), ..self }
     }
 
     /// Which connection of the owner asks, if that matters.
@@ -116,8 +117,8 @@ pub(super) enum Again {
     Answered(Asking),
     /// It led to this lock, which has another number; it may go once there is one with the right number.
     Replaced(LockId),
-    /// It led to this lock, which somebody ended.
-    Ended(LockId),
+    /// It came to an end, in this way.
+    Over(Trouble),
     /// Nothing that is of use.
     New,
 }
@@ -251,7 +252,7 @@ pub(super) async fn settle_alone(
 pub(crate) async fn drop_part(
     shared: &Arc<Shared>,
     name: &str,
-    (lock, idle_ms): (Option<LockId>, u64),
+    (lock, taker): (Option<LockId>, u64),
     (owner, seat, whole): (&str, Option<u64>, &[Resource]),
 ) -> Result<(), Trouble> {
     give_back(shared, name, |state| {
@@ -261,11 +262,15 @@ pub(crate) async fn drop_part(
         }
         let is_owned =
             |lock| state.table.owner_of(lock).is_some_and(|found| state.leases.owner(owner) == Some(found));
-        let lock = lock.filter(|lock| is_owned(*lock)).or_else(|| {
-            state.leases.alike(owner, whole).filter(|found| lock.is_none() && !state.is_wanted(*found))
-        });
-        let since = Timestamp(shared.clock.now().0.saturating_sub(idle_ms));
-        lock.filter(|lock| !state.is_settled(*lock) && !state.was_asked(*lock, since)).into_iter().collect()
+        // It may have got another number.
+        let is_other = |found: &LockId| match lock {
+            Some(_) => state.leases.taker(*found) == Some(taker),
+            None => !state.is_wanted(*found),
+        };
+        let alike = || state.leases.alike(owner, whole).filter(is_other);
+        let lock = lock.filter(|lock| is_owned(*lock)).or_else(alike);
+        let is_meant = |lock: &LockId| !state.is_settled(*lock) && state.leases.is_taken_by(*lock, taker);
+        lock.filter(is_meant).into_iter().collect()
     })
     .await
 }
@@ -287,7 +292,7 @@ pub(crate) async fn drop_unsettled(
     .await
 }
 
-/// Ends locks, held or waiting; whoever waits for one of them hears that it is lost.
+/// Ends locks, held or waiting; whoever waits for one of them all the same has to ask again.
 async fn give_back(
     shared: &Arc<Shared>,
     name: &str,
@@ -298,7 +303,7 @@ async fn give_back(
         let mut state = namespace.lock();
         let now = shared.clock.now();
         for lock in which(&mut state) {
-            state.tell_waiters(lock, &super::Verdict::Refused(Box::new(lost(lock))));
+            state.tell_waiters(lock, &super::Verdict::Refused(Box::new(gone())));
             state.end(shared, lock, now);
         }
         let after = state.written;
@@ -310,12 +315,6 @@ async fn give_back(
 }
 
 impl State {
-    /// Whether somebody has asked for a part since a moment.
-    fn was_asked(&self, lock: LockId, since: Timestamp) -> bool {
-        let until = self.leases.get(lock).and_then(|lease| lease.expires_at);
-        until.is_some_and(|until| until > since.after(HOLD_MS))
-    }
-
     /// Whether somebody else waits for a request that was made twice.
     fn is_wanted(&self, lock: LockId) -> bool {
         self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
@@ -346,8 +345,8 @@ impl State {
         let is_fresh = share.of.as_ref().is_some_and(|of| of.fresh);
         let alike = || self.leases.alike(&request.owner, &whole).filter(|_| !is_fresh);
         let Some(lock) = here.or_else(alike) else {
-            let ended = named.filter(|_| share.of.as_ref().is_some_and(|of| of.again));
-            return ended.map_or(Again::New, Again::Ended);
+            let over = named.and_then(|lock| self.leases.over.remove(&lock));
+            return over.filter(|_| share.is_only_found()).map_or(Again::New, Again::Over);
         };
         let view = self.table.view(lock).expect("a lease, or a request for one, is in the table");
         let is_alive = self.leases.get(lock).is_none_or(|lease| lease.is_alive(now));
@@ -356,7 +355,7 @@ impl State {
             self.end(shared, lock, now);
             return Again::New;
         }
-        if named.is_some_and(|named| named != lock) {
+        if named.is_some_and(|named| named != lock) && !share.is_only_found() {
             return Again::Replaced(lock);
         }
         let unsettled = share.of.as_ref().and_then(|of| of.unsettled);
@@ -439,6 +438,7 @@ impl State {
                 lease.part = Some(part);
             }
         }
+        self.leases.takers.remove(&lock);
         let lease = self.leases.held[&lock].clone();
         let owner = self.table.owner_of(lock).expect("a lease is in the table");
         let changed = self.table.give_token(lock, token).and_then(|()| self.table.renew(owner, lock, until));
@@ -457,6 +457,33 @@ impl State {
 }
 
 impl Leases {
+    /// Somebody has asked for what may not be settled yet, and gives it back if it is not wanted after all.
+    pub(super) fn note_taker(&mut self, lock: LockId, taker: u64) {
+        if self.get(lock).is_none_or(|lease| !lease.is_settled()) {
+            self.takers.insert(lock, taker);
+        }
+    }
+
+    pub(super) fn taker(&self, lock: LockId) -> Option<u64> {
+        self.takers.get(&lock).copied()
+    }
+
+    /// Whether nobody else has asked for it since.
+    fn is_taken_by(&self, lock: LockId, taker: u64) -> bool {
+        self.taker(lock).is_none_or(|last| last == taker)
+    }
+
+    /// What is about to end was a part of a lock, and whoever takes that is told so when it asks again.
+    pub(crate) fn note_over(&mut self, lock: LockId, how: &Trouble) {
+        if self.whole(lock).is_none() {
+            return;
+        }
+        self.over.insert(lock, how.clone());
+        if self.over.len() > OVER_MAX {
+            self.over.pop_first();
+        }
+    }
+
     pub(super) fn put_asked(&mut self, lock: LockId, asked: Asked) {
         if let Some(whole) = &asked.whole {
             self.note_alike(lock, &asked.owner, whole);

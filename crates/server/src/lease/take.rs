@@ -155,6 +155,16 @@ pub(super) enum Asking {
     Waits { waiting: Waiting, verdict: oneshot::Receiver<Verdict>, line: Line },
 }
 
+impl Asking {
+    fn lock(&self) -> LockId {
+        match self {
+            Asking::Done { taken: Taken::Granted(lease) | Taken::Held(lease), .. } => lease.lock,
+            Asking::Done { taken: Taken::Queued(lock, _), .. } => *lock,
+            Asking::Waits { waiting, .. } => waiting.lock,
+        }
+    }
+}
+
 fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest, share: &Share) -> Result<Asking, Trouble> {
     check_request(shared, &request)?;
     loop {
@@ -167,6 +177,9 @@ fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest, share: &Share) -
         state.follow = Follow::Caller;
         let asked = state.ask(shared, &namespace, request, share);
         state.follow = Follow::Thread;
+        if let (Ok(asking), Some(taker)) = (&asked, share.taker) {
+            state.leases.note_taker(asking.lock(), taker);
+        }
         state.linger(shared);
         namespace.rearm(state);
         if !matches!(asked, Ok(Asking::Done { .. })) {
@@ -198,9 +211,9 @@ impl State {
         let again = self.ask_again(shared, namespace, &request, share, now);
         match again {
             Again::Answered(asking) => return Ok(asking),
-            Again::Ended(lock) => return Err(lost(lock)),
+            Again::Over(trouble) => return Err(trouble),
             Again::Replaced(_) | Again::New if share.is_only_found() => {
-                return Err(Trouble::new(Code::LockLost, "there is no such request here"));
+                return Err(Trouble::new(Code::UnknownLock, "there is no such request here"));
             }
             Again::Replaced(_) | Again::New => {}
         }

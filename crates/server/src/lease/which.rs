@@ -81,6 +81,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
     let (leases, after) = on_leases(shared, name, meant, |state, now, found| {
         let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
         for lock in found {
+            state.leases.note_over(lock, &lost(lock));
             state.end(shared, lock, now);
         }
         ended
@@ -112,6 +113,7 @@ fn leave_line(
     let waits = waits.into_iter().map(whole).collect();
     for (owner, lock) in &waiting {
         let trouble = Trouble::new(Code::LockLost, "its owner ended the wait for this lock");
+        state.leases.note_over(*lock, &trouble);
         state.tell_waiters(*lock, &Verdict::Refused(Box::new(trouble)));
         state.give_back(shared, *owner, *lock);
     }

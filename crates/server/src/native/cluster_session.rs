@@ -66,8 +66,8 @@ struct Seated {
 }
 
 impl Sessions {
-    /// A number for a connection, which no other one has on any node.
-    fn new_seat(&self) -> u64 {
+    /// A number for a connection, or for somebody who takes a lock, which no other one has on any node.
+    pub(crate) fn new_seat(&self) -> u64 {
         lease::run().wrapping_add(self.next.fetch_add(1, Ordering::Relaxed))
     }
 

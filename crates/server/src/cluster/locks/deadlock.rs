@@ -29,6 +29,8 @@ const FIRST_SPREAD_MS: u64 = 500;
 /// How long a ring has to last: whoever takes a lock on several shards may be about to give parts back, because a node died
 /// or keys moved.
 const LASTS: Duration = Duration::from_secs(2);
+/// The same for whoever has nothing that it could release: another one in the ring has, and goes before.
+const YIELDS: Duration = Duration::from_secs(8);
 /// How much longer to wait each time before looking again, and how long at most.
 const SLOWER: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -62,7 +64,8 @@ impl Watch {
             // If this is interrupted, it is not given up.
             self.next = Some(Instant::now() + FIRST);
             if let Ok(Some(ring)) = self.ring(lock, wanted).await {
-                tokio::time::sleep(LASTS).await;
+                let holds = ring.last().is_some_and(|edge| edge.settled);
+                tokio::time::sleep(if holds { LASTS } else { YIELDS }).await;
                 if self.ring(lock, wanted).await.is_ok_and(|again| again.as_ref() == Some(&ring)) {
                     self.shared.metrics.deadlocks.add(1);
                     return view::never_ends(ring.iter().map(Edge::step).collect());
@@ -127,8 +130,8 @@ impl Search {
     /// Adds what those wait for; the ring, if that closes one.
     fn add(&mut self, edges: impl Iterator<Item = Edge>) -> Option<Vec<Edge>> {
         let mut edges: Vec<Edge> = edges.collect();
-        // The same ring each time, if there are several.
-        edges.sort_by_key(|edge| (edge.lock, edge.held));
+        // The same ring each time, if there are several, and one by a lock that is held, if there is one.
+        edges.sort_by_key(|edge| (!edge.settled, edge.lock, edge.held));
         for edge in edges {
             if edge.holder == self.start {
                 return (edge.waiter != self.start).then(|| self.trace(edge));
@@ -176,7 +179,7 @@ mod tests {
         let resource: WireResource =
             (&Resource::new("a".parse().unwrap(), Mode::Write, Depth::SUBTREE)).into();
         let (waiter, holder) = (waiter.to_owned(), holder.to_owned());
-        Edge { waiter, lock: 1, wants: resource.clone(), holder, held: 2, has: resource }
+        Edge { waiter, lock: 1, wants: resource.clone(), holder, held: 2, has: resource, settled: true }
     }
 
     /// The ring that is found from `a` if these wait for these.

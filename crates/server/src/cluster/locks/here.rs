@@ -47,8 +47,8 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
     let Letter { namespace: name, epoch, order } = letter;
     let admitted = Admitted(Some(epoch));
     match order {
-        Order::Take { wanted, poll_ms, anew } => {
-            json(&take(shared, (&name, admitted), (wanted, anew), poll_ms).await?)
+        Order::Take { wanted, poll_ms, anew, taker } => {
+            json(&take(shared, (&name, admitted), (wanted, anew, taker), poll_ms).await?)
         }
         Order::Number => json(&lease::draw_number(shared, &name)?.0),
         Order::Part(part) => json(&take_part(shared, (&name, admitted), part).await?),
@@ -67,9 +67,9 @@ async fn obey(shared: &Arc<Shared>, letter: Letter) -> Result<Vec<u8>, Trouble> 
             }
             json(&info.ok_or_else(|| lease::lost(LockId(lock)))?)
         }
-        Order::Drop { lock, owner, seat, whole, idle_ms } => {
+        Order::Drop { lock, owner, seat, whole, taker } => {
             let whole = read(whole)?;
-            json(&lease::drop_part(shared, &name, (lock.map(LockId), idle_ms), (&owner, seat, &whole)).await?)
+            json(&lease::drop_part(shared, &name, (lock.map(LockId), taker), (&owner, seat, &whole)).await?)
         }
         Order::DropUnsettled { owner, seat } => {
             shared.cluster.sessions.replaced(&name, &owner, seat);
@@ -115,11 +115,11 @@ fn json<T: Serialize>(answer: &T) -> Result<Vec<u8>, Trouble> {
 async fn take(
     shared: &Arc<Shared>,
     (name, admitted): (&str, Admitted),
-    (wanted, anew): (Wanted, bool),
+    (wanted, anew, taker): (Wanted, bool, u64),
     poll_ms: Option<u64>,
 ) -> Result<LeaseAnswer, Trouble> {
     let request = wanted.into_request()?;
-    let share = Share::under(shared, (name, admitted), &request, None)?;
+    let share = Share::under(shared, (name, admitted), &request, None)?.by(taker);
     let share = if anew { share.anew() } else { share };
     let taken = match poll_ms.map(Duration::from_millis) {
         Some(patience) => lease::take_and_poll(shared, name, request, &share, patience).await?,
@@ -157,7 +157,7 @@ async fn take_part(
     (name, admitted): (&str, Admitted),
     part: Part,
 ) -> Result<PartTaken, Trouble> {
-    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, again, only, seat, unsettled } =
+    let Part { wanted, lock, whole, floor, slice_ms, unless_covered, fresh, only, taker, seat, unsettled } =
         part;
     let request = wanted.into_request()?;
     let mut whole = read(whole)?;
@@ -165,27 +165,18 @@ async fn take_part(
     if unless_covered && let Some((lock, same)) = lease::covering(shared, name, &request, &whole) {
         return Ok(PartTaken::Covered { lock: lock.0, same });
     }
-    let run = lease::run();
-    let of = PartOf { lock: lock.map(LockId), whole, fresh, again, only, seat, unsettled };
-    let mut share = Share::under(shared, (name, admitted), &request, Some(of))?;
+    let of = PartOf { lock: lock.map(LockId), whole, fresh, only, seat, unsettled };
+    let share = Share::under(shared, (name, admitted), &request, Some(of))?.by(taker);
     lease::raise_in(shared, name, floor).await?;
-    let mut slice = Duration::from_millis(slice_ms);
-    if only || again {
-        // Whether it is there is one thing, what becomes of it while it is waited for another.
-        match lease::take_slice(shared, name, request.clone(), &share, Duration::ZERO).await {
-            Err(trouble) if trouble.code == Code::LockLost => return Ok(PartTaken::Absent { run }),
-            Err(trouble) => return Err(trouble),
-            Ok(Taken::Queued(..)) => share.must_be_there(),
-            Ok(_) => slice = Duration::ZERO,
-        }
-    }
-    Ok(match lease::take_slice(shared, name, request, &share, slice).await? {
-        Taken::Granted(lease) | Taken::Held(lease) => {
+    match lease::take_slice(shared, name, request, &share, Duration::from_millis(slice_ms)).await {
+        Ok(Taken::Granted(lease) | Taken::Held(lease)) => {
             let (lock, token, settled) = (lease.lock.0, lease.token.0, lease.is_settled());
-            PartTaken::Held { lock, token, settled, run }
+            Ok(PartTaken::Held { lock, token, settled })
         }
-        Taken::Queued(lock, line) => PartTaken::Queued { lock: lock.0, line: line.into(), run },
-    })
+        Ok(Taken::Queued(lock, line)) => Ok(PartTaken::Queued { lock: lock.0, line: line.into() }),
+        Err(trouble) if trouble.code == Code::UnknownLock => Ok(PartTaken::Absent),
+        Err(trouble) => Err(trouble),
+    }
 }
 
 async fn convert(
@@ -264,8 +255,16 @@ fn edge(state: &State, (waiter, lock, wanted): (&str, LockId, &[Resource]), bloc
     let clash = |wants: &&Resource| has().any(|has| has.conflicts(wants));
     let wants = wanted.iter().find(clash)?;
     let has = has().find(|has| has.conflicts(wants))?;
-    let waiter = waiter.to_owned();
-    Some(Edge { waiter, lock: lock.0, wants: wants.into(), holder, held: blocker.0, has: has.into() })
+    let (waiter, settled) = (waiter.to_owned(), state.leases.get(blocker).is_some_and(Lease::is_settled));
+    Some(Edge {
+        waiter,
+        lock: lock.0,
+        wants: wants.into(),
+        holder,
+        held: blocker.0,
+        has: has.into(),
+        settled,
+    })
 }
 
 fn vouch(shared: &Shared, name: &str, tokens: &[u64]) -> Vec<Voucher> {

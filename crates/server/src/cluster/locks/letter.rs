@@ -37,6 +37,8 @@ pub(crate) enum Order {
         poll_ms: Option<u64>,
         /// Whether it is taken even if the owner seems to have it.
         anew: bool,
+        /// Who asks, for the time being.
+        taker: u64,
     },
     /// Say a number that no lock has.
     Number,
@@ -68,8 +70,8 @@ pub(crate) enum Order {
         /// Which connection of the owner wanted it, if it is a session.
         seat: Option<u64>,
         whole: Vec<WireResource>,
-        /// For how long it has not been wanted. Whoever asked for the same since is not meant.
-        idle_ms: u64,
+        /// Who asked for it. What somebody else has asked for since is not meant.
+        taker: u64,
     },
     /// Give back everything of an owner that it may not rely on: another connection speaks for it from now on.
     DropUnsettled {
@@ -144,10 +146,10 @@ pub(crate) struct Part {
     pub(crate) unless_covered: bool,
     /// Whether it is another lock than any the owner has, be it for the same.
     pub(crate) fresh: bool,
-    /// Whether it must be there already; if it is not, somebody ended it.
-    pub(crate) again: bool,
     /// Whether it is not asked for unless it is there already.
     pub(crate) only: bool,
+    /// Who asks, for the time being.
+    pub(crate) taker: u64,
     /// Which connection of its owner wants it, if it is a session.
     pub(crate) seat: Option<u64>,
     /// If other parts are not held, so that it is not settled any more: the token it had when that was seen.
@@ -188,18 +190,13 @@ pub(crate) enum PartTaken {
         lock: u64,
         token: u64,
         settled: bool,
-        /// Which run of the node this is.
-        run: u64,
     },
     Queued {
         lock: u64,
         line: WireLine,
-        run: u64,
     },
     /// It is not there, and was not asked for.
-    Absent {
-        run: u64,
-    },
+    Absent,
     /// The owner has a lock that covers the whole: this one.
     Covered {
         lock: u64,
@@ -267,6 +264,8 @@ pub(crate) struct Edge {
     /// The lock in the way, be it held or earlier in line.
     pub(crate) held: u64,
     pub(crate) has: WireResource,
+    /// Whether its owner relies on it, so that only the owner can end it.
+    pub(crate) settled: bool,
 }
 
 /// An answer, or why there is none.

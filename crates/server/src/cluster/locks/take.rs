@@ -30,7 +30,7 @@ use lockwood_model::{LockId, Resource, Wait};
 use lockwood_router::{Epoch, Phase, ShardNo};
 use lockwood_wire::{Code, LeaseAnswer, LeaseOutcome, LockInfo, LockState};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -41,6 +41,8 @@ const SLICE: Duration = Duration::from_secs(30);
 /// How long to wait for the end of a move before something is given back, and how often to look.
 const MOVE_PATIENCE: Duration = Duration::from_secs(20);
 const MOVE_PAUSE: Duration = Duration::from_millis(50);
+/// How long whoever wanted a lock waits until it is given back; that goes on all the same.
+const GIVE_BACK_PATIENCE: Duration = Duration::from_secs(1);
 /// How often a shard that could not be asked to give something back is asked again.
 const AWAY_PAUSE: Duration = Duration::from_millis(250);
 
@@ -64,7 +66,7 @@ pub(crate) async fn take(
 pub(crate) fn take_up(shared: &Arc<Shared>, namespace: &str, request: LeaseRequest, lock: u64) {
     let mut taking = Taking::new(shared, namespace, request);
     taking.known.send_replace(Some(Known { lock, line: None }));
-    (taking.epoch, taking.has_begun) = (Some(0), true);
+    taking.epoch = Some(0);
     tokio::spawn(async move {
         if let Err(trouble) = taking.run().await {
             tracing::debug!(lock, why = trouble.message, "take a lock that moved");
@@ -105,13 +107,9 @@ struct Taking {
     /// The shards that may have a part of it that nobody relies on.
     unsettled: BTreeSet<ShardNo>,
     /// The shards that have had a part of it, held or in line, since this attempt began.
-    seen: BTreeSet<ShardNo>,
-    /// Whether there is something of it, as far as this knows, until it is given back.
-    has_begun: bool,
-    /// The shards that have had a part of it at all, and which run of their host that was.
-    runs: BTreeMap<ShardNo, u64>,
-    /// The shards that turned out to have a part of it when it was tried again.
     found: BTreeSet<ShardNo>,
+    /// Who takes it, for shards to know; another one after everything was given back.
+    taker: u64,
     /// Whether somebody wants to know the number before it is held.
     announces: bool,
     /// Whether it is taken even if the owner seems to have it.
@@ -138,8 +136,7 @@ enum Find {
         /// Its token, if it is settled.
         settled: Option<u64>,
     },
-    /// Not in this run of its host.
-    Absent(u64),
+    Absent,
 }
 
 /// What is known of a lock that is being taken.
@@ -162,10 +159,8 @@ impl Taking {
             epoch: None,
             known: watch::Sender::new(None),
             unsettled: BTreeSet::new(),
-            seen: BTreeSet::new(),
             found: BTreeSet::new(),
-            has_begun: false,
-            runs: BTreeMap::new(),
+            taker: shared.cluster.sessions.new_seat(),
             announces: false,
             anew: false,
             fresh: false,
@@ -256,7 +251,6 @@ impl Taking {
 
     async fn attempt(&mut self, poll: Option<Duration>) -> Result<LeaseAnswer, Trouble> {
         // By another map, or after a restart, what was there may be gone without anybody's having ended it.
-        self.seen.clear();
         self.found.clear();
         self.is_waiting = false;
         let current = self.shared.cluster.current().ok_or_else(no_map)?;
@@ -299,20 +293,21 @@ impl Taking {
         current: &Current,
         parts: &[(ShardNo, Vec<Resource>)],
     ) -> Result<(), Trouble> {
-        let (mut missing, mut settled) = (BTreeMap::new(), Vec::new());
-        let (mut is_broken, mut unheld) = (false, None);
+        let (mut settled, mut unheld) = (Vec::new(), None);
+        let (mut is_missing, mut is_broken) = (false, false);
         for part in parts {
             match self.find_place(current, part, None).await? {
-                Find::Absent(run) => {
-                    missing.insert(part.0, run);
+                Find::Absent => {
+                    is_missing = true;
                     unheld = Some(part);
                 }
-                found => {
-                    is_broken |= !missing.is_empty();
-                    match found {
-                        Find::Held { settled: token } => settled.extend(token.map(|token| (part, token))),
-                        _ => unheld = Some(part),
-                    }
+                Find::InLine => {
+                    is_broken |= is_missing;
+                    unheld = Some(part);
+                }
+                Find::Held { settled: token } => {
+                    is_broken |= is_missing;
+                    settled.extend(token.map(|token| (part, token)));
                 }
             }
         }
@@ -323,15 +318,6 @@ impl Taking {
         if is_broken {
             self.begin_anew().await;
         }
-        // Nothing gets lost on the way, so somebody ended it; unless a node died.
-        let is_same = |(shard, run): (&ShardNo, &u64)| missing.get(shard) == Some(run);
-        // What does not wait has no place to lose.
-        let is_lost = self.found.is_empty() && self.has_begun && self.runs.iter().all(is_same);
-        if is_lost && self.request.wait != Wait::Never {
-            return Err(self.ended());
-        }
-        self.runs.retain(|shard, _| self.found.contains(shard));
-        self.has_begun = !self.found.is_empty();
         Ok(())
     }
 
@@ -355,17 +341,17 @@ impl Taking {
     /// Gives back what there is of it, to ask for it as if nothing had been.
     async fn begin_anew(&mut self) {
         self.found.clear();
-        self.runs.clear();
-        self.has_begun = false;
-        // It is asked for again under the same number, so this has to be over by then.
         let unsettled = std::mem::take(&mut self.unsettled);
-        if let Some(leftover) = self.leftover(unsettled) {
+        let leftover = self.leftover(unsettled);
+        // It is asked for again under the same number, and that is not meant.
+        self.taker = self.shared.cluster.sessions.new_seat();
+        if let Some(leftover) = leftover {
             leftover.give_back().await;
         }
     }
 
-    /// A place that was there is not there any more. If others are, or if its node has started anew, nobody ended it:
-    /// it begins anew, without them.
+    /// A place that was there is not there any more. If somebody ended it there is a shard that knows; otherwise it was
+    /// lost with its node, and it begins anew.
     async fn lose_place(&mut self, current: &Current, parts: &[(ShardNo, Vec<Resource>)]) -> Trouble {
         self.found.clear();
         if let Err(trouble) = self.find_places(current, parts).await {
@@ -384,25 +370,26 @@ impl Taking {
     ) -> Result<Find, Trouble> {
         let shard = *shard;
         let part = self.part(shard, resources, 0, Duration::ZERO);
-        let part = Part { only: true, again: false, unsettled, ..part };
+        let part = Part { only: true, unsettled, ..part };
         let taken = self.ask(current, shard, Order::Part(part), Duration::ZERO).await?;
         let found = match &taken {
             PartTaken::Held { settled, token, .. } => Find::Held { settled: settled.then_some(*token) },
             _ => Find::InLine,
         };
         match taken {
-            PartTaken::Held { lock, run, .. } | PartTaken::Queued { lock, run, .. } => {
+            PartTaken::Held { lock, .. } | PartTaken::Queued { lock, .. } => {
                 self.unsettled.insert(shard);
-                self.found.insert(shard);
-                self.has_begun = true;
-                self.runs.insert(shard, run);
-                if self.number().is_none() {
+                if self.number() != Some(lock) {
+                    if !self.found.is_empty() {
+                        // It has one number for all parts, and this one has to be asked for by that.
+                        return Ok(Find::Absent);
+                    }
                     self.known.send_replace(Some(Known { lock, line: None }));
                 }
+                self.found.insert(shard);
                 Ok(found)
             }
-            PartTaken::Absent { run } => Ok(Find::Absent(run)),
-            PartTaken::Covered { .. } => Ok(Find::Absent(0)),
+            PartTaken::Absent | PartTaken::Covered { .. } => Ok(Find::Absent),
         }
     }
 
@@ -416,7 +403,7 @@ impl Taking {
         let left = self.wait_left();
         let wanted = Wanted::of(&LeaseRequest { wait: left, ..self.request.clone() });
         let poll_ms = poll.map(|poll| poll.saturating_sub(self.started.elapsed()).as_millis() as u64);
-        let order = (&*self.namespace, Order::Take { wanted, poll_ms, anew: self.anew });
+        let order = (&*self.namespace, Order::Take { wanted, poll_ms, anew: self.anew, taker: self.taker });
         let asking = letter::ask(&self.shared, current, shard, order, patience_of(left));
         let answer: LeaseAnswer = tokio::select! {
             biased;
@@ -432,7 +419,7 @@ impl Taking {
         }
         self.unsettled.remove(&shard);
         // There may be parts by an earlier map.
-        self.give_back_as(Some(answer.lock.lock)).await;
+        self.give_back_as(Some(answer.lock.lock), Duration::ZERO).await;
         Ok(answer)
     }
 
@@ -477,7 +464,7 @@ impl Taking {
                     self.known.send_replace(Some(Known { lock, line: Some(line) }));
                     self.keep(current, parts, &mut held).await?;
                 }
-                PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
+                PartTaken::Absent => return Err(self.lose_place(current, parts).await),
                 PartTaken::Covered { lock: number, same } => {
                     if let Some(lock) = all::one(&self.shared, &self.namespace, number, None).await?
                         && lock.state == LockState::Granted
@@ -508,16 +495,14 @@ impl Taking {
                 // It is not, if it waits.
                 PartTaken::Held { settled: true, .. } => return Err(waits_again()),
                 PartTaken::Held { token, settled, .. } => *part = (token, settled),
-                PartTaken::Absent { .. } => return Err(self.lose_place(current, parts).await),
-                PartTaken::Queued { .. } => return Err(waits_again()),
-                // It was held a moment ago.
-                _ => return Err(self.ended()),
+                PartTaken::Absent => return Err(self.lose_place(current, parts).await),
+                PartTaken::Queued { .. } | PartTaken::Covered { .. } => return Err(waits_again()),
             }
         }
         let later = parts.iter().skip(held.len() + 1);
         for part in later.filter(|(shard, _)| self.found.contains(shard)).collect::<Vec<_>>() {
             match self.find_place(current, part, None).await? {
-                Find::Absent(_) => return Err(self.lose_place(current, parts).await),
+                Find::Absent => return Err(self.lose_place(current, parts).await),
                 Find::Held { settled: Some(_) } => return Err(waits_again()),
                 _ => {}
             }
@@ -541,18 +526,9 @@ impl Taking {
             taken = asking => taken?,
             trouble = self.watch.deadlock(lock, &[]) => return Err(trouble),
         };
-        match &taken {
-            PartTaken::Held { run, .. } | PartTaken::Queued { run, .. } => {
-                self.has_begun = true;
-                self.runs.insert(shard, *run);
-            }
-            // It was there, and its node has not started anew since.
-            PartTaken::Absent { run } if self.seen.contains(&shard) && self.runs.get(&shard) == Some(run) => {
-                return Err(self.ended());
-            }
-            _ => {}
+        if let PartTaken::Held { .. } | PartTaken::Queued { .. } = taken {
+            self.found.insert(shard);
         }
-        self.seen.insert(shard);
         Ok(taken)
     }
 
@@ -577,8 +553,8 @@ impl Taking {
             slice_ms: slice.as_millis() as u64,
             unless_covered: lock.is_none() && !self.anew,
             fresh: self.fresh,
-            again: self.seen.contains(&shard),
-            only: self.found.contains(&shard) && !self.seen.contains(&shard),
+            only: self.found.contains(&shard),
+            taker: self.taker,
             seat: self.seat,
             unsettled: None,
         }
@@ -610,10 +586,6 @@ impl Taking {
             let order = Order::Settle { lock, token, ttl_ms, whole: None, instead_of: None };
             let settled = settle_all(&shared, &current, &namespace, &shards, &order).await;
             let which = Which::Lock { lock: LockId(lock), token: None, owner: Some(owner) };
-            if settled.as_ref().is_err_and(|trouble| trouble.code == Code::LockLost) {
-                // Somebody released it, or a part of it ran out; the others are of no use.
-                let _ = Box::pin(all::release(&shared, &namespace, &which)).await;
-            }
             if sender.send(settled).is_err_and(|settled| settled.is_err()) {
                 // Nobody goes on with it.
                 let _ = Box::pin(all::release(&shared, &namespace, &which)).await;
@@ -621,7 +593,7 @@ impl Taking {
         });
         self.is_torn = true;
         let settled = settled.await.unwrap_or_else(|_| Err(Trouble::storage_failed()));
-        self.is_torn = settled.as_ref().is_err_and(|trouble| trouble.code != Code::LockLost);
+        self.is_torn = settled.is_err();
         match settled {
             Ok(lock) => Ok(LeaseAnswer { outcome: LeaseOutcome::Granted, lock, in_the_way: Vec::new() }),
             Err(trouble) => {
@@ -645,16 +617,6 @@ impl Taking {
         letter::ask(&self.shared, current, shard, (&self.namespace, order), wait).await
     }
 
-    /// That it is not there any more: somebody ended it, unless its wait was over.
-    fn ended(&self) -> Trouble {
-        match self.request.wait {
-            Wait::Millis(millis) if self.started.elapsed() >= Duration::from_millis(millis) => {
-                Trouble::new(Code::Timeout, "the wait is over; ask again, or wait longer")
-            }
-            _ => lease::lost(LockId(self.number().unwrap_or_default())),
-        }
-    }
-
     fn wait_left(&self) -> Wait {
         left_of(self.request.wait, self.started)
     }
@@ -665,20 +627,22 @@ impl Taking {
                 Which::Lock { lock: LockId(lock), token: None, owner: Some(self.request.owner.clone()) };
             let _ = Box::pin(all::release(&self.shared, &self.namespace, &which)).await;
         }
-        self.give_back_as(self.number()).await;
+        self.give_back_as(self.number(), GIVE_BACK_PATIENCE).await;
     }
 
-    /// The same, for what has this number, if it is known.
-    async fn give_back_as(&mut self, number: Option<u64>) {
+    /// The same, for what has this number, if it is known. While documents are about to move that takes as long as they
+    /// are, and is waited for no longer than this.
+    async fn give_back_as(&mut self, number: Option<u64>, patience: Duration) {
         let unsettled = std::mem::take(&mut self.unsettled);
         let Some(mut leftover) = self.leftover(unsettled) else { return };
         match self.shared.cluster.current() {
-            // That takes a moment, and nobody has to wait for it. What the owner asks for meanwhile is not meant.
+            // What the owner asks for meanwhile is not meant, but would have this in its way.
             Some(current) if current.map.phase == Phase::Preparing => {
                 if let Order::Drop { lock, .. } = &mut leftover.order {
                     *lock = number;
                 }
-                drop(tokio::spawn(leftover.give_back()));
+                let giving_back = tokio::spawn(leftover.give_back());
+                let _ = tokio::time::timeout(patience, giving_back).await;
             }
             _ => leftover.give_back().await,
         }
@@ -693,9 +657,8 @@ impl Taking {
         }
         let (shared, namespace) = (Arc::clone(&self.shared), self.namespace.clone());
         let (owner, whole) = (self.request.owner.clone(), letter::written(&self.request.resources));
-        let order = Order::Drop { lock: self.number(), owner, seat: self.seat, whole, idle_ms: 0 };
-        let since = Instant::now();
-        (!shards.is_empty()).then_some(Leftover { shared, namespace, order, shards, since })
+        let order = Order::Drop { lock: self.number(), owner, seat: self.seat, whole, taker: self.taker };
+        (!shards.is_empty()).then_some(Leftover { shared, namespace, order, shards })
     }
 
     fn number(&self) -> Option<u64> {
@@ -723,7 +686,6 @@ struct Leftover {
     namespace: String,
     order: Order,
     shards: BTreeSet<ShardNo>,
-    since: Instant,
 }
 
 impl Leftover {
@@ -752,9 +714,10 @@ impl Leftover {
 
     /// What they have ends by itself after a while, so it is not tried any longer than that.
     async fn give_back_later(mut self) {
+        let since = Instant::now();
         while let Some(current) = self.shared.cluster.current()
             && !self.shards.is_empty()
-            && self.since.elapsed() < Duration::from_millis(HOLD_MS)
+            && since.elapsed() < Duration::from_millis(HOLD_MS)
         {
             tokio::time::sleep(AWAY_PAUSE).await;
             for shard in std::mem::take(&mut self.shards) {
@@ -772,11 +735,8 @@ impl Leftover {
         if current.map.phase == Phase::Preparing {
             return Err(Trouble::new(Code::WrongEpoch, "documents are about to move; ask again"));
         }
-        let mut order = self.order.clone();
-        if let Order::Drop { idle_ms, .. } = &mut order {
-            *idle_ms = self.since.elapsed().as_millis() as u64;
-        }
-        letter::ask(&self.shared, current, shard, (&self.namespace, order), Duration::ZERO).await
+        let order = (&*self.namespace, self.order.clone());
+        letter::ask(&self.shared, current, shard, order, Duration::ZERO).await
     }
 }
 
