@@ -276,24 +276,36 @@ enum Keys {
     Session(Session),
 }
 
+/// How a session takes a lock for writing.
+#[derive(Clone, Copy)]
+enum Way {
+    AtOnce,
+    /// It reads first, with others.
+    Converting,
+    /// It has another lock already, on a counter that it only reads.
+    Holding(u64),
+}
+
 /// A lock that is held.
 enum Grip {
     Lease(Lease),
     Lock(Lock),
+    /// The second while the first was held.
+    Locks(Lock, Lock),
 }
 
 impl Grip {
     fn lock(&self) -> LockId {
         match self {
             Grip::Lease(lease) => lease.lock(),
-            Grip::Lock(lock) => lock.id(),
+            Grip::Lock(lock) | Grip::Locks(_, lock) => lock.id(),
         }
     }
 
     fn token(&self) -> Token {
         match self {
             Grip::Lease(lease) => lease.token(),
-            Grip::Lock(lock) => lock.token(),
+            Grip::Lock(lock) | Grip::Locks(_, lock) => lock.token(),
         }
     }
 
@@ -301,6 +313,10 @@ impl Grip {
         match self {
             Grip::Lease(lease) => lease.release().await,
             Grip::Lock(lock) => lock.release().await,
+            Grip::Locks(first, second) => {
+                second.release().await?;
+                first.release().await
+            }
         }
     }
 }
@@ -319,8 +335,12 @@ impl Locker {
         while !self.scene.calm.load(Ordering::Relaxed) {
             let (counters, paths) = self.choose();
             let (number, called) = (self.number, self.scene.now());
-            let converts = self.random.below(3) == 0;
-            match self.take(&paths, converts).await {
+            let way = match self.random.below(3) {
+                0 => Way::Converting,
+                1 => Way::Holding(self.random.below(COUNTERS_LEN)),
+                _ => Way::AtOnce,
+            };
+            match self.take(&paths, way).await {
                 Ok(Some(grip)) => self.count(&counters, grip, called).await,
                 Ok(None) => {}
                 Err(error) => {
@@ -335,48 +355,50 @@ impl Locker {
     fn choose(&mut self) -> (Vec<At>, Vec<Path>) {
         let first = self.random.below(COUNTERS_LEN);
         let second = (first + 1 + self.random.below(COUNTERS_LEN - 1)) % COUNTERS_LEN;
-        let path = |number| {
-            let DocumentKey { collection, key } = At::Counter(number).key();
-            Path::from_segments([&*collection, &key.to_string()])
-        };
         match self.random.below(10) {
             0 => (vec![At::Counter(first)], vec![Path::from_segments([At::Counter(first).key().collection])]),
-            1..4 => (vec![At::Counter(first), At::Counter(second)], vec![path(first), path(second)]),
-            _ => (vec![At::Counter(first)], vec![path(first)]),
+            1..4 => (vec![At::Counter(first), At::Counter(second)], vec![path_of(first), path_of(second)]),
+            _ => (vec![At::Counter(first)], vec![path_of(first)]),
         }
     }
 
-    /// Takes locks for writing. A session may read first, with others; nothing if all of them want to write then.
-    async fn take(&self, paths: &[Path], converts: bool) -> Result<Option<Grip>, Error> {
-        let mode = if converts && matches!(self.keys, Keys::Session(_)) { Mode::Read } else { Mode::Write };
-        let resources = paths.iter().map(|path| Resource::new(path.clone(), mode, Depth::SUBTREE));
-        match &self.keys {
-            Keys::Leases(leases) => {
-                let request = LeaseRequest {
-                    owner: format!("locker {}", self.number),
-                    resources: resources.map(|resource| (&resource).into()).collect(),
-                    ttl_ms: LEASE_MS,
-                    wait_ms: Some(LEASE_MS),
-                    poll_ms: None,
-                    note: None,
-                };
-                Ok(Some(Grip::Lease(leases.hold(&request).await?)))
+    /// Takes locks for writing; nothing if a session that has one already is in the way of those in its way.
+    async fn take(&self, paths: &[Path], way: Way) -> Result<Option<Grip>, Error> {
+        let session = match &self.keys {
+            Keys::Leases(leases) => return Ok(Some(Grip::Lease(self.lease(leases, paths).await?))),
+            Keys::Session(session) => session,
+        };
+        let (first, second) = match way {
+            Way::AtOnce => return Ok(Some(Grip::Lock(session.lock(request(paths, Mode::Write)).await?))),
+            Way::Converting => {
+                let lock = session.lock(request(paths, Mode::Read)).await?;
+                let converted = lock.convert(Mode::Write, Wait::Millis(LEASE_MS)).await;
+                (lock, converted.map(|_| None))
             }
-            Keys::Session(session) => {
-                let wait = Wait::Millis(LEASE_MS);
-                let lock = session.lock(resources.fold(Request::new(), Request::with).wait(wait)).await?;
-                if mode == Mode::Write {
-                    return Ok(Some(Grip::Lock(lock)));
-                }
-                match lock.convert(Mode::Write, wait).await {
-                    Err(error) if error.code() == Some(Code::Deadlock) => {
-                        lock.release().await?;
-                        Ok(None)
-                    }
-                    converted => converted.map(|_| Some(Grip::Lock(lock))),
-                }
+            Way::Holding(number) => {
+                let first = session.lock(request(&[path_of(number)], Mode::Read)).await?;
+                (first, session.lock(request(paths, Mode::Write)).await.map(Some))
             }
+        };
+        match second {
+            Ok(None) => Ok(Some(Grip::Lock(first))),
+            Ok(Some(second)) => Ok(Some(Grip::Locks(first, second))),
+            Err(error) if error.code() == Some(Code::Deadlock) => first.release().await.map(|()| None),
+            Err(error) => Err(error),
         }
+    }
+
+    async fn lease(&self, leases: &Leases, paths: &[Path]) -> Result<Lease, Error> {
+        let resources = paths.iter().map(|path| Resource::new(path.clone(), Mode::Write, Depth::SUBTREE));
+        let request = LeaseRequest {
+            owner: format!("locker {}", self.number),
+            resources: resources.map(|resource| (&resource).into()).collect(),
+            ttl_ms: LEASE_MS,
+            wait_ms: Some(LEASE_MS),
+            poll_ms: None,
+            note: None,
+        };
+        leases.hold(&request).await
     }
 
     async fn count(&mut self, counters: &[At], grip: Grip, asked: u64) {
@@ -403,6 +425,16 @@ impl Locker {
         self.store.put(&at.key(), &holds(count), &options).await?;
         Ok(count)
     }
+}
+
+fn path_of(counter: u64) -> Path {
+    let DocumentKey { collection, key } = At::Counter(counter).key();
+    Path::from_segments([&*collection, &key.to_string()])
+}
+
+fn request(paths: &[Path], mode: Mode) -> Request {
+    let resources = paths.iter().map(|path| Resource::new(path.clone(), mode, Depth::SUBTREE));
+    resources.fold(Request::new(), Request::with).wait(Wait::Millis(LEASE_MS))
 }
 
 async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answered, Error> {
