@@ -3,7 +3,7 @@
 
 use crate::{
     cluster::Cluster,
-    harness::eventually,
+    harness::{eventually, eventually_is},
     http::Reply,
     leaseholder::{HOUR, Leaseholder, locks_in},
     peer::{Held, Peer},
@@ -139,4 +139,35 @@ fn who_is_in_no_ring_waits_in_peace() {
         assert_eq!(locks_in(&ann.store, "waiting").len(), wants.len());
         assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);
     });
+}
+
+/// Each shard gets what the other had, and while it does both have both, so that each sees the ring. Whoever is in it
+/// waits for no answer at that moment.
+#[test]
+fn a_ring_that_a_move_brings_together() {
+    let cluster = start(2);
+    let (mut ann, mut bob) = (Peer::open(cluster.node(1), "ann"), Peer::open(cluster.node(2), "bob"));
+    let (one, other) = (ann.hold("write user/1"), bob.hold("write user/10"));
+    // Of two in a ring the one with the larger number goes.
+    for _ in 0..10 {
+        let held = ann.hold("read user/6");
+        ann.release(&held);
+    }
+    let ask = |peer: &mut Peer, what: &str| {
+        let resources = crate::peer::resources(what);
+        peer.send(json!({ "type": "lock", "resources": resources, "wait": "forever" }));
+        assert_eq!(peer.next()["type"], "queued");
+    };
+    ask(&mut bob, "write user/1");
+    ask(&mut ann, "write user/10, write user/3");
+    let swapped = json!({ "function": "range", "bounds": [{ "below": 10, "shard": 1 }, { "shard": 2 }] });
+    let system = cluster.store(1, "_system");
+    system.post("shard/transition", &json!({ "do": "reshard", "change": { "curr": swapped } }));
+    let status = || system.get("shard/transition");
+    eventually_is("the resharding is over", status, |status| status["step"] == "none");
+    let refused = ann.next();
+    assert_eq!((&refused["type"], &refused["code"]), (&json!("error"), &json!("deadlock")), "{refused}");
+    ann.release(&one);
+    assert_eq!(bob.next()["type"], "granted");
+    bob.release(&other);
 }

@@ -240,12 +240,17 @@ impl State {
         }
     }
 
-    /// Puts back what was held when the server stopped.
+    /// Puts back what was held when the server stopped. What nobody relied on yet is asked for again, by whoever took it
+    /// if that is still there.
     fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>) {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
         for lease in leases {
             if self.leases.get(lease.lock).is_some() {
+                continue;
+            }
+            if !lease.is_settled() {
+                self.leases.ended.push(lease.lock);
                 continue;
             }
             let recorded = Recorded {
@@ -262,6 +267,7 @@ impl State {
                     "a lease on record is in the way of another; it is not put back"),
             }
         }
+        self.note_ended(shared);
         if !was_frozen {
             let now = shared.clock.now();
             let mut effects = std::mem::take(&mut self.effects);

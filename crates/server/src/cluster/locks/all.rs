@@ -282,15 +282,54 @@ pub(super) struct Torn {
     pub(super) latest: u64,
 }
 
-/// Renews the locks of an owner for which a connection speaks. Says which of them do not have the same token everywhere.
-pub(super) async fn torn(
+/// What is not as its owner knows it.
+pub(super) struct Damage {
+    pub(super) torn: Vec<Torn>,
+    /// Locks of which parts are missing: whoever took them was not done, so their owner has not heard of them.
+    pub(super) incomplete: Vec<u64>,
+}
+
+/// Renews the locks of an owner for which a connection speaks. Says which of them are not the same everywhere.
+pub(super) async fn damage(
     shared: &Arc<Shared>,
     namespace: &str,
     (owner, seat): (&str, u64),
     ttl_ms: u64,
-) -> Result<Vec<Torn>, Trouble> {
+) -> Result<Damage, Trouble> {
     let meant = Meant::All { owner: owner.to_owned(), seat: Some(seat) };
-    let pieces: Vec<Pieces> = everywhere(shared, namespace, &Order::Renew { meant, ttl_ms }).await?;
+    let order = Order::Renew { meant, ttl_ms };
+    let mut patience = Patience::new();
+    loop {
+        let round = Round::new(shared, namespace)?;
+        let found = match round.ask_all(&order).await {
+            Ok(pieces) => incomplete(&round, &pieces).map(|incomplete| (pieces, incomplete)),
+            Err(trouble) => Err(trouble),
+        };
+        match found {
+            Ok((pieces, incomplete)) => return Ok(Damage { torn: torn(pieces)?, incomplete }),
+            Err(trouble) => patience.endure(trouble).await?,
+        }
+    }
+}
+
+/// Which locks lack parts, going by what each shard has.
+fn incomplete(round: &Round<'_>, pieces: &[Pieces]) -> Result<Vec<u64>, Trouble> {
+    let mut missing: BTreeMap<u64, BTreeSet<ShardNo>> = BTreeMap::new();
+    for Piece { lease, .. } in pieces.iter().flat_map(|pieces| &pieces.leases) {
+        if !missing.contains_key(&lease.lock) {
+            missing.insert(lease.lock, round.shards_of(&lease.resources)?);
+        }
+    }
+    for (shard, pieces) in round.every().zip(pieces) {
+        for Piece { lease, .. } in &pieces.leases {
+            missing.entry(lease.lock).or_default().remove(&shard);
+        }
+    }
+    Ok(missing.into_iter().filter(|(_, shards)| !shards.is_empty()).map(|(lock, _)| lock).collect())
+}
+
+/// Which locks do not have the same token everywhere.
+fn torn(pieces: Vec<Pieces>) -> Result<Vec<Torn>, Trouble> {
     let mut locks: BTreeMap<u64, BTreeMap<u64, Vec<WireResource>>> = BTreeMap::new();
     let mut is_torn = BTreeSet::new();
     for Piece { lease, .. } in pieces.into_iter().flat_map(|pieces| pieces.leases) {

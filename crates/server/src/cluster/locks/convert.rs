@@ -12,7 +12,7 @@
 //! gets weaker than it is to be.
 
 use super::{
-    all::{self, Torn},
+    all::{self, Damage, Torn},
     deadlock::Watch,
     letter,
     letter::{Convert, Converted, Order, WireLine, written},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cluster::{Current, no_map},
-    lease,
+    lease::{self, Which},
     seat::invalid_conversion,
     shared::Shared,
     trouble::Trouble,
@@ -91,15 +91,24 @@ pub(crate) fn convert(
     (watched, converting.run())
 }
 
-/// Makes the locks of a session that was taken up again what it knows them to be, and keeps them alive: a conversion may
-/// have been on its way when its connection was lost.
+/// Makes the locks of a session that was taken up again what it knows them to be, and keeps them alive: one may have been
+/// on its way to be taken, or converted, when its node died.
 pub(crate) async fn mend(
     shared: &Arc<Shared>,
     namespace: &str,
     (owner, seat): (&str, u64),
     ttl_ms: u64,
 ) -> Result<(), Trouble> {
-    for Torn { lock, whole, token, latest } in all::torn(shared, namespace, (owner, seat), ttl_ms).await? {
+    let Damage { torn, incomplete } = all::damage(shared, namespace, (owner, seat), ttl_ms).await?;
+    for lock in incomplete.iter().copied().map(LockId) {
+        let which = Which::Lock { lock, token: None, owner: Some(owner.to_owned()) };
+        match all::release(shared, namespace, &which).await {
+            Err(trouble) if trouble.code != Code::LockLost => return Err(trouble),
+            _ => {}
+        }
+    }
+    let torn = torn.into_iter().filter(|torn| !incomplete.contains(&torn.lock));
+    for Torn { lock, whole, token, latest } in torn {
         let whole = Some((written(&whole), seat));
         let order = Order::Settle { lock, token, ttl_ms: Some(ttl_ms), whole, instead_of: Some(latest) };
         settle_wherever(shared, namespace, &order, &mut Patience::new()).await?;
@@ -210,7 +219,7 @@ impl Converting {
                     }
                     Trouble::new(Code::WrongEpoch, "what came with a move was in the way; ask again")
                 }
-                Err(trouble) => trouble,
+                Err(trouble) => self.watch.doubt(trouble).await,
             };
             if let Err(trouble) = patience.endure(trouble).await {
                 self.take_back().await;

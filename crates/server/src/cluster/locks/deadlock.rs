@@ -10,10 +10,13 @@
 //! What different shards say is of different moments. A ring that is there, wait by wait, when all have been asked again
 //! was there as a whole in between.
 
-use super::letter::{self, Edge, Order};
+use super::{
+    all,
+    letter::{self, Edge, Order},
+};
 use crate::{cluster::Current, shared::Shared, trouble::Trouble, view};
 use lockwood_model::Resource;
-use lockwood_wire::CycleStep;
+use lockwood_wire::{Code, CycleStep, LockState};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
@@ -44,6 +47,10 @@ pub(super) struct Watch {
     owner: String,
     next: Option<Instant>,
     pause: Duration,
+    /// Since when a shard says that this waits for itself, although it might not.
+    doubted: Option<Instant>,
+    /// Whether that was looked into.
+    is_sure: bool,
 }
 
 impl Watch {
@@ -52,7 +59,35 @@ impl Watch {
         owner.hash(&mut hasher);
         let pause = FIRST + Duration::from_millis(hasher.finish() % FIRST_SPREAD_MS);
         let (namespace, owner) = (namespace.to_owned(), owner.to_owned());
-        Watch { shared: Arc::clone(shared), namespace, owner, next: None, pause }
+        Watch {
+            shared: Arc::clone(shared),
+            namespace,
+            owner,
+            next: None,
+            pause,
+            doubted: None,
+            is_sure: false,
+        }
+    }
+
+    /// What a shard says at once of a ring holds if the owner has a lock that is in the way of others. If it is something
+    /// that is just being given back, or that came with a move, it is tried again for a while.
+    pub(super) async fn doubt(&mut self, trouble: Trouble) -> Trouble {
+        if trouble.code != Code::Deadlock || self.is_sure {
+            return trouble;
+        }
+        let is_old = self.doubted.get_or_insert_with(Instant::now).elapsed() > LASTS;
+        if is_old || self.holds(&trouble).await {
+            return trouble;
+        }
+        Trouble::new(Code::WrongEpoch, "what is in the way of others may be gone in a moment; ask again")
+    }
+
+    /// Whether the last of a ring waits for a lock that the first relies on.
+    async fn holds(&self, trouble: &Trouble) -> bool {
+        let Some(last) = trouble.cycle.last() else { return true };
+        let lock = all::one(&self.shared, &self.namespace, last.lock, None).await;
+        lock.is_ok_and(|lock| lock.is_some_and(|lock| lock.state != LockState::Waiting))
     }
 
     /// Waits for as long as the wait for these, by the lock of this number if it has one yet, may end. May be dropped and
@@ -67,6 +102,7 @@ impl Watch {
                 let holds = ring.last().is_some_and(|edge| edge.settled);
                 tokio::time::sleep(if holds { LASTS } else { YIELDS }).await;
                 if self.ring(lock, wanted).await.is_ok_and(|again| again.as_ref() == Some(&ring)) {
+                    self.is_sure = true;
                     self.shared.metrics.deadlocks.add(1);
                     return view::never_ends(ring.iter().map(Edge::step).collect());
                 }

@@ -207,7 +207,7 @@ impl Taking {
                 self.epoch = None;
                 return Some(Ok(answer));
             }
-            Err(trouble) => trouble,
+            Err(trouble) => self.watch.doubt(trouble).await,
         };
         if let Err(trouble) = patience.endure(trouble).await {
             self.give_back().await;
@@ -270,6 +270,8 @@ impl Taking {
                 // What is like no other has been asked for by nobody else, and not before.
                 self.has_looked = is_again || self.fresh;
                 if is_again {
+                    // A move may have given it places.
+                    self.unsettled.extend(parts.iter().map(|(shard, _)| *shard));
                     self.find_places(&current, parts).await?;
                 }
                 self.take_parts(&current, parts).await
