@@ -344,10 +344,7 @@ impl State {
         let here = named.filter(|lock| self.table.owner_of(*lock).is_some());
         let is_fresh = share.of.as_ref().is_some_and(|of| of.fresh);
         let alike = || self.leases.alike(&request.owner, &whole).filter(|_| !is_fresh);
-        let Some(lock) = here.or_else(alike) else {
-            let over = named.and_then(|lock| self.leases.over.remove(&lock));
-            return over.filter(|_| share.is_only_found()).map_or(Again::New, Again::Over);
-        };
+        let Some(lock) = here.or_else(alike) else { return self.over_or_new(named, share) };
         let view = self.table.view(lock).expect("a lease, or a request for one, is in the table");
         let is_alive = self.leases.get(lock).is_none_or(|lease| lease.is_alive(now));
         if view.resources != merged(&request.resources) || !is_alive {
@@ -362,7 +359,8 @@ impl State {
         if self.leases.get(lock).is_some_and(|lease| lease.is_settled() && Some(lease.token.0) == unsettled) {
             self.unsettle(shared, lock, now);
         }
-        let view = self.table.view(lock).expect("it is held, or in line");
+        // What went back to the line may be the one that goes, of those that wait for each other there.
+        let Some(view) = self.table.view(lock) else { return self.over_or_new(Some(lock), share) };
         let Some(lease) = self.leases.get(lock).cloned() else {
             if request.wait == Wait::Never {
                 // What does not wait has no place in line, though a move may have given it one.
@@ -388,6 +386,12 @@ impl State {
             }
         };
         Again::Answered(Asking::Done { taken, after: self.written })
+    }
+
+    /// There is nothing here of a request, though there may have been.
+    fn over_or_new(&mut self, lock: Option<LockId>, share: &Share) -> Again {
+        let over = lock.and_then(|lock| self.leases.over.remove(&lock));
+        over.filter(|_| share.is_only_found()).map_or(Again::New, Again::Over)
     }
 
     /// A request that stands in line was made again, perhaps under another map.

@@ -23,6 +23,7 @@ use crate::{
     socket::{Conversation, Flow, Goodbye, Socket},
     trouble::Trouble,
 };
+use futures_util::FutureExt;
 use lockwood_locks::ConvertError;
 use lockwood_model::{Json, LeaseVia, LockId, Wait};
 use lockwood_wire::{ClientMessage, Code, HeldLock, LeaseAnswer, LockState, ServerMessage, WireResource};
@@ -198,6 +199,12 @@ async fn open(
     let note = name.map(|name| Json::trusted(&serde_json::json!({ "session": name }).to_string()));
     let who = Who { id: session, seat, note };
     Ok((Talk::new(stay, namespace, who, abandon_timeout_ms, &locks), welcome))
+}
+
+/// Whoever waits for an answer gets one, also if there is an error in this server.
+async fn to_the_end<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let done = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+    done.unwrap_or_else(|_| Err(Trouble::storage_failed()))
 }
 
 /// The locks that a session has.
@@ -556,7 +563,7 @@ impl Session {
         self.say(ServerMessage::Queued { id, lock, place, blockers_len, blockers });
         let session = Arc::clone(self);
         let task = waits.spawn(async move {
-            let done = taking.await;
+            let done = to_the_end(taking).await;
             session.conclude(id, lock, done);
         });
         locks.insert(lock, Hold::Waits(task));
@@ -663,7 +670,7 @@ impl Session {
         self.say(ServerMessage::Queued { id, lock, place, blockers_len, blockers });
         let (session, (sender, over)) = (Arc::clone(self), oneshot::channel());
         let task = waits.spawn(async move {
-            let done = converting.await;
+            let done = to_the_end(converting).await;
             session.conclude_conversion((id, lock), done.clone());
             let _ = sender.send(done);
         });
