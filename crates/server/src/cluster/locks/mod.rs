@@ -9,6 +9,7 @@ mod all;
 mod convert;
 mod deadlock;
 mod here;
+mod leftover;
 mod letter;
 mod patience;
 mod seats;

@@ -14,6 +14,7 @@
 use super::{
     all,
     deadlock::Watch,
+    leftover::Leftover,
     letter,
     letter::{Order, Part, PartTaken, Wanted, WireLine},
     moving, parts,
@@ -38,13 +39,8 @@ use tokio::sync::{oneshot, watch};
 
 /// How long one request waits for a part. Between two of them the other parts are heard of.
 const SLICE: Duration = Duration::from_secs(30);
-/// How long to wait for the end of a move before something is given back, and how often to look.
-const MOVE_PATIENCE: Duration = Duration::from_secs(20);
-const MOVE_PAUSE: Duration = Duration::from_millis(50);
 /// How long whoever wanted a lock waits until it is given back; that goes on all the same.
 const GIVE_BACK_PATIENCE: Duration = Duration::from_secs(1);
-/// How often a shard that could not be asked to give something back is asked again.
-const AWAY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Takes a lock. With `poll` the answer comes after that time at the latest, and may be that the lock stands in line;
 /// then it stays there.
@@ -680,66 +676,6 @@ impl Drop for Taking {
 /// That it has to be found out anew what there is of it.
 fn waits_again() -> Trouble {
     Trouble::new(Code::WrongEpoch, "a part stands in line again; ask again")
-}
-
-/// What shards may have of a lock that is not taken after all.
-struct Leftover {
-    shared: Arc<Shared>,
-    namespace: String,
-    order: Order,
-    shards: BTreeSet<ShardNo>,
-}
-
-impl Leftover {
-    /// Has the shards give it back. Those that cannot be asked are asked later on, and nobody has to wait for that.
-    async fn give_back(mut self) {
-        let started = Instant::now();
-        let mut shards = std::mem::take(&mut self.shards);
-        // The last first: whoever waits for the earlier parts finds the later ones free.
-        while let (Some(current), Some(shard)) = (self.shared.cluster.current(), shards.pop_last()) {
-            let dropped = self.give_back_by(&current, shard).await;
-            let Err(trouble) = dropped else { continue };
-            tracing::debug!(shard = shard.0, why = trouble.message, "give back a part of a lock");
-            if trouble.code == Code::WrongEpoch && started.elapsed() < MOVE_PATIENCE {
-                // What is in line now may get places elsewhere.
-                tokio::time::sleep(MOVE_PAUSE).await;
-                shards.insert(shard);
-                shards.extend(current.map.shard_numbers());
-            } else if trouble.code == Code::ShardUnreachable {
-                self.shards.insert(shard);
-            }
-        }
-        if !self.shards.is_empty() {
-            tokio::spawn(self.give_back_later());
-        }
-    }
-
-    /// What they have ends by itself after a while, so it is not tried any longer than that.
-    async fn give_back_later(mut self) {
-        let since = Instant::now();
-        while let Some(current) = self.shared.cluster.current()
-            && !self.shards.is_empty()
-            && since.elapsed() < Duration::from_millis(HOLD_MS)
-        {
-            tokio::time::sleep(AWAY_PAUSE).await;
-            for shard in std::mem::take(&mut self.shards) {
-                let dropped = self.give_back_by(&current, shard).await;
-                if dropped.is_err_and(|trouble| {
-                    matches!(trouble.code, Code::WrongEpoch | Code::Moving | Code::ShardUnreachable)
-                }) {
-                    self.shards.insert(shard);
-                }
-            }
-        }
-    }
-
-    async fn give_back_by(&self, current: &Current, shard: ShardNo) -> Result<(), Trouble> {
-        if current.map.phase == Phase::Preparing {
-            return Err(Trouble::new(Code::WrongEpoch, "documents are about to move; ask again"));
-        }
-        let order = (&*self.namespace, self.order.clone());
-        letter::ask(&self.shared, current, shard, order, Duration::ZERO).await
-    }
 }
 
 pub(super) async fn settle_all(
