@@ -47,6 +47,8 @@ pub(super) struct Watch {
     owner: String,
     next: Option<Instant>,
     pause: Duration,
+    /// A ring, by which locks wait for which, and since when it is known.
+    sighted: Option<(Instant, Vec<(u64, u64)>)>,
     /// Since when a shard says that this waits for itself, although it might not.
     doubted: Option<Instant>,
     /// Whether that was looked into.
@@ -65,6 +67,7 @@ impl Watch {
             owner,
             next: None,
             pause,
+            sighted: None,
             doubted: None,
             is_sure: false,
         }
@@ -96,20 +99,34 @@ impl Watch {
         loop {
             let next = *self.next.get_or_insert_with(|| Instant::now() + self.pause);
             tokio::time::sleep_until(next).await;
-            // If this is interrupted, it is not given up.
+            // If this is interrupted, or somebody does not answer, it is not given up.
             self.next = Some(Instant::now() + FIRST);
-            if let Ok(Some(ring)) = self.ring(lock, wanted).await {
-                let holds = ring.last().is_some_and(|edge| edge.settled);
-                tokio::time::sleep(if holds { LASTS } else { YIELDS }).await;
-                if self.ring(lock, wanted).await.is_ok_and(|again| again.as_ref() == Some(&ring)) {
+            match self.ring(lock, wanted).await {
+                Ok(Some(ring)) if self.has_lasted(&ring) => {
                     self.is_sure = true;
                     self.shared.metrics.deadlocks.add(1);
                     return view::never_ends(ring.iter().map(Edge::step).collect());
                 }
+                Ok(None) => {
+                    self.sighted = None;
+                    self.pause = (self.pause * SLOWER).min(PAUSE_MAX);
+                    self.next = Some(Instant::now() + self.pause);
+                }
+                _ => {}
             }
-            self.pause = (self.pause * SLOWER).min(PAUSE_MAX);
-            self.next = Some(Instant::now() + self.pause);
         }
+    }
+
+    /// Whether a ring has been there for long enough; otherwise it is looked at again when it would have been.
+    fn has_lasted(&mut self, ring: &[Edge]) -> bool {
+        let now = Instant::now();
+        let waits: Vec<(u64, u64)> = ring.iter().map(|edge| (edge.lock, edge.held)).collect();
+        let since = self.sighted.take().filter(|(_, known)| *known == waits).map_or(now, |(since, _)| since);
+        self.sighted = Some((since, waits));
+        let holds = ring.last().is_some_and(|edge| edge.settled);
+        let until = since + if holds { LASTS } else { YIELDS };
+        self.next = Some(until);
+        until <= now
     }
 
     /// The waits by which this one waits for itself, if it does.
