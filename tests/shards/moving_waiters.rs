@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::{
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 /// A namespace of its own for every kind of lock, by what happens to it from two shards to three: key `n` goes from
@@ -451,4 +452,52 @@ fn lines_move_with_everything_to_another_shard_and_back() {
     }
     lines.add(&cluster, 2, "late");
     lines.end(&cluster, &["w1", "w2", "w3", "w4", "late"]);
+}
+
+/// A client that asks whether it could have what another of its processes waits for does not end that wait.
+#[test]
+fn asking_without_waiting_leaves_the_wait_for_the_same_alone() {
+    let cluster = Cluster::start(2, modulo(2));
+    for (_, what) in KINDS {
+        let ann = holder(&cluster, 1, "default", "ann");
+        let held = ann.take(what);
+        let (bob, again) = (holder(&cluster, 1, "default", "bob"), holder(&cluster, 2, "default", "bob"));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| bob.ask(what, HOUR, 60_000));
+            stands(&again, what);
+            again.is_refused(what);
+            assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);
+            let reply = waits.join().unwrap();
+            assert_eq!(reply.status, 201, "{what}: {}", reply.body);
+        });
+        assert_eq!(bob.release_all().status, 200, "{what}");
+    }
+}
+
+/// What was said to stand in line does so when the map is in force, also if it was said while keys were about to move.
+#[test]
+fn what_is_polled_while_keys_are_about_to_move_stays_in_line() {
+    let cluster = Cluster::nodes(3);
+    cluster.put_map(&cluster.steady(1, 2, modulo(2)));
+    let (ann, bob) = (holder(&cluster, 1, "default", "ann"), holder(&cluster, 1, "default", "bob"));
+    let held = ann.take("write user/6");
+    let change = Change::new(2, 3, modulo(2), modulo(3));
+    let lock = thread::scope(|scope| {
+        let body = json!({ "ttl_ms": HOUR, "wait_ms": 60_000, "poll_ms": 1_000 });
+        let polled = scope.spawn(|| bob.ask_with("write user/6", body));
+        stands(&bob, "write user/6");
+        change.prepare(&cluster);
+        let reply = polled.join().unwrap();
+        assert_eq!(reply.status, 202, "{}", reply.body);
+        reply.json()["lock"].clone()
+    });
+    let exported = change.export(&cluster);
+    change.import(&cluster, &exported);
+    change.reshard(&cluster);
+    change.finish(&cluster);
+    // Whoever would give it back does so when nothing moves any more.
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);
+    let shown = ann.poll(lock.as_u64().unwrap(), 60_000).json();
+    assert_eq!((&shown["state"], &shown["lock"]), (&json!("granted"), &lock), "{shown}");
 }

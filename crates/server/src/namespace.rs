@@ -673,7 +673,9 @@ impl State {
 
     /// A wait ended without a lock.
     fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
-        self.leases.note_over(lock, &trouble);
+        if !self.is_awaited(lock) {
+            self.leases.note_over(lock, &trouble);
+        }
         self.lease_gone(lock);
         self.tell_refused(owner, lock, trouble);
         self.forget(owner, lock);

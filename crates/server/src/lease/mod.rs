@@ -16,7 +16,7 @@ use lockwood_model::{Json, Lease, LeasePart, LeaseVia, LockId, OwnerId, Path, Re
 use lockwood_router::Epoch;
 use lockwood_storage::{Entry, StoreError};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -64,7 +64,7 @@ pub(crate) struct Leases {
     takers: HashMap<LockId, u64>,
     /// Requests of which there was a part here, until they came to an end in this way. Whoever takes them may have been
     /// on the way to another shard at that moment, and asks again.
-    over: BTreeMap<LockId, Trouble>,
+    over: VecDeque<(LockId, Trouble)>,
     /// The last map by which everything here was looked through.
     followed: Epoch,
     /// Over, but not on record yet.

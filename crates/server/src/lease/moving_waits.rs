@@ -146,6 +146,8 @@ struct Want<'a> {
     until: Option<Timestamp>,
     /// Whether this node has said that it has a part of it, and has run since.
     was_here: bool,
+    /// Who asked for a part of it last.
+    taker: Option<u64>,
 }
 
 impl Want<'_> {
@@ -161,12 +163,14 @@ impl Want<'_> {
             let asked_at = Timestamp(wait.asked_at);
             if let Some(want) = wants.get_mut(&wait.lock) {
                 want.was_here |= was_here;
+                // Numbers of the same node grow.
+                want.taker = want.taker.max(wait.taker);
                 want.asked_at = want.asked_at.min(asked_at);
                 want.until = want.until.and_then(|before| until.map(|until| until.max(before)));
                 want.wait = if want.wait.held { wait } else { want.wait };
             } else {
                 let whole = locks::read(wait.whole.clone())?;
-                wants.insert(wait.lock, Want { wait, whole, asked_at, until, was_here });
+                wants.insert(wait.lock, Want { wait, whole, asked_at, until, was_here, taker: wait.taker });
             }
         }
         Ok(wants)
@@ -256,7 +260,7 @@ impl State {
     /// Sees to it that a request stands in line here for its part, besides what it stands in line for anyhow.
     fn ensure_place(&mut self, shared: &Shared, lock: LockId, place: &Place<'_>, now: Timestamp) {
         let mut resources = place.part.to_vec();
-        let taker = self.leases.taker(lock).or(place.want.wait.taker);
+        let taker = self.leases.taker(lock).max(place.want.taker);
         let mut wait = RecordedWait {
             lock,
             owner: self.lease_owner(shared, &place.want.wait.owner),

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{
-    Asked, Lease, LeaseRequest, Leases, Taken, Which, lost,
+    Asked, Lease, LeaseRequest, Leases, Taken, Verdict, Which, lost,
     moving::gone,
     take::Asking,
     which::{Meant, merged, on_leases},
@@ -32,7 +32,7 @@ use std::{
 /// How long a part is kept, held or in line, without being heard of.
 pub(crate) const HOLD_MS: u64 = 90_000;
 /// How many requests are remembered that came to an end while nobody asked.
-const OVER_MAX: usize = 10_000;
+const OVER_MAX: usize = 1_000;
 /// How long something is held that was granted while its owner was sent elsewhere, unless the owner asks again.
 const ORPHAN_MS: u64 = 30_000;
 
@@ -269,7 +269,10 @@ pub(crate) async fn drop_part(
         };
         let alike = || state.leases.alike(owner, whole).filter(is_other);
         let lock = lock.filter(|lock| is_owned(*lock)).or_else(alike);
-        let is_meant = |lock: &LockId| !state.is_settled(*lock) && state.leases.is_taken_by(*lock, taker);
+        let stays = |lock: &LockId| state.leases.asked.get(lock).is_some_and(|asked| asked.stays);
+        let is_meant = |lock: &LockId| {
+            !state.is_settled(*lock) && !stays(lock) && state.leases.is_taken_by(*lock, taker)
+        };
         lock.filter(is_meant).into_iter().collect()
     })
     .await
@@ -303,8 +306,7 @@ async fn give_back(
         let mut state = namespace.lock();
         let now = shared.clock.now();
         for lock in which(&mut state) {
-            state.tell_waiters(lock, &super::Verdict::Refused(Box::new(gone())));
-            state.end(shared, lock, now);
+            state.end_place(shared, lock, now);
         }
         let after = state.written;
         namespace.rearm(state);
@@ -315,6 +317,12 @@ async fn give_back(
 }
 
 impl State {
+    /// Ends what nobody relies on; whoever waits for it all the same has to ask again.
+    pub(super) fn end_place(&mut self, shared: &Shared, lock: LockId, now: Timestamp) {
+        self.tell_waiters(lock, &Verdict::Refused(Box::new(gone())));
+        self.end(shared, lock, now);
+    }
+
     /// Whether somebody else waits for a request that was made twice.
     fn is_wanted(&self, lock: LockId) -> bool {
         self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
@@ -349,7 +357,7 @@ impl State {
         let is_alive = self.leases.get(lock).is_none_or(|lease| lease.is_alive(now));
         if view.resources != merged(&request.resources) || !is_alive {
             // It was for what was here before the map changed, and nobody relies on it.
-            self.end(shared, lock, now);
+            self.end_place(shared, lock, now);
             return Again::New;
         }
         if named.is_some_and(|named| named != lock) && !share.is_only_found() {
@@ -364,7 +372,9 @@ impl State {
         let Some(lease) = self.leases.get(lock).cloned() else {
             if request.wait == Wait::Never {
                 // What does not wait has no place in line, though a move may have given it one.
-                self.end(shared, lock, now);
+                if here.is_some() || !self.is_wanted(lock) {
+                    self.end_place(shared, lock, now);
+                }
                 return Again::New;
             }
             self.wait_anew(&view, request, share, now);
@@ -390,8 +400,14 @@ impl State {
 
     /// There is nothing here of a request, though there may have been.
     fn over_or_new(&mut self, lock: Option<LockId>, share: &Share) -> Again {
-        let over = lock.and_then(|lock| self.leases.over.remove(&lock));
-        over.filter(|_| share.is_only_found()).map_or(Again::New, Again::Over)
+        let Some(lock) = lock else { return Again::New };
+        match share.is_only_found() {
+            true => self.leases.over(lock).map_or(Again::New, Again::Over),
+            false => {
+                self.leases.forget_over(lock);
+                Again::New
+            }
+        }
     }
 
     /// A request that stands in line was made again, perhaps under another map.
@@ -477,15 +493,30 @@ impl Leases {
         self.taker(lock).is_none_or(|last| last == taker)
     }
 
-    /// What is about to end was a part of a lock, and whoever takes that is told so when it asks again.
+    /// What is about to end was a part of a lock that nobody relies on yet, and whoever takes that is told so when it asks
+    /// again.
     pub(crate) fn note_over(&mut self, lock: LockId, how: &Trouble) {
-        if self.whole(lock).is_none() {
+        if self.whole(lock).is_none() || self.get(lock).is_some_and(Lease::is_settled) {
             return;
         }
-        self.over.insert(lock, how.clone());
+        self.forget_over(lock);
+        self.over.push_back((lock, how.clone()));
         if self.over.len() > OVER_MAX {
-            self.over.pop_first();
+            self.over.pop_front();
         }
+    }
+
+    /// How a request ended. That it waited for itself is said once: it need not be so any more.
+    fn over(&mut self, lock: LockId) -> Option<Trouble> {
+        let how = self.over.iter().find(|(known, _)| *known == lock).map(|(_, how)| how.clone())?;
+        if how.code == Code::Deadlock {
+            self.forget_over(lock);
+        }
+        Some(how)
+    }
+
+    fn forget_over(&mut self, lock: LockId) {
+        self.over.retain(|(known, _)| *known != lock);
     }
 
     pub(super) fn put_asked(&mut self, lock: LockId, asked: Asked) {

@@ -226,7 +226,7 @@ impl State {
         }
         let asked = self.ask_anew(shared, namespace, request, (owner, share), now);
         if let (Ok(_), Again::Replaced(lock)) = (&asked, again) {
-            self.end(shared, lock, now);
+            self.end_place(shared, lock, now);
         }
         self.forget_lockless(owner);
         asked

@@ -79,8 +79,11 @@ impl Watch {
         if trouble.code != Code::Deadlock || self.is_sure {
             return trouble;
         }
-        let is_old = self.doubted.get_or_insert_with(Instant::now).elapsed() > LASTS;
-        if is_old || self.holds(&trouble).await {
+        let now = Instant::now();
+        // What was doubted long ago was another ring.
+        let since = self.doubted.filter(|since| now - *since < YIELDS).unwrap_or(now);
+        self.doubted = Some(since);
+        if now - since > LASTS || self.holds(&trouble).await {
             return trouble;
         }
         Trouble::new(Code::WrongEpoch, "what is in the way of others may be gone in a moment; ask again")

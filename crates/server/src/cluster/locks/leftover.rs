@@ -41,7 +41,7 @@ impl Leftover {
                 tokio::time::sleep(MOVE_PAUSE).await;
                 shards.insert(shard);
                 shards.extend(current.map.shard_numbers());
-            } else if trouble.code == Code::ShardUnreachable {
+            } else if is_worth_it(&trouble) {
                 self.shards.insert(shard);
             }
         }
@@ -62,10 +62,7 @@ impl Leftover {
                 self.shards = current.map.shard_numbers().collect();
             }
             for shard in std::mem::take(&mut self.shards) {
-                let dropped = self.give_back_by(&current, shard).await;
-                if dropped.is_err_and(|trouble| {
-                    matches!(trouble.code, Code::WrongEpoch | Code::Moving | Code::ShardUnreachable)
-                }) {
+                if self.give_back_by(&current, shard).await.is_err_and(|trouble| is_worth_it(&trouble)) {
                     self.shards.insert(shard);
                 }
             }
@@ -79,4 +76,9 @@ impl Leftover {
         let order = (&*self.namespace, self.order.clone());
         letter::ask(&self.shared, current, shard, order, Duration::ZERO).await
     }
+}
+
+/// Whether a shard that said this may do it later on.
+fn is_worth_it(trouble: &Trouble) -> bool {
+    matches!(trouble.code, Code::WrongEpoch | Code::Moving | Code::ShardUnreachable)
 }

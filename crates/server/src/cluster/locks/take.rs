@@ -344,7 +344,7 @@ impl Taking {
         // It is asked for again under the same number, and that is not meant.
         self.taker = self.shared.cluster.sessions.new_seat();
         if let Some(leftover) = leftover {
-            leftover.give_back().await;
+            to_the_end(leftover).await;
         }
     }
 
@@ -369,7 +369,10 @@ impl Taking {
         let shard = *shard;
         let part = self.part(shard, resources, 0, Duration::ZERO);
         let part = Part { only: true, unsettled, ..part };
-        let taken = self.ask(current, shard, Order::Part(part), Duration::ZERO).await?;
+        let taken = match self.ask(current, shard, Order::Part(part), Duration::ZERO).await {
+            Err(trouble) if self.is_early(&trouble) => PartTaken::Absent,
+            taken => taken?,
+        };
         let found = match &taken {
             PartTaken::Held { settled, token, .. } => Find::Held { settled: settled.then_some(*token) },
             _ => Find::InLine,
@@ -521,8 +524,12 @@ impl Taking {
         let asking = letter::ask(&self.shared, current, shard, (&self.namespace, Order::Part(part)), slice);
         let taken = tokio::select! {
             biased;
-            taken = asking => taken?,
+            taken = asking => taken,
             trouble = self.watch.deadlock(lock, &[]) => return Err(trouble),
+        };
+        let taken = match taken {
+            Err(trouble) if self.is_early(&trouble) => PartTaken::Absent,
+            taken => taken?,
         };
         if let PartTaken::Held { .. } | PartTaken::Queued { .. } = taken {
             self.found.insert(shard);
@@ -615,6 +622,16 @@ impl Taking {
         letter::ask(&self.shared, current, shard, (&self.namespace, order), wait).await
     }
 
+    /// Whether a place ended because nobody asked for it in time, although the wait is not over.
+    fn is_early(&self, trouble: &Trouble) -> bool {
+        let is_over = match self.request.wait {
+            Wait::Never => true,
+            Wait::Millis(millis) => self.started.elapsed() >= Duration::from_millis(millis),
+            Wait::Forever => false,
+        };
+        trouble.code == Code::Timeout && !is_over
+    }
+
     fn wait_left(&self) -> Wait {
         left_of(self.request.wait, self.started)
     }
@@ -642,7 +659,7 @@ impl Taking {
                 let giving_back = tokio::spawn(leftover.give_back());
                 let _ = tokio::time::timeout(patience, giving_back).await;
             }
-            _ => leftover.give_back().await,
+            _ => to_the_end(leftover).await,
         }
     }
 
@@ -671,6 +688,11 @@ impl Drop for Taking {
             tokio::spawn(leftover.give_back());
         }
     }
+}
+
+/// Also if nobody waits for it any more.
+async fn to_the_end(leftover: Leftover) {
+    let _ = tokio::spawn(leftover.give_back()).await;
 }
 
 /// That it has to be found out anew what there is of it.
