@@ -22,7 +22,7 @@ use lockwood_wire::{
 };
 use serde::de::DeserializeOwned;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -316,8 +316,8 @@ pub(super) async fn damage(
 fn incomplete(round: &Round<'_>, pieces: &[Pieces]) -> Result<Vec<u64>, Trouble> {
     let mut missing: BTreeMap<u64, BTreeSet<ShardNo>> = BTreeMap::new();
     for Piece { lease, .. } in pieces.iter().flat_map(|pieces| &pieces.leases) {
-        if !missing.contains_key(&lease.lock) {
-            missing.insert(lease.lock, round.shards_of(&lease.resources)?);
+        if let Entry::Vacant(vacant) = missing.entry(lease.lock) {
+            vacant.insert(round.shards_of(&lease.resources)?);
         }
     }
     for (shard, pieces) in round.every().zip(pieces) {
