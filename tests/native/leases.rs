@@ -5,6 +5,7 @@ use crate::{
     http,
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
     peer::{Peer, resources},
+    store::Store,
 };
 use serde_json::{Value, json};
 use std::{io::Write, net::TcpStream, thread, time::Duration};
@@ -287,6 +288,26 @@ fn an_operator_ends_a_lease_for_good() {
     assert_eq!(left, [kept], "what an operator ended does not come back");
     let actions = http::get_json(&server, "/v1/default/operator-log");
     assert_eq!(actions["actions"][0]["reason"], "stuck");
+}
+
+/// Time passes for a namespace from the moment it is there, also before its leases are put back. Many namespaces, and
+/// more than one restart, because it takes an unlucky moment to see that go wrong.
+#[test]
+fn no_lease_is_forgotten_in_any_namespace() {
+    const NAMESPACES: usize = 1_000;
+    let mut server = Server::start(&[]);
+    let holder = |server: &Server, number: usize| Leaseholder {
+        store: Store::new(server, &format!("n{number}")),
+        owner: "ann".to_owned(),
+    };
+    let held: Vec<Leased> = (0..NAMESPACES).map(|number| holder(&server, number).take("write a")).collect();
+    for _ in 0..8 {
+        server = server.kill().restart(&[]);
+        for (number, held) in held.iter().enumerate() {
+            let found: Vec<Leased> = holder(&server, number).locks().iter().map(Leased::from).collect();
+            assert_eq!(found, [*held], "namespace {number}");
+        }
+    }
 }
 
 #[test]

@@ -285,12 +285,23 @@ pub(crate) fn restore(shared: &Arc<Shared>) -> Result<(), StoreError> {
         by_namespace.entry(namespace).or_default().push(lease);
     }
     for (name, leases) in by_namespace {
-        let namespace = shared.registry.insert(shared, &name);
-        let mut state = namespace.lock();
-        state.restore_leases(shared, leases);
-        namespace.rearm(state);
+        restore_in(shared, &name, leases);
     }
     Ok(())
+}
+
+fn restore_in(shared: &Arc<Shared>, name: &str, leases: Vec<Lease>) {
+    loop {
+        let namespace = shared.registry.insert(shared, name);
+        let mut state = namespace.lock();
+        // Time passes for it already, and it has nothing yet: it may have been dropped as unused.
+        if state.is_closed() {
+            continue;
+        }
+        state.restore_leases(shared, leases);
+        namespace.rearm(state);
+        return;
+    }
 }
 
 /// Waits until everything is durable that a look at the namespace can have shown by now.
