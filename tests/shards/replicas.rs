@@ -5,7 +5,7 @@ use crate::{
     cluster::Cluster,
     harness::eventually,
     http::{self, Reply},
-    leaseholder::Leaseholder,
+    leaseholder::{HOUR, Leaseholder},
     random::Random,
     store::Store,
 };
@@ -519,4 +519,42 @@ fn a_host_that_is_killed_while_roles_change_loses_nothing() {
             assert_ne!(host, reader);
         }
     }
+}
+
+/// Roles go to and fro, without documents: a host that writes again goes by what the other one did about locks meanwhile.
+#[test]
+fn what_became_of_locks_elsewhere_is_known_to_a_host_that_writes_again() {
+    let mut cluster = started(&[&[("rw", 1, 1), ("ro", 1, 2)]]);
+    let holder = |cluster: &Cluster, owner: &str| Leaseholder {
+        store: cluster.store(2, "shop"),
+        owner: owner.to_owned(),
+    };
+    let writes = |cluster: &Cluster, node: usize| {
+        let mode = |number: usize| (if number == node { "rw" } else { "ro" }, 1, number);
+        rehost(cluster, node, &[&[1, 2].map(mode)]);
+    };
+    let (ann, bob) = (holder(&cluster, "ann"), holder(&cluster, "bob"));
+    let renewed = ann.take_for("write user/1", 1_500);
+    let released = ann.take("write user/2");
+    writes(&cluster, 2);
+    // The first host would end the one by itself, and holds the other still.
+    assert_eq!(ann.renew(renewed.lock, &json!({ "token": renewed.token, "ttl_ms": HOUR })).status, 200);
+    assert_eq!(ann.release(released.lock, &json!({ "token": released.token })).status, 200);
+    let next = bob.take("write user/2");
+    thread::sleep(Duration::from_millis(2_000));
+    // Numbers start further on after each restart, and must not be those of another host again.
+    cluster.kill(2);
+    cluster.restart_for(2, 1);
+    let (ann, bob) = (holder(&cluster, "ann"), holder(&cluster, "bob"));
+    eventually("it is there again", || bob.ask("write user/3", HOUR, 0).status == 201);
+    let last = bob.take("write user/4");
+    assert!(last.token > next.token, "{last:?} {next:?}");
+    writes(&cluster, 1);
+    bob.is_refused("write user/1");
+    ann.is_refused("write user/2");
+    let passes = ann.renew(renewed.lock, &json!({ "token": renewed.token, "ttl_ms": HOUR }));
+    assert_eq!(passes.status, 200, "{}", passes.body);
+    assert_eq!(bob.release(next.lock, &json!({ "token": next.token })).status, 200);
+    let now = ann.take("write user/2");
+    assert!(now.token > last.token && now.lock > last.lock, "{now:?} after {last:?}");
 }

@@ -624,6 +624,8 @@ impl State {
             }
             Effect::Converted { owner, lock, token } => {
                 self.lease_converted(shared, lock);
+                // The same here.
+                self.note_ended(shared);
                 let after = self.written;
                 self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| Notice::Converted {
                     request,

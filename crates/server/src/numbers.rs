@@ -49,6 +49,11 @@ impl Numbers {
         })
     }
 
+    /// No number at or above this has been given out.
+    pub(crate) fn ceiling(&self) -> u64 {
+        self.ceiling.load(Ordering::Acquire)
+    }
+
     /// Which numbers this server gives out.
     pub(crate) fn series(&self) -> Series {
         self.series

@@ -55,7 +55,7 @@ impl Takeover {
 }
 
 /// What this node gives.
-pub(crate) fn give(shared: &Shared, current: &Current) -> Result<Handover, Trouble> {
+pub(crate) fn give(shared: &Arc<Shared>, current: &Current) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
     let locks = moving::export(shared, current)?;

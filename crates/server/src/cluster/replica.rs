@@ -16,9 +16,10 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::{Method, StatusCode};
+use hyper::{HeaderMap, Method, StatusCode};
 use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{Change, DocumentKey, Json};
 use lockwood_router::{Epoch, ShardMap};
@@ -35,6 +36,8 @@ use std::{
 use tokio::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The header by which a host says how far its lock numbers have come.
+const CEILING: &str = "lockwood-ceiling";
 /// So much of the log is sent at a time.
 pub(super) const PART_BYTES: usize = 1024 * 1024;
 /// A host that has nothing new waits so long for something.
@@ -211,6 +214,7 @@ async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Tr
     let Some(part) = given(&host.address, &answer)? else {
         return copy_all(shared, &host.address, current.map.epoch).await.map(|()| true);
     };
+    raise_numbers(shared, answer.headers()).await?;
     let turn = shared.cluster.replica.turn.lock().await;
     if load(shared)? != followed {
         return Ok(true);
@@ -227,6 +231,16 @@ async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Tr
 fn question(followed: &Followed, wait: bool) -> Message {
     let target = format!("/internal/log?from={}&sum={}&wait={wait}", followed.index + 1, followed.sum);
     Message { method: Method::GET, patience: PATIENCE, ..Message::post(&target, "") }
+}
+
+/// Lock numbers and tokens of the host that writes are not on record. Whoever takes over from it goes on above them.
+pub(crate) fn with_ceiling(shared: &Shared, answer: impl IntoResponse) -> Response {
+    ([(CEILING, shared.numbers.ceiling().to_string())], answer).into_response()
+}
+
+async fn raise_numbers(shared: &Arc<Shared>, headers: &HeaderMap) -> Result<(), Trouble> {
+    let ceiling = headers.get(CEILING).and_then(|ceiling| ceiling.to_str().ok()?.parse().ok());
+    Ok(shared.numbers.raise(ceiling.unwrap_or(0)).await?)
 }
 
 /// What a host gave of its log; none if it has another log than the one that was followed.
@@ -291,6 +305,7 @@ async fn copy_here(shared: &Arc<Shared>, address: &str, epoch: Epoch) -> Result<
     if !answer.status().is_success() {
         return Err(unreachable(format!("{address} refused: status {}", answer.status())));
     }
+    raise_numbers(shared, answer.headers()).await?;
     shared.cluster.replica.caught_up.store(0, Ordering::Release);
     tokio::time::sleep(READ_PATIENCE).await;
     let copying = Followed { address: address.to_owned(), copying: true, ..Followed::default() };
@@ -388,7 +403,9 @@ async fn catch_up(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result
             false => {
                 let answer =
                     shared.cluster.peers()?.ask(address, map.epoch, &question(&followed, false)).await;
-                given(address, &answer.map_err(|error| unreachable(error.to_string()))?)?
+                let answer = answer.map_err(|error| unreachable(error.to_string()))?;
+                raise_numbers(shared, answer.headers()).await?;
+                given(address, &answer)?
             }
         };
         let is_end = match part {

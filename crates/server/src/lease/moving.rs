@@ -138,11 +138,14 @@ pub(crate) async fn raise(shared: &Arc<Shared>, floor: u64) -> Result<(), Troubl
 /// the host before it were is not on record, so they go on far above: one number for every millisecond there has been.
 pub(crate) async fn take_over(shared: &Arc<Shared>) -> Result<(), Trouble> {
     raise(shared, shared.clock.now().0 * SHARDS_MAX).await?;
+    for namespace in shared.registry.all().into_iter().filter(|namespace| *namespace.name != *SYSTEM) {
+        namespace.lock().forget_leases(shared, shared.clock.now());
+    }
     Ok(super::restore(shared)?)
 }
 
 /// What goes from this node to others when the next map is in force, as of a map by which nobody decides about it.
-pub(crate) fn export(shared: &Shared, current: &Current) -> Result<MovingLeases, Trouble> {
+pub(crate) fn export(shared: &Arc<Shared>, current: &Current) -> Result<MovingLeases, Trouble> {
     let mut moving = MovingLeases { floor: floor(shared), ..MovingLeases::default() };
     if current.map.phase != Phase::Preparing || !current.is_owner {
         return Ok(moving);
@@ -152,6 +155,8 @@ pub(crate) fn export(shared: &Shared, current: &Current) -> Result<MovingLeases,
         if *namespace.name != *SYSTEM {
             let mut state = namespace.lock();
             let now = shared.clock.now();
+            // Whoever brought the map may not have come to that yet.
+            state.follow_map(shared, current);
             state.expire(shared, now);
             state.export(current, shared.cluster.this(), now, &mut moving)?;
         }
@@ -368,6 +373,7 @@ impl State {
             (lease.part, lease.token) = (part_of(&both, known), token);
             lease.resources = both;
         }
+        let before = self.leases.get(lease.lock).cloned();
         if self.table.owner_of(lease.lock).is_some() {
             self.make_way(lease.lock, now, effects);
             displaced.insert(lease.lock);
@@ -385,6 +391,12 @@ impl State {
             |state: &State, lock| state.table.view(lock).is_some_and(|view| view.rank.is_operation());
         while let Err(blockers) = self.table.restore_recorded(recorded(owner, &lease)) {
             if blockers.iter().any(|lock| is_operation(self, *lock)) {
+                if let Some(before) = before {
+                    displaced.remove(&before.lock);
+                    let restored = self.table.restore_recorded(recorded(owner, &before));
+                    debug_assert!(restored.is_ok(), "it was there a moment ago, and nothing is granted");
+                    self.put_back(shared, before);
+                }
                 self.forget_lockless(owner);
                 return false;
             }
@@ -404,9 +416,14 @@ impl State {
                 displaced.insert(lock);
             }
         }
+        self.put_back(shared, lease);
+        true
+    }
+
+    /// A lease is in the table; now it goes on record.
+    fn put_back(&mut self, shared: &Shared, lease: Lease) {
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
-        true
     }
 
     /// Ends a lease or a wait without handing anything over: the table is frozen.
@@ -467,6 +484,9 @@ impl State {
         }
         self.leases.followed = current.map.epoch;
         let (this, now) = (shared.cluster.this(), shared.clock.now());
+        if current.is_replica {
+            return self.forget_leases(shared, now);
+        }
         self.stop_conversions(shared, now);
         if current.map.phase == Phase::Preparing {
             return self.send_away(current, this, |resource| is_here(current, this, resource));
@@ -474,10 +494,8 @@ impl State {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
         self.follow_waits(current, this, |resource| is_here(current, this, resource), now);
-        if !current.is_replica {
-            // A shard that is not in the map any more has nothing: were it to come back it would be in the way.
-            self.drop_moved(shared, current, this, now);
-        }
+        // A shard that is not in the map any more has nothing: were it to come back it would be in the way.
+        self.drop_moved(shared, current, this, now);
         if !was_frozen {
             let mut effects = std::mem::take(&mut self.effects);
             self.table.thaw(now, &mut effects);
@@ -485,6 +503,25 @@ impl State {
         }
         self.claim(shared, current, this, now);
         self.adopt_strays(shared, current, this);
+    }
+
+    /// Another host decides about everything from now on. What is on record is its business: it may have renewed what
+    /// would end here by itself, and released what is held here.
+    fn forget_leases(&mut self, shared: &Shared, now: Timestamp) {
+        debug_assert!(self.leases.ended.is_empty(), "what ended is on record before anybody else can look");
+        let was_frozen = self.table.is_frozen();
+        self.table.freeze();
+        let mut effects = std::mem::take(&mut self.effects);
+        let locks: Vec<LockId> = self.leases.held.keys().chain(self.leases.asked.keys()).copied().collect();
+        for lock in locks {
+            self.make_way(lock, now, &mut effects);
+        }
+        let leases = std::mem::take(&mut self.leases);
+        self.leases.followed = leases.followed;
+        if !was_frozen {
+            self.table.thaw(now, &mut effects);
+        }
+        self.deliver(effects, now, shared);
     }
 
     fn drop_moved(&mut self, shared: &Shared, current: &Current, this: ShardNo, now: Timestamp) {

@@ -324,7 +324,7 @@ impl State {
     }
 
     /// Whether somebody else waits for a request that was made twice.
-    fn is_wanted(&self, lock: LockId) -> bool {
+    pub(super) fn is_wanted(&self, lock: LockId) -> bool {
         self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
     }
 

@@ -144,9 +144,13 @@ pub(crate) async fn take_and_poll(
 /// The same request by the same owner, if it stands in line already: an answer may have been lost on its way.
 fn queued_already(shared: &Shared, name: &str, request: &LeaseRequest) -> Option<Taken> {
     let namespace = shared.registry.get(name)?;
-    let state = namespace.lock();
+    let mut state = namespace.lock();
     let which = Which::Like { owner: request.owner.clone(), resources: request.resources.clone() };
     let (_, lock) = state.find_waiting(&which).into_iter().next()?;
+    // Somebody is told so, whatever becomes of those who wait for it now.
+    if let Some(asked) = state.leases.asked.get_mut(&lock) {
+        asked.stays = true;
+    }
     Some(Taken::Queued(lock, view::line(&state, lock, shared.clock.now())))
 }
 
@@ -430,7 +434,7 @@ impl Drop for Waiting {
         let owner = {
             let state = self.namespace.lock();
             // Who was sent back to the line may be known by another number now.
-            state.table.owner_of(self.lock).filter(|_| !self.stays && !state.is_awaited(self.lock))
+            state.table.owner_of(self.lock).filter(|_| !self.stays && !state.is_wanted(self.lock))
         };
         if let Some(owner) = owner {
             self.namespace.give_back(&self.shared, owner, self.lock);

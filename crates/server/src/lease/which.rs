@@ -78,14 +78,22 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
         return Ok(Released { leases: Vec::new(), waits });
     }
     let meant = Meant { which, admitted, settled: false };
-    let (leases, after) = on_leases(shared, name, meant, |state, now, found| {
+    let released = on_leases(shared, name, meant, |state, now, found| {
         let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
         for lock in found {
             state.leases.note_over(lock, &lost(lock));
             state.end(shared, lock, now);
         }
         ended
-    })?;
+    });
+    let (leases, after) = match released {
+        Ok(released) => released,
+        Err(trouble) => {
+            // That it is over may have come about just now.
+            shared.shard.shown(shared.shard.last_index()).await?;
+            return Err(trouble);
+        }
+    };
     shared.shard.shown(after).await?;
     Ok(Released { leases, waits })
 }

@@ -220,7 +220,8 @@ async fn log(
     if wait {
         shared.shard.wait_for(from.saturating_sub(1), replica::POLL).await;
     }
-    Ok(in_place(|| replica::part(&shared.shard.read(), from, sum))?.into_response())
+    let part = in_place(|| replica::part(&shared.shard.read(), from, sum))?;
+    Ok(replica::with_ceiling(&shared, part))
 }
 
 /// Everything that this node has, as it is now.
@@ -229,7 +230,7 @@ async fn copy_all(State(shared): App, headers: HeaderMap) -> Result<Response, Re
     let (pieces, body) = stream(shared.config.silence_max);
     let reading = shared.shard.read();
     tokio::task::spawn_blocking(move || copy::write(&reading, &pieces));
-    Ok(body.into_response())
+    Ok(replica::with_ceiling(&shared, body))
 }
 
 /// How far this host is. It may be told before that it can take over as it is.
