@@ -5,6 +5,7 @@ use crate::{
     harness::{eventually, eventually_is},
     http::{self, Reply},
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
+    peer::resources,
 };
 use serde_json::{Value, json};
 use std::{
@@ -549,4 +550,36 @@ fn locks_go_on_while_nodes_are_killed_and_keys_move() {
     rooms.closed.store(true, Ordering::SeqCst);
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert_eq!(holder(&cluster, 1, "x").store.get("locks")["locks"], json!([]));
+}
+
+/// A lock that has a part here gets another one, and a request that is being carried out is in the way of that one: what
+/// is here stays.
+#[test]
+fn a_part_that_is_here_stays_while_another_one_cannot_come() {
+    let cluster = Cluster::start(2, modulo(2));
+    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 1, "bob"));
+    let held = ann.take("write bill/2, write user/1");
+    let peer = |what: &str, epoch: &str, body: &Value| {
+        let headers = [("lockwood-peer", PEER), ("lockwood-epoch", epoch)];
+        let target = format!("/internal/{what}");
+        http::send(cluster.node(1).native, "POST", &target, &headers, body.to_string().as_bytes())
+    };
+    let reads =
+        json!({ "namespace": "default", "resources": resources("read user"), "tokens": [], "wait_ms": 0 });
+    let hold = peer("hold", "1", &reads);
+    assert_eq!(hold.status, 200, "{}", hold.body);
+    let change = Change::new(2, 2, modulo(2), constant(1));
+    change.prepare(&cluster);
+    let exported = change.export(&cluster);
+    let refused = peer("locks/import", "2", &together(&exported));
+    assert_ne!(refused.status, 200, "{}", refused.body);
+    bob.is_refused("write bill/2");
+    assert_eq!(peer("release", "2", &hold.json()).status, 200);
+    change.import(&cluster, &exported);
+    change.reshard(&cluster);
+    change.finish(&cluster);
+    bob.is_refused("write bill/2");
+    bob.is_refused("write user/1");
+    assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);
+    bob.take("write bill/2, write user/1");
 }
