@@ -473,8 +473,10 @@ fn a_reader_that_has_not_caught_up_takes_over_only_by_force() {
     let forced = configure(&cluster, 1, change);
     assert_eq!(forced.status, 200, "{}", forced.body);
     (1..=30).for_each(|key| replace(&store, key, 4));
-    // What the one has that was given up is not heard of again.
+    // What the one has that was given up is not heard of again, from its first answer on.
     cluster.restart(3);
+    let epoch = |node: usize| cluster.store(node, "_system").get("shard/map")["epoch"].clone();
+    assert_eq!(epoch(3), epoch(1));
     rehost(&cluster, 1, &[&[("rw", 1, 1)], &[("rw", 1, 2), ("ro", 100, 3)]]);
     become_equal(&cluster, 2, 3, &(1..=30));
     let key = (1..=30).find(|key| read_on(&cluster, *key) == 2).unwrap();

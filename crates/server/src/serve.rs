@@ -150,6 +150,7 @@ pub async fn run(
     tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
     tasks.spawn(wait_out_grace(Arc::clone(&shared), grace_ms));
     tasks.spawn(tend_documents(Arc::clone(&shared)));
+    replica::ask_around(&shared).await;
     tasks.spawn(listen(native, Arc::clone(&shared), Native::new(&shared)));
     if let Some(listener) = locktopus {
         let facade = Locktopus::new(&shared);

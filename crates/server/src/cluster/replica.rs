@@ -38,6 +38,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The header by which a host says how far its lock numbers have come.
 const CEILING: &str = "lockwood-ceiling";
+/// How long a node that starts waits for others to say by which map they go.
+const ASK_PATIENCE: Duration = Duration::from_millis(500);
 /// So much of the log is sent at a time.
 pub(super) const PART_BYTES: usize = 1024 * 1024;
 /// A host that has nothing new waits so long for something.
@@ -190,14 +192,21 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
     }
 }
 
+/// The same before anything is served, as far as others answer at once: by an old map this host may be one that writes.
+pub(crate) async fn ask_around(shared: &Arc<Shared>) {
+    let _ = tokio::time::timeout(ASK_PATIENCE, hear_of_newer_maps(shared)).await;
+}
+
 /// Another host may have taken over while this one was down, and nobody tells who is in no map.
 async fn hear_of_newer_maps(shared: &Arc<Shared>) {
     let Some(current) = shared.cluster.current() else { return };
-    for address in current.map.addresses().filter(|address| *address != shared.cluster.address()) {
+    let others = current.map.addresses().filter(|address| *address != shared.cluster.address());
+    let asking = others.map(async |address| {
         if let Err(why) = super::learn(shared, address).await {
             tracing::debug!(node = address, why, "ask for the shard map");
         }
-    }
+    });
+    futures_util::future::join_all(asking).await;
 }
 
 /// Takes in the next part of the log; false if there is nobody to follow.
