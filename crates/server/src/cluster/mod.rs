@@ -111,6 +111,8 @@ pub(crate) struct Cluster {
     pub(crate) seats: locks::Seats,
     /// Whether this node, a replica, has leases on record that it does not go by.
     pub(crate) idle_leases: AtomicBool,
+    /// Whoever puts a map in force has it.
+    switching: tokio::sync::Mutex<()>,
     /// The last transition of which no old copies are here any more.
     swept: AtomicU64,
     pub(crate) replica: replica::Replica,
@@ -199,6 +201,7 @@ impl Cluster {
             sessions: Sessions::default(),
             seats: locks::Seats::default(),
             idle_leases: AtomicBool::new(false),
+            switching: tokio::sync::Mutex::default(),
             swept: AtomicU64::new(0),
             replica: replica::Replica::default(),
         }
@@ -307,12 +310,18 @@ impl Cluster {
         if is_owner {
             replica::take_over(shared, &map).await?;
         }
-        if is_owner && self.idle_leases.swap(false, Ordering::AcqRel) {
+        let call = put_map(&map)?;
+        // A map may be brought by several at once; what has been released since must not be put back.
+        let turn = self.switching.lock().await;
+        let is_new = self.epoch() < map.epoch && self.current().is_none_or(|current| !current.is_owner);
+        if is_owner && is_new && self.idle_leases.load(Ordering::Acquire) {
             // Before anybody can take what somebody has.
             lease::moving::take_over(shared).await?;
+            self.idle_leases.store(false, Ordering::Release);
         }
-        let call = put_map(&map)?;
-        let Some((pending, current)) = self.switch(shared, node, map, &call)? else {
+        let switched = self.switch(shared, node, map, &call)?;
+        drop(turn);
+        let Some((pending, current)) = switched else {
             // Whoever adopted it may still wait for the disk.
             shared.shard.shown(shared.shard.last_index()).await?;
             return self.current().ok_or_else(no_map);
