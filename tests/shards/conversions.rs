@@ -308,6 +308,25 @@ fn a_conversion_that_is_half_settled_is_none_wherever_its_lock_goes() {
     }
 }
 
+/// A shard was asked for its part of a conversion when there were others; by the map in force there are none. Whoever
+/// converts begins anew, and what comes of that has a new token.
+#[test]
+fn a_conversion_that_was_begun_on_several_shards_ends_on_one() {
+    let cluster = start(1);
+    let mut ann = Peer::open(cluster.node(1), "ann");
+    let held = ann.hold("update user/1");
+    let convert = json!({
+        "lock": held.lock, "owner": ann.session, "seat": 1, "whole": crate::peer::resources("write user/1"),
+        "alone": false, "wait": 0, "waits": false, "turn": 0,
+    });
+    let done = order(&cluster, 1, 1, &json!({ "convert": convert }));
+    assert!(done["done"]["token"].is_u64(), "{done}");
+    let strong = converted(&ann.convert(&held, "write", 0), &held);
+    assert!(strong.token > held.token, "{strong:?} {held:?}");
+    let bob = holder(&cluster, 1, "bob");
+    assert_eq!((write(&bob, 1, &[held.token]), write(&bob, 1, &[strong.token])), (409, 200));
+}
+
 /// Several at once, none of which has to wait, are answered as one by one.
 #[test]
 fn conversions_without_a_pause_are_answered_in_order() {

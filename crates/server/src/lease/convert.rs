@@ -368,8 +368,15 @@ impl State {
         };
         let (whole, token) = (lease.whole().to_vec(), lease.token);
         if goal.alone {
-            let token = self.table.view(lock).and_then(|view| view.token).unwrap_or(token);
-            self.put_converted(shared, lock, goal.whole, token);
+            let mut given = self.table.view(lock).and_then(|view| view.token).unwrap_or(token);
+            let is_more = |(had, has): (&Resource, &Resource)| !had.mode.includes(has.mode);
+            if given == token && whole.iter().zip(&goal.whole).any(is_more) {
+                // It was made stronger when it was on several shards, and its owner has not heard of that.
+                given = self.table.draw_token();
+                let changed = self.table.give_token(lock, given);
+                debug_assert!(changed.is_ok(), "a lease is in the table");
+            }
+            self.put_converted(shared, lock, goal.whole, given);
         } else {
             // Its owner goes by what it had until it is as strong everywhere.
             let given = self.table.give_token(lock, token);

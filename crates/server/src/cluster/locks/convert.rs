@@ -292,6 +292,10 @@ impl Converting {
         let is_stronger = !before.iter().zip(&whole).all(includes);
         // In one step if there is one shard; otherwise weaker only when nothing can be in the way any more.
         let asked = if is_alone || is_stronger { &shards[..] } else { &[] };
+        if is_alone {
+            // What others said by an earlier map is not settled, and never will be.
+            self.token = 0;
+        }
         for shard in asked {
             match self.convert_on(&current, *shard, (&whole, is_alone)).await? {
                 Some(token) => self.token = self.token.max(token),
