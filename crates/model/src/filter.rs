@@ -1,7 +1,11 @@
 //! Filters: which documents are meant. Always answers yes or no, whatever the data is. Knows nothing of
 //! where documents are kept.
 
-use crate::json::{Json, Scalar};
+use crate::{
+    budget::{Budget, Exhausted},
+    json::{Json, Scalar},
+    pattern::Pattern,
+};
 use std::{borrow::Cow, cmp::Ordering};
 
 /// Something with named values, each as compact JSON text.
@@ -32,8 +36,16 @@ pub struct Condition {
     field: String,
     operator: Operator,
     value: Json,
-    /// What the value looks like ready for comparing without regard to case.
-    folded: String,
+    prepared: Prepared,
+}
+
+/// The value as it is compared without regard to case.
+#[derive(Debug, Clone, PartialEq)]
+enum Prepared {
+    /// The operator compares the value as it is.
+    Nothing,
+    Text(String),
+    Pattern(Pattern),
 }
 
 /// How a field is compared.
@@ -121,18 +133,19 @@ impl Condition {
     /// A condition, if the value makes sense with the operator.
     pub fn new(field: &str, operator: Operator, value: Json) -> Result<Condition, FilterError> {
         let name = operator.as_str();
-        let folded = match (Scalar::read(value.as_str()), operator) {
-            (_, Operator::Equal | Operator::Different) => String::new(),
+        let prepared = match (Scalar::read(value.as_str()), operator) {
+            (_, Operator::Equal | Operator::Different) => Prepared::Nothing,
             (Scalar::Null, _) => return Err(FilterError::Null(name)),
             (Scalar::Compound(_), _) => return Err(FilterError::Compound(name)),
             (Scalar::Text(text), Operator::Like) if text.chars().count() > PATTERN_LEN_MAX => {
                 return Err(FilterError::LongPattern);
             }
-            (Scalar::Text(text), Operator::EqualFolded | Operator::Like) => folded(&text),
+            (Scalar::Text(text), Operator::EqualFolded) => Prepared::Text(folded(&text)),
+            (Scalar::Text(text), Operator::Like) => Prepared::Pattern(Pattern::read(&folded(&text))),
             (_, Operator::Like) => return Err(FilterError::NotText(name)),
-            _ => String::new(),
+            _ => Prepared::Nothing,
         };
-        Ok(Condition { field: field.to_owned(), operator, value, folded })
+        Ok(Condition { field: field.to_owned(), operator, value, prepared })
     }
 
     /// Which field.
@@ -150,12 +163,26 @@ impl Condition {
         &self.value
     }
 
-    fn matches(&self, fields: &impl Fields) -> bool {
+    fn matches(&self, fields: &impl Fields, budget: &Budget) -> Result<bool, Exhausted> {
         let found = fields.value(&self.field);
         if self.value.is_null() {
-            return found.is_none() == (self.operator == Operator::Equal);
+            budget.spend(1)?;
+            return Ok(found.is_none() == (self.operator == Operator::Equal));
         }
-        found.is_some_and(|found| self.holds(&found))
+        let Some(found) = found else {
+            budget.spend(1)?;
+            return Ok(false);
+        };
+        budget.spend_bytes(found.len().saturating_mul(self.cost()))?;
+        Ok(self.holds(&found))
+    }
+
+    /// How many times as long as reading a value comparing it takes.
+    fn cost(&self) -> usize {
+        match &self.prepared {
+            Prepared::Pattern(pattern) => pattern.cost(),
+            Prepared::Nothing | Prepared::Text(_) => 1,
+        }
     }
 
     fn holds(&self, found: &str) -> bool {
@@ -173,12 +200,12 @@ impl Condition {
             Operator::LessOrEqual => ordered(&[Ordering::Less, Ordering::Equal]),
             Operator::Greater => ordered(&[Ordering::Greater]),
             Operator::GreaterOrEqual => ordered(&[Ordering::Greater, Ordering::Equal]),
-            Operator::EqualFolded => match &found {
-                Scalar::Text(text) if matches!(value, Scalar::Text(_)) => folded(text) == self.folded,
+            Operator::EqualFolded => match (&found, &self.prepared) {
+                (Scalar::Text(text), Prepared::Text(wanted)) => folded(text) == *wanted,
                 _ => found.equals(&value),
             },
-            Operator::Like => match &found {
-                Scalar::Text(text) => is_like(&folded(text), &self.folded),
+            Operator::Like => match (&found, &self.prepared) {
+                (Scalar::Text(text), Prepared::Pattern(pattern)) => pattern.matches(&folded(text)),
                 _ => false,
             },
         }
@@ -186,13 +213,32 @@ impl Condition {
 }
 
 impl Filter {
-    /// Whether the document is meant.
+    /// Whether the document is meant, however long that takes to find out.
     pub fn matches(&self, fields: &impl Fields) -> bool {
+        self.matches_within(fields, &Budget::unlimited()).expect("nobody cancels it")
+    }
+
+    /// Whether the document is meant, if the budget suffices to find out.
+    pub fn matches_within(&self, fields: &impl Fields, budget: &Budget) -> Result<bool, Exhausted> {
         match self {
-            Filter::Is(condition) => condition.matches(fields),
-            Filter::All(filters) => filters.iter().all(|filter| filter.matches(fields)),
-            Filter::Any(filters) => filters.iter().any(|filter| filter.matches(fields)),
-            Filter::Not(filter) => !filter.matches(fields),
+            Filter::Is(condition) => condition.matches(fields, budget),
+            Filter::All(filters) => {
+                for filter in filters {
+                    if !filter.matches_within(fields, budget)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Filter::Any(filters) => {
+                for filter in filters {
+                    if filter.matches_within(fields, budget)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Filter::Not(filter) => filter.matches_within(fields, budget).map(|matches| !matches),
         }
     }
 
@@ -229,54 +275,6 @@ impl Filter {
 /// Text without regard to case: letter by letter, so that a part of it is folded as it is in the whole.
 fn folded(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
-}
-
-/// One thing a pattern asks for.
-enum Piece {
-    AnyText,
-    AnyCharacter,
-    Character(char),
-}
-
-/// Whether `text` has the shape of `pattern`. Goes back to the last `%` only, so it takes at most
-/// text × pattern steps.
-fn is_like(text: &str, pattern: &str) -> bool {
-    let text: Vec<char> = text.chars().collect();
-    let pattern = pieces(pattern);
-    let (mut at, mut piece) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while at < text.len() {
-        match pattern.get(piece) {
-            Some(Piece::AnyText) => {
-                retry = Some((at, piece));
-                piece += 1;
-            }
-            Some(Piece::AnyCharacter) => (at, piece) = (at + 1, piece + 1),
-            Some(Piece::Character(char)) if *char == text[at] => (at, piece) = (at + 1, piece + 1),
-            _ => match retry {
-                Some((from, star)) => {
-                    retry = Some((from + 1, star));
-                    (at, piece) = (from + 1, star + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[piece..].iter().all(|piece| matches!(piece, Piece::AnyText))
-}
-
-fn pieces(pattern: &str) -> Vec<Piece> {
-    let mut chars = pattern.chars();
-    let mut pieces = Vec::new();
-    while let Some(char) = chars.next() {
-        pieces.push(match char {
-            '%' => Piece::AnyText,
-            '_' => Piece::AnyCharacter,
-            '\\' => Piece::Character(chars.next().unwrap_or('\\')),
-            _ => Piece::Character(char),
-        });
-    }
-    pieces
 }
 
 #[cfg(test)]
@@ -362,6 +360,19 @@ mod tests {
         let pattern = |len| format!("\"{}\"", "é".repeat(len));
         assert!(condition("%=", &pattern(PATTERN_LEN_MAX)).is_ok());
         assert_eq!(condition("%=", &pattern(PATTERN_LEN_MAX + 1)), Err(FilterError::LongPattern));
+    }
+
+    #[test]
+    fn comparing_long_text_is_paid_for() {
+        let like = |pattern| condition("%=", pattern).unwrap();
+        let text = One(&*Box::leak(format!("\"{}\"", "a".repeat(256_000)).into_boxed_str()));
+        assert_eq!(like("\"%ab%\"").matches_within(&text, &Budget::new(2_000)), Ok(false));
+        assert_eq!(like("\"%ab%\"").matches_within(&text, &Budget::new(1_000)), Err(Exhausted::Spent(1_000)));
+        // With any character in it a part costs more.
+        assert_eq!(
+            like("\"%a_b%\"").matches_within(&text, &Budget::new(2_000)),
+            Err(Exhausted::Spent(2_000))
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The nouns every other crate speaks in. Knows nothing of tables, wires, disks or clocks.
 
+mod budget;
 mod document;
 mod event;
 mod filter;
@@ -11,10 +12,12 @@ mod lease;
 mod mode;
 pub mod node;
 mod path;
+mod pattern;
 mod position;
 mod resource;
 mod time;
 
+pub use budget::{Budget, Exhausted};
 pub use document::{Document, Field, REMOVED_FIELDS_LEN_MAX};
 pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION};
 pub use filter::{Condition, Fields, Filter, FilterError, Operator};
