@@ -3,7 +3,9 @@
 use crate::{
     harness::{Server, eventually},
     http,
+    leaseholder::Leaseholder,
     peer::{Peer, assert_error},
+    store::Store,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +70,7 @@ fn histograms_add_up() {
     }
     let samples = read(&server);
     for name in ["lockwood_wait_seconds", "lockwood_hold_seconds"] {
+        assert!(samples.contains_key(&format!("{name}_bucket{{le=\"120\"}}")), "buckets reach minutes");
         let bucket = format!("{name}_bucket{{le=\"");
         let mut buckets: Vec<(f64, f64)> = samples
             .iter()
@@ -154,4 +157,83 @@ fn lost_and_found_sessions_are_counted() {
     again.bye();
     assert_eq!(value(&server, "lockwood_sessions"), 0.0);
     assert_eq!(value(&server, "lockwood_namespaces"), 0.0);
+}
+
+#[test]
+fn requests_are_timed_by_interface_and_errors_counted_by_code() {
+    let server = Server::start(&[]);
+    http::get(&server, "/healthz");
+    http::get(&server, "/v1/default/documents/user/42");
+    let mut ann = Peer::open(&server, "ann");
+    let mut bob = Peer::open(&server, "bob");
+    ann.hold("write a");
+    assert_error(&bob.lock("write a", 0), "locked");
+    let samples = read(&server);
+    assert!(samples["lockwood_request_seconds_count{interface=\"native\"}"] >= 4.0, "{samples:?}");
+    assert!(samples.contains_key("lockwood_request_seconds_bucket{interface=\"native\",le=\"120\"}"));
+    assert_eq!(samples["lockwood_request_seconds_count{interface=\"elasticsearch\"}"], 0.0);
+    let errors =
+        |code: &str| samples[&format!("lockwood_errors_total{{interface=\"native\",code=\"{code}\"}}")];
+    assert_eq!((errors("no_document"), errors("locked")), (1.0, 1.0));
+}
+
+#[test]
+fn syncs_leases_disk_memory_and_the_build_are_measured() {
+    let server = Server::start(&[]);
+    Store::new(&server, "default").create("user", 42, json!({"name": "Ann"}));
+    Leaseholder::new(&server, "ann").take("write user/42");
+    let samples = read(&server);
+    assert_eq!(samples["lockwood_leases"], 1.0);
+    assert!(samples["lockwood_sync_seconds_count"] >= 2.0);
+    for name in [
+        "lockwood_disk_bytes",
+        "lockwood_disk_free_bytes",
+        "process_resident_memory_bytes",
+        "process_cpu_seconds_total",
+        "process_open_fds",
+    ] {
+        assert!(samples[name] > 0.0, "{name}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(samples[&format!("lockwood_build_info{{version=\"{version}\"}}")], 1.0);
+}
+
+/// Every metric and label of every query of the dashboard is one that the server has.
+#[test]
+fn dashboard_queries_only_metrics_that_exist() {
+    let server = Server::start(&[]);
+    let mut ann = Peer::open(&server, "ann");
+    ann.hold("write a");
+    http::get(&server, "/v1/default/documents/user/42");
+    let known: BTreeSet<String> = read(&server).into_keys().collect();
+    let queries = dashboard_queries();
+    assert!(queries.len() > 30, "{queries:?}");
+    for query in queries {
+        let metrics = words(&query, |word| word.starts_with("lockwood_") || word.starts_with("process_"));
+        assert!(!metrics.is_empty(), "{query}");
+        for metric in &metrics {
+            let found = known.iter().any(|sample| sample.split('{').next() == Some(metric));
+            assert!(found, "{metric} of {query:?} is not in /metrics");
+        }
+        for label in words(&query, |word| ["interface", "code", "namespace", "version", "le"].contains(&word))
+        {
+            let has =
+                |sample: &String| sample.contains(&format!("{label}=\"")) && sample.starts_with(&metrics[0]);
+            assert!(known.iter().any(has), "{metrics:?} has no label {label}: {query}");
+        }
+    }
+}
+
+fn dashboard_queries() -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana/lockwood.json");
+    let dashboard: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The names in a query that `wanted` accepts.
+fn words(query: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let split = query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    split.filter(|word| wanted(word)).map(str::to_owned).collect()
 }

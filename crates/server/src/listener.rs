@@ -1,14 +1,15 @@
 //! Accepts connections and speaks HTTP on them. Knows nothing of routes.
 
-use crate::{shared::Shared, trouble::Trouble};
+use crate::{metrics::Interface, shared::Shared, trouble::Trouble};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use lockwood_wire::Code;
 use std::{
     convert::Infallible,
     future::Future,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -21,10 +22,12 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Answers the requests of one listener.
-pub(crate) trait Service: Clone + Send + 'static {
+pub(crate) trait Service: Clone + Send + Sync + 'static {
     type Body: hyper::body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + 'static;
+    /// Under which name its requests are counted.
+    fn interface(&self) -> Interface;
     fn answer(
         &self,
         peer: SocketAddr,
@@ -59,8 +62,8 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
     let answer = service_fn(move |mut request: Request<Incoming>| {
         // A connection that becomes a WebSocket outlives this task and still counts.
         request.extensions_mut().insert(Arc::clone(&counted));
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(peer, request).await) }
+        let (service, counted) = (service.clone(), Arc::clone(&counted));
+        async move { Ok::<_, Infallible>(measured(&service, &counted.0, peer, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -71,6 +74,20 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
     if let Err(error) = connection.await {
         tracing::debug!(%error, %peer, "serve a connection");
     }
+}
+
+/// Answers a request, and counts how long that took and how it ended.
+async fn measured<S: Service>(
+    service: &S,
+    shared: &Shared,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<S::Body> {
+    let begun = Instant::now();
+    let response = service.answer(peer, request).await;
+    let code = response.extensions().get::<Code>().copied();
+    shared.metrics.requests.answered(service.interface(), begun.elapsed(), response.status(), code);
+    response
 }
 
 async fn refuse(mut tcp: TcpStream, shared: &Shared, limit: u64) {

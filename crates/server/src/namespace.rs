@@ -258,6 +258,11 @@ impl Namespace {
         state.table.len() - state.leases.held_len()
     }
 
+    /// How many leases are held.
+    pub(crate) fn leases_len(&self) -> usize {
+        self.lock().leases.held_len()
+    }
+
     /// How many sessions have a connection.
     pub(crate) fn connected_len(&self) -> usize {
         self.lock().sessions.values().filter(|session| session.outbox.is_some()).count()

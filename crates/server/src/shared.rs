@@ -6,7 +6,7 @@ use crate::{
     config::Config,
     feeds::Feeds,
     grace::Grace,
-    metrics::{Gauges, Metrics},
+    metrics::{Gauges, Metrics, Process},
     numbers::Numbers,
     registry::Registry,
     schemas::Schemas,
@@ -113,6 +113,7 @@ impl Shared {
             position_refusals: counts.position_refusals.get(),
             batches: counts.batches.get(),
             positions: self.positions(),
+            process: Process::read(&self.config.data),
             ..Gauges::default()
         };
         for namespace in self.registry.all() {
@@ -121,6 +122,7 @@ impl Shared {
             gauges.namespaces += 1;
             gauges.sessions += sessions as u64;
             gauges.locks_granted += granted as u64;
+            gauges.leases += namespace.leases_len() as u64;
             gauges.locks_waiting += waiting as u64;
             gauges.queues.push((namespace.name.to_string(), waiting as u64));
         }

@@ -34,7 +34,7 @@ use self::{
     search::{Cursor, Extent, Place, Search, Wanted},
     source::object,
 };
-use crate::{lease, limits::Limits, listener::Service, shared::Shared};
+use crate::{lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
@@ -84,6 +84,10 @@ impl Asked {
 
 impl Service for Elasticsearch {
     type Body = Full<Bytes>;
+
+    fn interface(&self) -> Interface {
+        Interface::Elasticsearch
+    }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
         // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.

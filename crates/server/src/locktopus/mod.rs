@@ -10,6 +10,7 @@ use crate::{
     config::LocktopusConfig,
     handshake::{self, NotHandshake, Upgrade},
     listener::{Counted, Service},
+    metrics::Interface,
     namespace::Namespace,
     seat::Seat,
     secret::Secrets,
@@ -36,6 +37,10 @@ pub(crate) struct Locktopus {
 
 impl Service for Locktopus {
     type Body = Full<Bytes>;
+
+    fn interface(&self) -> Interface {
+        Interface::Locktopus
+    }
 
     async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Answer {
         let from_page = request.headers().contains_key(ORIGIN);

@@ -4,6 +4,7 @@
 use super::cluster_session;
 use crate::{
     frame::{Encoder, Fault},
+    metrics::Interface,
     namespace::Reclaimed,
     seat::{Answer, Seat, check_resources},
     secret::Secrets,
@@ -249,7 +250,7 @@ impl Conversation for Talk {
                 (Trouble::new(Code::BadMessage, error.message).into_message(error.id, None), Flow::Continue)
             }
         };
-        replies.text(&reply.encode());
+        self.say(&reply, replies);
         flow
     }
 
@@ -281,7 +282,7 @@ impl Conversation for Talk {
                 (trouble.into_message(None, None), Flow::Close(CLOSE_REPLACED, "replaced"))
             }
         };
-        replies.text(&message.encode());
+        self.say(&message, replies);
         flow
     }
 
@@ -302,6 +303,13 @@ impl Conversation for Talk {
 }
 
 impl Talk {
+    fn say(&self, message: &ServerMessage, replies: &mut Encoder) {
+        if let ServerMessage::Error { code, .. } = message {
+            self.shared.metrics.requests.refused(Interface::Native, *code);
+        }
+        replies.text(&message.encode());
+    }
+
     fn rest_on(&self, record: u64) {
         self.seat.iter().for_each(|seat| seat.rest_on(record));
     }

@@ -128,7 +128,7 @@ async fn readyz(State(shared): App) -> (StatusCode, Json<Readiness>) {
 /// Counts and times for Prometheus.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Prometheus text format.")))]
 async fn metrics(State(shared): App) -> Response {
-    let text = shared.metrics.render(&shared.gauges());
+    let text = shared.metrics.render(&shared.gauges(), &shared.shard.counts().sync_time);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 

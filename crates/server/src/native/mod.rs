@@ -21,7 +21,7 @@ pub(crate) use documents::{
 };
 pub(crate) use guard::check as guard_check;
 
-use crate::{cluster::dispatch, listener::Service, shared::Shared};
+use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared};
 use axum::{Router, body::Body, extract::Request, response::Response};
 use hyper::body::Incoming;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
@@ -42,6 +42,10 @@ impl Native {
 
 impl Service for Native {
     type Body = Body;
+
+    fn interface(&self) -> Interface {
+        Interface::Native
+    }
 
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response {
         let mut request = request.map(Body::new);

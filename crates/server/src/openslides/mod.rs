@@ -22,6 +22,7 @@ use crate::{
     gate::{self, Terms},
     limits::Limits,
     listener::Service,
+    metrics::Interface,
     shard::{Call, Keep},
     shared::Shared,
 };
@@ -75,6 +76,13 @@ enum Route {
 
 impl Service for Openslides {
     type Body = Full<Bytes>;
+
+    fn interface(&self) -> Interface {
+        match self.side {
+            Side::Reader => Interface::OpenslidesReader,
+            Side::Writer => Interface::OpenslidesWriter,
+        }
+    }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
         // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.

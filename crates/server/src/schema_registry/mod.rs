@@ -17,7 +17,9 @@ use self::{
     query::Query,
     route::Route,
 };
-use crate::{config::SchemaRegistryConfig, listener::Service, schemas::Book, shared::Shared};
+use crate::{
+    config::SchemaRegistryConfig, listener::Service, metrics::Interface, schemas::Book, shared::Shared,
+};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{Method, Request, StatusCode, body::Incoming, header::ORIGIN};
@@ -34,6 +36,10 @@ pub(crate) struct SchemaRegistry {
 
 impl Service for SchemaRegistry {
     type Body = Full<Bytes>;
+
+    fn interface(&self) -> Interface {
+        Interface::SchemaRegistry
+    }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
         self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)

@@ -25,7 +25,7 @@ mod writer;
 #[cfg(test)]
 mod writer_test;
 
-use crate::metrics::Counter;
+use crate::metrics::{Counter, Histogram};
 use lockwood_engine::{Limits, Refused, Request, Rules};
 use lockwood_model::{DocumentKey, FieldValue, Position, Timestamp};
 use lockwood_storage::{Answer, Entry, NamespaceId, Snapshot, State, StoreError};
@@ -190,6 +190,8 @@ pub(crate) struct Counts {
     pub(crate) position_refusals: Counter,
     /// How often the disk was written and synced.
     pub(crate) batches: Counter,
+    /// How long the disk took for a batch.
+    pub(crate) sync_time: Histogram,
 }
 
 impl Counts {

@@ -18,7 +18,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::{oneshot, watch};
 
@@ -384,7 +384,10 @@ impl Core {
 
     /// Makes a batch durable, with one sync, and tells everybody who waits for it.
     fn fly(&self, flight: &Flight) -> Result<(), StoreError> {
-        let outcome = match self.log.append(self.epoch, flight.expected, &flight.batch) {
+        let begun = Instant::now();
+        let appended = self.log.append(self.epoch, flight.expected, &flight.batch);
+        self.counts.sync_time.observe_duration(begun.elapsed());
+        let outcome = match appended {
             Appended::Done => Ok(()),
             Appended::Unknown(error) => Err(error),
             Appended::Fenced(_) | Appended::Moved { .. } => {

@@ -1,0 +1,163 @@
+//! Counts and times, and how Prometheus reads them. Knows nothing of what is counted.
+
+mod histogram;
+mod process;
+mod requests;
+mod text;
+
+pub(crate) use histogram::Histogram;
+pub(crate) use process::Process;
+pub(crate) use requests::{Interface, Requests};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use text::Text;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Everything counted as it happens.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) grants: Counter,
+    pub(crate) waits: Counter,
+    pub(crate) refusals: Counter,
+    pub(crate) deadlocks: Counter,
+    pub(crate) timeouts: Counter,
+    pub(crate) abandoned: Counter,
+    pub(crate) expired: Counter,
+    pub(crate) revoked: Counter,
+    pub(crate) sessions_opened: Counter,
+    pub(crate) sessions_attached: Counter,
+    pub(crate) connections_refused: Counter,
+    pub(crate) reads: Counter,
+    pub(crate) wait_time: Histogram,
+    pub(crate) hold_time: Histogram,
+    pub(crate) requests: Requests,
+}
+
+/// What is counted when somebody asks.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) connections: u64,
+    pub(crate) sessions: u64,
+    pub(crate) sessions_connected: usize,
+    pub(crate) namespaces: u64,
+    pub(crate) locks_granted: u64,
+    /// Waiting locks by namespace, the longest queues.
+    pub(crate) queues: Vec<(String, u64)>,
+    pub(crate) locks_waiting: u64,
+    pub(crate) ready: bool,
+    pub(crate) feeds: u64,
+    /// What the shard counts itself.
+    pub(crate) writes: u64,
+    pub(crate) events: u64,
+    pub(crate) position_refusals: u64,
+    pub(crate) batches: u64,
+    pub(crate) leases: u64,
+    pub(crate) process: Process,
+    /// Where namespaces stand.
+    pub(crate) positions: Vec<(String, u64)>,
+}
+
+/// The content type of [`Metrics::render`].
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+impl Metrics {
+    /// The text Prometheus reads.
+    pub(crate) fn render(&self, gauges: &Gauges, sync_time: &Histogram) -> String {
+        let mut text = Text::default();
+        text.by_label(
+            ("lockwood_build_info", "The version that runs; always 1.", "gauge"),
+            "version",
+            [(env!("CARGO_PKG_VERSION"), 1)],
+        );
+        self.render_counters(&mut text, gauges);
+        gauges.render(&mut text);
+        self.requests.render(&mut text);
+        let histograms = [
+            ("lockwood_wait_seconds", "How long granted locks had waited in the queue.", &self.wait_time),
+            ("lockwood_hold_seconds", "How long ended locks had been held.", &self.hold_time),
+            ("lockwood_sync_seconds", "How long batches took to become durable.", sync_time),
+        ];
+        for (name, help, histogram) in histograms {
+            text.head(name, help, "histogram");
+            histogram.render(&mut text, name, "");
+        }
+        text.into_string()
+    }
+
+    fn render_counters(&self, text: &mut Text, gauges: &Gauges) {
+        let counters = [
+            ("lockwood_grants_total", "Locks granted.", self.grants.get()),
+            ("lockwood_waits_total", "Locks that had to queue.", self.waits.get()),
+            ("lockwood_refusals_total", "Locks refused because of blockers.", self.refusals.get()),
+            ("lockwood_deadlocks_total", "Locks and conversions refused as deadlocks.", self.deadlocks.get()),
+            ("lockwood_timeouts_total", "Locks and conversions whose wait ran out.", self.timeouts.get()),
+            (
+                "lockwood_abandoned_total",
+                "Locks ended because their session stayed away.",
+                self.abandoned.get(),
+            ),
+            ("lockwood_expired_total", "Leases that expired.", self.expired.get()),
+            ("lockwood_revoked_total", "Locks ended by an operator.", self.revoked.get()),
+            ("lockwood_sessions_opened_total", "Sessions opened.", self.sessions_opened.get()),
+            ("lockwood_sessions_attached_total", "Sessions attached again.", self.sessions_attached.get()),
+            (
+                "lockwood_connections_refused_total",
+                "Connections over the limit.",
+                self.connections_refused.get(),
+            ),
+            ("lockwood_reads_total", "Requests that read documents.", self.reads.get()),
+            ("lockwood_writes_total", "Write requests done.", gauges.writes),
+            ("lockwood_write_events_total", "Events of write requests done.", gauges.events),
+            (
+                "lockwood_position_lock_refusals_total",
+                "Write calls refused because a position lock did not hold.",
+                gauges.position_refusals,
+            ),
+            ("lockwood_batches_total", "Batches made durable.", gauges.batches),
+        ];
+        for (name, help, count) in counters {
+            text.single(name, help, "counter", count);
+        }
+    }
+}
+
+impl Gauges {
+    fn render(&self, text: &mut Text) {
+        let plain = [
+            ("lockwood_connections", "Open connections.", self.connections),
+            ("lockwood_sessions", "Sessions, those that are away included.", self.sessions),
+            ("lockwood_namespaces", "Namespaces in use.", self.namespaces),
+            ("lockwood_feeds", "Change feeds open now.", self.feeds),
+            ("lockwood_locks_granted", "Locks held now.", self.locks_granted),
+            ("lockwood_locks_waiting", "Locks waiting now.", self.locks_waiting),
+            ("lockwood_leases", "Leases held now.", self.leases),
+            (
+                "lockwood_ready",
+                "1 if locks are granted, 0 in a grace period, a drain or after a disk failure.",
+                u64::from(self.ready),
+            ),
+        ];
+        for (name, help, value) in plain {
+            text.single(name, help, "gauge", value);
+        }
+        let queues = self.queues.iter().map(|(namespace, length)| (namespace.as_str(), *length));
+        let family = ("lockwood_queue_length", "Locks waiting now, by namespace.", "gauge");
+        text.by_label(family, "namespace", queues);
+        let positions = self.positions.iter().map(|(namespace, position)| (namespace.as_str(), *position));
+        let family = ("lockwood_position", "Position of the last write, by namespace.", "gauge");
+        text.by_label(family, "namespace", positions);
+        self.process.render(text);
+    }
+}
