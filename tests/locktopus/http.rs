@@ -89,12 +89,10 @@ fn what_is_no_handshake() {
 fn nothing_offered_is_negotiated() {
     let server = Server::start(&[]);
     let offers = "Sec-WebSocket-Protocol: locktopus, chat\r\n\
-                  Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\
-                  Origin: http://example.com\r\n";
+                  Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
     let raw = Raw::open(server.locktopus, "/v1?namespace=n&x=y", offers);
     assert_eq!(raw.response.header("Sec-WebSocket-Protocol"), None);
     assert_eq!(raw.response.header("Sec-WebSocket-Extensions"), None);
-    assert_eq!(raw.response.header("Access-Control-Allow-Origin"), Some("*"));
 }
 
 #[test]
@@ -195,24 +193,37 @@ fn the_status_page() {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
     let _client = Client::connect(&server, "some%0Aspace");
-    let page = request(server.locktopus, "GET", "/", "Origin: http://example.com\r\n");
-    assert_eq!((page.status, page.header("Access-Control-Allow-Origin")), (200, Some("*")));
+    let page = get(server.locktopus, "/");
     assert!(page.body.contains("  some\\nspace\n"), "{}", page.body);
     assert_eq!(request(server.locktopus, "POST", "/", "").status, 200);
 }
 
 #[test]
-fn pages_of_other_sites_may_ask() {
+fn pages_of_other_sites_take_no_locks() {
     let server = Server::start(&[]);
     let origin = "Origin: http://example.com\r\n";
-    let preflight = format!("{origin}Access-Control-Request-Method: GET\r\n");
-    let allowed = |response: &Response| response.header("Access-Control-Allow-Origin") == Some("*");
-    for target in ["/", "/v1", "/v1?namespace=n", "/stats_v1"] {
-        let response = request(server.locktopus, "OPTIONS", target, &preflight);
-        assert_eq!((response.status, response.body.as_str()), (200, ""), "{target}");
-        assert!(allowed(&response), "{target}: {response:?}");
+    let handshake = format!("Connection: Upgrade\r\n{UPGRADE}{origin}");
+    for (target, headers) in [("/v1?namespace=n", handshake.as_str()), ("/stats_v1?namespace=n", origin), ("/", origin)] {
+        let response = request(server.locktopus, "GET", target, headers);
+        assert_eq!(response.status, 403, "{target}: {response:?}");
+        assert!(response.header("Content-Type").unwrap().starts_with("text/plain"), "{response:?}");
+        assert!(response.body.contains("--allow-origin http://example.com"), "{response:?}");
     }
-    for (target, status) in [("/v1", 400), ("/stats_v1?namespace=n", 404), ("/nothing", 404)] {
+    let preflight = format!("{origin}Access-Control-Request-Method: GET\r\n");
+    assert_eq!(request(server.locktopus, "OPTIONS", "/v1?namespace=n", &preflight).status, 403);
+    // No refusal made the namespace.
+    assert_eq!(get(server.locktopus, "/stats_v1?namespace=n").status, 404);
+    check_usable(&server, "n");
+}
+
+#[test]
+fn pages_of_allowed_sites_take_locks() {
+    let server = Server::start(&["--allow-origin", "http://example.com"]);
+    let origin = "Origin: http://example.com\r\n";
+    let allowed = |response: &Response| response.header("Access-Control-Allow-Origin") == Some("http://example.com");
+    let raw = Raw::open(server.locktopus, "/v1?namespace=n", origin);
+    assert!(allowed(&raw.response), "{:?}", raw.response);
+    for (target, status) in [("/v1", 400), ("/stats_v1?namespace=n", 200), ("/nothing", 404)] {
         let response = request(server.locktopus, "GET", target, origin);
         assert_eq!(response.status, status, "{target}");
         assert!(allowed(&response), "{target}: {response:?}");

@@ -44,9 +44,10 @@ fn a_request_on_behalf_of_a_foreign_page_is_refused() {
 
 #[test]
 fn own_names_and_own_pages_are_welcome() {
-    let server = Server::start(&["--host", "locks.example"]);
+    let server = Server::start(&["--allow-host", "locks.example", "--host", "old.example"]);
     let port = server.native.port();
-    for host in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), "locks.example".into()] {
+    let own = [format!("localhost:{port}"), format!("127.0.0.1:{port}"), "locks.example".into(), "old.example".into()];
+    for host in own {
         let origin = format!("http://{host}");
         let headers = [("host", host.as_str()), ("origin", origin.as_str())];
         assert_eq!(request(server.native, "GET", "/v1/namespaces", &headers).status, 200, "{host}");

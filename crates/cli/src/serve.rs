@@ -59,9 +59,14 @@ pub(crate) struct Args {
     #[arg(long)]
     insecure: bool,
 
-    /// A name, besides localhost, by which clients call the native interface; may be repeated
-    #[arg(long = "host", value_name = "NAME")]
+    /// A name, besides localhost and the addresses listened on, by which clients call this server; may be repeated
+    #[arg(long = "allow-host", alias = "host", value_name = "NAME")]
     hosts: Vec<String>,
+
+    /// Let web pages of this origin use the server, for example https://app.example:8443, or of all sites: *; may be
+    /// repeated
+    #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = origin)]
+    origins: Vec<String>,
 
     /// How long locks stay after the connection of a session is lost, unless the session says
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
@@ -259,6 +264,16 @@ fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
+/// An origin as browsers write it: a scheme and a host, a port if it is not the scheme's own, and nothing else.
+fn origin(text: &str) -> Result<String, String> {
+    let is_host = |rest: &str| !rest.is_empty() && !rest.contains(['/', '?', '#', '@', ' ']);
+    match text.split_once("://") {
+        _ if text == "*" => Ok(text.to_owned()),
+        Some((scheme, host)) if !scheme.is_empty() && is_host(host) => Ok(text.to_owned()),
+        _ => Err("a scheme and a host without a path, for example https://app.example:8443, or *".to_owned()),
+    }
+}
+
 /// A value that counts as absent when it is empty, as the original has it for its environment.
 #[derive(Debug, Clone, Copy)]
 struct Optional<T>(Option<T>);
@@ -387,6 +402,7 @@ impl Args {
             data: self.data,
             insecure: self.insecure,
             hosts: self.hosts,
+            origins: self.origins,
             abandon_timeout_ms: self.abandon_timeout.as_millis() as u64,
             wait_ms: self.wait.as_millis() as u64,
             ping_interval: self.ping_interval,

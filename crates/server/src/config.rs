@@ -12,9 +12,10 @@ pub struct Config {
     pub data: PathBuf,
     /// Whether addresses other than loopback are allowed although there is no authentication.
     pub insecure: bool,
-    /// Names, besides those of loopback and the listening address, by which the native interface may be
-    /// called.
+    /// Names, besides those of loopback and the listening addresses, by which clients may call this server.
     pub hosts: Vec<String>,
+    /// Origins of web pages of other sites that may use this server; `*` is all of them.
+    pub origins: Vec<String>,
     /// How long locks stay after the connection of a native session is lost, unless the session says.
     pub abandon_timeout_ms: u64,
     /// How many milliseconds a document operation waits for others' locks, unless it says.
@@ -97,6 +98,7 @@ impl Config {
             data,
             insecure: false,
             hosts: Vec::new(),
+            origins: Vec::new(),
             abandon_timeout_ms: 60_000,
             wait_ms: 1000,
             ping_interval: Duration::from_secs(15),

@@ -11,6 +11,7 @@ mod frame;
 mod fuzz;
 mod gate;
 mod grace;
+mod guard;
 mod handshake;
 mod lease;
 mod limits;

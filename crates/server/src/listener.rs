@@ -1,6 +1,7 @@
-//! Accepts connections and speaks HTTP on them. Knows nothing of routes.
+//! Accepts connections, speaks HTTP on them, and lets only requests through that may be answered. Knows nothing of
+//! routes.
 
-use crate::{metrics::Interface, shared::Shared, trouble::Trouble};
+use crate::{guard, metrics::Interface, shared::Shared, trouble::Trouble};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lockwood_wire::Code;
@@ -24,6 +25,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Answers the requests of one listener.
 pub(crate) trait Service: Clone + Send + Sync + 'static {
     type Body: hyper::body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Default
         + Send
         + 'static;
     /// Under which name its requests are counted.
@@ -33,6 +35,8 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
         peer: SocketAddr,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+    /// Says why a request does not get to [`Service::answer`], in the way of the interface.
+    fn refuse(&self, trouble: Trouble) -> Response<Self::Body>;
 }
 
 /// Accepts connections for ever.
@@ -58,12 +62,13 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
         return refuse(tcp, &counted.0, limit).await;
     }
     let _ = tcp.set_nodelay(true);
+    let Ok(local) = tcp.local_addr() else { return };
     let counted = Arc::new(counted);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         // A connection that becomes a WebSocket outlives this task and still counts.
         request.extensions_mut().insert(Arc::clone(&counted));
         let (service, counted) = (service.clone(), Arc::clone(&counted));
-        async move { Ok::<_, Infallible>(measured(&service, &counted.0, peer, request).await) }
+        async move { Ok::<_, Infallible>(measured(&service, &counted.0, (local, peer), request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -80,14 +85,34 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
 async fn measured<S: Service>(
     service: &S,
     shared: &Shared,
-    peer: SocketAddr,
+    addresses: (SocketAddr, SocketAddr),
     request: Request<Incoming>,
 ) -> Response<S::Body> {
     let begun = Instant::now();
-    let response = service.answer(peer, request).await;
+    let response = admit(shared, service, addresses, request).await;
     let code = response.extensions().get::<Code>().copied();
     shared.metrics.requests.answered(service.interface(), begun.elapsed(), response.status(), code);
     response
+}
+
+/// Answers a request if its `Host` and `Origin` allow that.
+async fn admit<S: Service>(
+    shared: &Shared,
+    service: &S,
+    (local, peer): (SocketAddr, SocketAddr),
+    request: Request<Incoming>,
+) -> Response<S::Body> {
+    let page = match guard::admit(&shared.config, local, &request) {
+        Ok(page) => page,
+        Err(trouble) => return service.refuse(trouble),
+    };
+    let Some(page) = page else { return service.answer(peer, request).await };
+    if let Some(answer) = page.preflight(&request) {
+        return answer;
+    }
+    let mut answer = service.answer(peer, request).await;
+    page.mark(answer.headers_mut());
+    answer
 }
 
 async fn refuse(mut tcp: TcpStream, shared: &Shared, limit: u64) {

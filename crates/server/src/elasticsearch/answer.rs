@@ -176,6 +176,7 @@ impl From<Trouble> for Refusal {
                 let kind = match status {
                     StatusCode::BAD_REQUEST => ILLEGAL_ARGUMENT,
                     StatusCode::CONFLICT => CONFLICT,
+                    StatusCode::FORBIDDEN => "security_exception",
                     _ => "unavailable_shards_exception",
                 };
                 Refusal::new(status, kind, message)

@@ -34,13 +34,13 @@ use self::{
     search::{Cursor, Extent, Place, Search, Wanted},
     source::object,
 };
-use crate::{lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared};
+use crate::{lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, ORIGIN},
+    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
 };
 use serde_json::Value;
 use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
@@ -90,11 +90,11 @@ impl Service for Elasticsearch {
     }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
-        // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.
-        if request.headers().contains_key(ORIGIN) {
-            return plain(StatusCode::FORBIDDEN, "web pages may not use this server");
-        }
         self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
+    }
+
+    fn refuse(&self, trouble: Trouble) -> Answer {
+        Refusal::from(trouble).into_answer()
     }
 }
 

@@ -21,9 +21,9 @@ use crate::{
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Request, Response, StatusCode,
     body::Incoming,
-    header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderValue, ORIGIN, SEC_WEBSOCKET_VERSION},
+    header::{CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_VERSION},
 };
 use std::{fmt::Write, net::SocketAddr, sync::Arc};
 
@@ -43,18 +43,16 @@ impl Service for Locktopus {
     }
 
     async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Answer {
-        let from_page = request.headers().contains_key(ORIGIN);
-        let mut answer = match (request.method(), request.uri().path()) {
-            (&Method::OPTIONS, _) if from_page => text(StatusCode::OK, ""),
-            (_, "/v1") => self.connect(peer, &mut request).await,
-            (_, "/stats_v1") => self.stats(&request),
-            (_, "/") => text(StatusCode::OK, &self.status_page()),
+        match request.uri().path() {
+            "/v1" => self.connect(peer, &mut request).await,
+            "/stats_v1" => self.stats(&request),
+            "/" => text(StatusCode::OK, &self.status_page()),
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
-        };
-        if from_page {
-            answer.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         }
-        answer
+    }
+
+    fn refuse(&self, trouble: Trouble) -> Answer {
+        refusal(&trouble)
     }
 }
 
@@ -83,10 +81,7 @@ impl Locktopus {
                 tokio::spawn(self.clone().carry_on(seat, upgrade, peer, counted));
                 answer
             }
-            Err(trouble) => {
-                let status = StatusCode::from_u16(trouble.code.status()).expect("codes have real statuses");
-                text(status, &format!("{}\n", trouble.message))
-            }
+            Err(trouble) => refusal(&trouble),
         }
     }
 
@@ -230,6 +225,11 @@ fn not_a_handshake(error: NotHandshake) -> Answer {
             answer
         }
     }
+}
+
+fn refusal(trouble: &Trouble) -> Answer {
+    let status = StatusCode::from_u16(trouble.code.status()).expect("codes have real statuses");
+    text(status, &format!("{}\n", trouble.message))
 }
 
 fn text(status: StatusCode, body: &str) -> Answer {

@@ -2,7 +2,7 @@
 //! encodes.
 
 use super::{
-    connection, documents, guard, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
+    connection, documents, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
 };
 use crate::{
     cluster::{Admitted, locks as spread},
@@ -18,7 +18,6 @@ use axum::{
     Json, Router,
     body::Body,
     extract::{FromRequestParts, Path as UrlPath, Query, Request, State, rejection::QueryRejection},
-    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -58,20 +57,18 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/{namespace}/operator-log", get(operator_log))
         .merge(documents::router())
         .merge(schemas::router())
-        .merge(internal::router())
-        .merge(internal_locks::router())
-        .merge(internal_spread::router())
         .merge(shards::router())
+        .merge(peers(shared))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(Arc::clone(shared), guarded))
         .with_state(Arc::clone(shared))
 }
 
-async fn guarded(State(shared): App, request: Request, next: Next) -> Response {
-    match guard::check(&shared.config, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(trouble) => trouble.into_response(),
+/// What other nodes of the cluster may ask; a server that is no node has no such routes.
+fn peers(shared: &Shared) -> Router<Arc<Shared>> {
+    match shared.cluster.is_on() {
+        true => internal::router().merge(internal_locks::router()).merge(internal_spread::router()),
+        false => Router::new(),
     }
 }
 

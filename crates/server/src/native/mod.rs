@@ -3,7 +3,6 @@
 mod cluster_session;
 mod connection;
 mod documents;
-mod guard;
 mod http;
 mod internal;
 mod internal_locks;
@@ -19,10 +18,14 @@ pub(crate) use documents::{
     collection_resource, drain, get_limits, get_resources, json_of, key_cursor, list_request, read_head,
     read_json_body, stream, too_old, written_documents,
 };
-pub(crate) use guard::check as guard_check;
 
-use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared};
-use axum::{Router, body::Body, extract::Request, response::Response};
+use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    response::{IntoResponse, Response},
+};
 use hyper::body::Incoming;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use tower_service::Service as _;
@@ -54,6 +57,10 @@ impl Service for Native {
             true => dispatch::answer(self, &self.shared, request).await,
             false => self.local(request).await,
         }
+    }
+
+    fn refuse(&self, trouble: Trouble) -> Response {
+        trouble.into_response()
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) enum Refusal {
     Locked(Vec<String>),
     /// A migration index for a store that has positions.
     NotEmpty(Position),
+    /// By its `Host` or `Origin`.
+    Foreign(String),
     /// Not now.
     Busy(String),
     /// It is the server's fault.
@@ -67,6 +69,7 @@ impl Refusal {
                 );
                 (8, "DATASTORE_NOT_EMPTY", "msg", quoted(&message))
             }
+            Refusal::Foreign(message) => return plain(StatusCode::FORBIDDEN, &message),
             Refusal::Busy(message) => {
                 let mut answer = plain(StatusCode::SERVICE_UNAVAILABLE, &message);
                 answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -144,6 +147,7 @@ impl From<Trouble> for Refusal {
         match trouble.code {
             Code::Locked | Code::Timeout | Code::LockLost => Refusal::Locked(locked_keys(&trouble.paths)),
             Code::UnknownField | Code::ReservedCollection => Refusal::Format(trouble.message),
+            Code::ForeignHost | Code::ForeignOrigin => Refusal::Foreign(trouble.message),
             _ => Refusal::Busy(trouble.message),
         }
     }

@@ -25,13 +25,14 @@ use crate::{
     metrics::Interface,
     shard::{Call, Keep},
     shared::Shared,
+    trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{CONTENT_TYPE, HeaderMap, ORIGIN},
+    header::{CONTENT_TYPE, HeaderMap},
 };
 use lockwood_model::Wait;
 use lockwood_storage::Entry;
@@ -85,10 +86,6 @@ impl Service for Openslides {
     }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
-        // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.
-        if request.headers().contains_key(ORIGIN) {
-            return plain(StatusCode::FORBIDDEN, "web pages may not use this server");
-        }
         let Some(route) = self.route(request.uri().path()) else {
             return plain(StatusCode::NOT_FOUND, "there is no such route");
         };
@@ -99,6 +96,10 @@ impl Service for Openslides {
             (Route::Do(order), &Method::POST) => self.order(order, request).await,
             (Route::Ask(_) | Route::Do(_), _) => method_not_allowed("POST"),
         }
+    }
+
+    fn refuse(&self, trouble: Trouble) -> Answer {
+        Refusal::from(trouble).into_answer("\n")
     }
 }
 

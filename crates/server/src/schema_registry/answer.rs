@@ -167,8 +167,11 @@ impl Refusal {
         }
     }
 
-    /// Neither the client's mistake nor for ever.
-    fn of_trouble(trouble: Trouble) -> Refusal {
+    /// What the original has no words for; most of it is neither the client's mistake nor for ever.
+    pub(super) fn of_trouble(trouble: Trouble) -> Refusal {
+        if let Code::ForeignHost | Code::ForeignOrigin = trouble.code {
+            return Refusal::plain(StatusCode::FORBIDDEN, &trouble.message);
+        }
         let code = match trouble.code {
             Code::Locked | Code::Timeout | Code::GracePeriod | Code::Draining | Code::TooMany => 50002,
             _ => 50001,

@@ -19,10 +19,11 @@ use self::{
 };
 use crate::{
     config::SchemaRegistryConfig, listener::Service, metrics::Interface, schemas::Book, shared::Shared,
+    trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::{Method, Request, StatusCode, body::Incoming, header::ORIGIN};
+use hyper::{Method, Request, StatusCode, body::Incoming};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// How long a body may take to arrive.
@@ -44,6 +45,10 @@ impl Service for SchemaRegistry {
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
         self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
     }
+
+    fn refuse(&self, trouble: Trouble) -> Answer {
+        Refusal::of_trouble(trouble).into_answer()
+    }
 }
 
 impl SchemaRegistry {
@@ -60,10 +65,6 @@ impl SchemaRegistry {
     }
 
     async fn try_answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        // Browsers say on whose behalf they ask, other clients never do. Nothing here is for web pages.
-        if request.headers().contains_key(ORIGIN) {
-            return Err(Refusal::plain(StatusCode::FORBIDDEN, "web pages may not use this server"));
-        }
         let route = Route::read(request.uri().path(), self.contexts())?;
         let query = Query::read(request.uri().query().unwrap_or_default());
         match *request.method() {

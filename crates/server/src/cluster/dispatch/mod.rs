@@ -6,7 +6,7 @@ pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
-    native::{Decoder, Native, guard_check, written_documents},
+    native::{Decoder, Native, written_documents},
     shared::Shared,
     trouble::Trouble,
 };
@@ -63,7 +63,6 @@ pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, request: Reque
 }
 
 async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> Result<Response, Trouble> {
-    guard_check(&shared.config, request.headers())?;
     let peer = shared.cluster.peer_epoch(request.headers())?;
     let kind = Kind::of(request.method(), request.uri(), &shared.config.limits);
     if let Kind::Local | Kind::Internal = kind {

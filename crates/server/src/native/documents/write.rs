@@ -9,10 +9,7 @@ use super::{
 use crate::{
     cluster::dispatch,
     gate::{self, Terms},
-    native::{
-        guard,
-        http::{App, InPath, check_namespace, read_path, read_query},
-    },
+    native::http::{App, InPath, check_namespace, read_path, read_query},
     shard::Call,
     shared::Shared,
     trouble::Trouble,
@@ -64,7 +61,6 @@ pub(in crate::native) async fn write_to(
     request: axum::extract::Request,
 ) -> Response {
     let written = async {
-        guard::check(&shared.config, request.headers())?;
         let retry = Retry::of(request.headers());
         let body = JsonBody::from_request(request, shared).await?;
         write(State(Arc::clone(shared)), InPath(namespace), retry, body).await
