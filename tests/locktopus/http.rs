@@ -203,7 +203,9 @@ fn pages_of_other_sites_take_no_locks() {
     let server = Server::start(&[]);
     let origin = "Origin: http://example.com\r\n";
     let handshake = format!("Connection: Upgrade\r\n{UPGRADE}{origin}");
-    for (target, headers) in [("/v1?namespace=n", handshake.as_str()), ("/stats_v1?namespace=n", origin), ("/", origin)] {
+    for (target, headers) in
+        [("/v1?namespace=n", handshake.as_str()), ("/stats_v1?namespace=n", origin), ("/", origin)]
+    {
         let response = request(server.locktopus, "GET", target, headers);
         assert_eq!(response.status, 403, "{target}: {response:?}");
         assert!(response.header("Content-Type").unwrap().starts_with("text/plain"), "{response:?}");
@@ -220,7 +222,8 @@ fn pages_of_other_sites_take_no_locks() {
 fn pages_of_allowed_sites_take_locks() {
     let server = Server::start(&["--allow-origin", "http://example.com"]);
     let origin = "Origin: http://example.com\r\n";
-    let allowed = |response: &Response| response.header("Access-Control-Allow-Origin") == Some("http://example.com");
+    let allowed =
+        |response: &Response| response.header("Access-Control-Allow-Origin") == Some("http://example.com");
     let raw = Raw::open(server.locktopus, "/v1?namespace=n", origin);
     assert!(allowed(&raw.response), "{:?}", raw.response);
     for (target, status) in [("/v1", 400), ("/stats_v1?namespace=n", 200), ("/nothing", 404)] {

@@ -46,7 +46,12 @@ fn a_request_on_behalf_of_a_foreign_page_is_refused() {
 fn own_names_and_own_pages_are_welcome() {
     let server = Server::start(&["--allow-host", "locks.example", "--host", "old.example"]);
     let port = server.native.port();
-    let own = [format!("localhost:{port}"), format!("127.0.0.1:{port}"), "locks.example".into(), "old.example".into()];
+    let own = [
+        format!("localhost:{port}"),
+        format!("127.0.0.1:{port}"),
+        "locks.example".into(),
+        "old.example".into(),
+    ];
     for host in own {
         let origin = format!("http://{host}");
         let headers = [("host", host.as_str()), ("origin", origin.as_str())];

@@ -93,7 +93,8 @@ fn an_origin_with_a_path_is_refused_at_the_start() {
     let wrong = ["https://app.example/", "app.example", "https://", ""];
     for origin in wrong {
         let mut command = std::process::Command::new(crate::harness::BINARY);
-        let output = command.args(["serve", "--data", "/nonexistent/data", "--allow-origin", origin]).output();
+        let output =
+            command.args(["serve", "--data", "/nonexistent/data", "--allow-origin", origin]).output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(2), "{origin:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -19,6 +19,7 @@ mod client;
 mod command_line;
 mod connection_loss;
 mod crash;
+mod data_directory;
 mod depth;
 mod document_crash;
 mod document_limits;

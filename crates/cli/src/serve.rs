@@ -296,6 +296,7 @@ fn is_true(text: Option<&str>) -> bool {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_log(&args.log_format);
     raise_file_limit();
+    close_new_files();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(args.threads.map_or_else(default_threads, usize::from));
     let config = args.into_config()?;
@@ -391,6 +392,11 @@ fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// What the storage engine makes while the server runs is its owner's alone.
+fn close_new_files() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
 impl Args {

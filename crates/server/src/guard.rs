@@ -132,7 +132,9 @@ mod tests {
     fn asked(host: &str, origin: Option<&str>) -> Request<()> {
         let mut request = Request::new(());
         request.headers_mut().insert(HOST, host.parse().unwrap());
-        origin.into_iter().for_each(|origin| drop(request.headers_mut().insert(ORIGIN, origin.parse().unwrap())));
+        origin
+            .into_iter()
+            .for_each(|origin| drop(request.headers_mut().insert(ORIGIN, origin.parse().unwrap())));
         request
     }
 

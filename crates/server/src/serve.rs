@@ -258,6 +258,7 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
         namespaces_max: config.limits.namespaces_max,
     };
     let (ledger, recovered, shard) = blocking(move || {
+        restrict_data(&directory);
         open_data(&directory, limits).map_err(|cause| ServeError::Data { directory, cause })
     })
     .await?;
@@ -297,6 +298,21 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
 /// The lock numbers of a node: no two shards ever give out the same.
 fn numbers_of(cluster: &ClusterConfig) -> Series {
     Series::new(SHARDS_MAX, u64::from(cluster.this) % SHARDS_MAX)
+}
+
+/// Closes the data directory to other users of the machine. If it belongs to another user, its modes are that user's.
+fn restrict_data(directory: &Path) {
+    match lockwood_storage::restrict(directory) {
+        Ok(0) => {}
+        Ok(changed) => tracing::warn!(
+            data = %directory.display(),
+            changed,
+            "the data directory was open to other users; now it is 0700 and its files 0600"
+        ),
+        Err(error) => {
+            tracing::warn!(data = %directory.display(), %error, "close the data directory to other users");
+        }
+    }
 }
 
 fn open_data(directory: &Path, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {

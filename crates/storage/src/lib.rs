@@ -9,6 +9,7 @@ mod log;
 mod memory;
 mod moved;
 mod overlay;
+mod permissions;
 mod seal;
 mod state;
 mod store;
@@ -23,6 +24,7 @@ pub use log::{Appended, Claim, Epoch, LocalLog, Log};
 pub use memory::{Failing, Failure, Forgetful, Memory};
 pub use moved::{Moved, MovedAnswer, MovedStep};
 pub use overlay::Overlay;
+pub use permissions::restrict;
 pub use state::{
     Answered, CommitAt, Difference, DocumentRef, Documents, Fold, Folded, IndexInfo, IndexState, NamespaceId,
     Origin, See, State, Step, rebuild, save_snapshot, verify,
