@@ -30,10 +30,10 @@ fn the_namespace_is_required() {
 fn the_abandon_timeout_is_a_number_from_0() {
     let server = Server::start(&[]);
     let wrong = ["", "-1", "x", "1x", "1.5", "1e3", "0x10", "%201", "1%20", "9223372036854775808"];
-    for value in wrong.into_iter().chain(["99999999999999999999", "86400001", "-9223372036854775808"]) {
+    for value in wrong.into_iter().chain(["99999999999999999999", "-9223372036854775808"]) {
         check_400(&server, &format!("?namespace=n&abandon-timeout-ms={value}"), "'abandon-timeout-ms'");
     }
-    for value in ["0", "1", "007", "%2B5", "86400000"] {
+    for value in ["0", "1", "007", "%2B5", "86400000", "9223372036854775807"] {
         Client::connect_with(&server, &format!("namespace=n&abandon-timeout-ms={value}")).close(1000);
     }
     // The first of several counts.

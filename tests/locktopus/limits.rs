@@ -145,11 +145,18 @@ fn namespace_bytes_max() {
 fn abandon_timeout_ms_max() {
     let server = Server::start(&["--abandon-timeout-ms-max", "5000"]);
     Client::connect_for(&server, "n", 5000).close(1000);
-    let response = get(server.locktopus, "/v1?namespace=n&abandon-timeout-ms=5001");
-    assert_eq!(response.status, 400, "{response:?}");
-    assert!(response.body.contains("'abandon-timeout-ms'"), "{response:?}");
-    assert!(response.body.contains("abandon_timeout_ms_max"), "{response:?}");
-    check_usable(&server, "n");
+    let given = |asked: &str| {
+        let mut client = Client::connect_with(&server, &format!("namespace=n&abandon-timeout-ms={asked}"));
+        assert_eq!(client.lock("w a"), "acquired");
+        client.release();
+        let given = client.response.header("x-abandon-timeout-ms").map(str::to_owned);
+        client.close(1000);
+        given
+    };
+    assert_eq!(given("4999").as_deref(), Some("4999"));
+    assert_eq!(given("5001").as_deref(), Some("5000"), "capped, and the handshake says so");
+    assert!(get(server.locktopus, "/").body.contains("longest abandon timeout: 5000 ms"));
+    assert!(server.stop().log.contains("abandon_timeout_ms_max=5000"));
 }
 
 #[test]

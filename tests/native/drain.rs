@@ -144,7 +144,7 @@ fn after_a_stop_with_locks_held_there_is_a_grace_period() {
     let ended = server.wait();
     assert_eq!(ended.status.code(), Some(3), "{}", ended.log);
     let server = ended.restart(&[]);
-    assert_eq!(http::get_json(&server, "/readyz")["status"], "grace_period");
+    assert_eq!(http::get_json(&server, "/readyz")["grace"][0]["namespace"], "default");
     let (_again, welcome) = ann.attach(&server, &json!([held.reclaim("write a")]));
     assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
 }

@@ -31,6 +31,7 @@ mod elasticsearch_limits;
 mod enforcement;
 mod feed;
 mod forced_release;
+mod grace;
 mod guard;
 mod indexes;
 mod internal_routes;

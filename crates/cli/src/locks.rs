@@ -2,12 +2,13 @@
 
 use crate::{
     exit::Failure,
+    grace,
     listing::{self, Listing},
     output::{print, write},
     target::{Namespace, Server},
 };
 use lockwood_client::{Admin, Code, Error, LockFilter, LockId, Path, text};
-use lockwood_wire::{LockInfo, LockState, NamespaceInfo, Tree};
+use lockwood_wire::{GraceInfo, LockInfo, LockState, NamespaceInfo, Tree};
 use serde_json::{Value, json};
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
@@ -98,9 +99,11 @@ async fn run_release(args: &Release) -> anyhow::Result<ExitCode> {
     match admin.release(&args.namespace.name, LockId(args.lock), args.reason.as_deref()).await {
         Err(error) => Ok(Failure::from(&error).report()),
         Ok(action) => {
-            let owner = text::owner(action.lock.owner.name.as_deref(), &action.lock.owner.session);
-            let resources = text::resources(&action.lock.resources);
-            print(&format!("released lock {} of {owner}: {resources}\n", action.lock.lock))
+            let described = action.lock.map_or_else(String::new, |lock| {
+                let owner = text::owner(lock.owner.name.as_deref(), &lock.owner.session);
+                format!(" of {owner}: {}", text::resources(&lock.resources))
+            });
+            print(&format!("released lock {}{described}\n", args.lock))
         }
     }
 }
@@ -142,17 +145,32 @@ async fn show(args: &Args) -> Result<String, Error> {
     if args.json {
         return show_json(args, &admin, &namespaces).await;
     }
+    let mut out = show_grace(args, &admin).await?;
     if namespaces.is_empty() {
-        return Ok("no locks in any namespace\n".into());
+        return Ok(out + "no locks in any namespace\n");
     }
-    let mut out = String::new();
-    for namespace in &namespaces {
-        if !out.is_empty() {
+    for (n, namespace) in namespaces.iter().enumerate() {
+        if n > 0 {
             out.push('\n');
         }
         out.push_str(&listing::render(&fetch(args, &admin, namespace).await?));
     }
     Ok(out)
+}
+
+/// The grace periods of what is shown, each on a line.
+async fn show_grace(args: &Args, admin: &Admin) -> Result<String, Error> {
+    let periods = admin.grace().await?.namespaces;
+    let named = |info: &&GraceInfo| info.namespace.as_deref() == Some(&args.namespace.name);
+    let shown: Vec<&GraceInfo> = match args.all {
+        true => periods.iter().collect(),
+        // What holds for all that are not listed holds for this one if it is not.
+        false => {
+            let all = || periods.iter().find(|info| info.namespace.is_none());
+            periods.iter().find(named).or_else(all).into_iter().collect()
+        }
+    };
+    Ok(shown.into_iter().map(|info| grace::line(info) + "\n").collect())
 }
 
 async fn show_json(args: &Args, admin: &Admin, namespaces: &[String]) -> Result<String, Error> {

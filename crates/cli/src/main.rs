@@ -3,6 +3,7 @@
 mod child;
 mod documents;
 mod exit;
+mod grace;
 mod lease;
 mod limits;
 mod listing;
@@ -40,6 +41,7 @@ enum Command {
     Serve(Box<serve::Args>),
     Lock(lock::Args),
     Locks(locks::Args),
+    Grace(grace::Args),
     Lease(lease::Args),
     Get(documents::get::Args),
     Put(documents::put::Args),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
+        Command::Grace(args) => block_on(grace::run(args)),
         Command::Lease(args) => block_on(lease::run(args)),
         Command::Get(args) => block_on(documents::get::run(args)),
         Command::Put(args) => block_on(documents::put::run(args)),
@@ -156,6 +159,9 @@ mod tests {
         check("lockwood locks --watch=0", false);
         check("lockwood locks release 5 --reason stuck -n x", true);
         check("lockwood locks release", false);
+        check("lockwood grace --json", true);
+        check("lockwood grace end default --reason gone", true);
+        check("lockwood grace end", false);
         check("lockwood get user/42 --fields a,b --at 7 --deleted only --json", true);
         check("lockwood get user", false);
         check("lockwood get user/42/address --depth 1 --isolation locked --wait 5s --token 7", true);

@@ -6,6 +6,7 @@ use lockwood_server::{
     Bound, ClusterConfig, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig,
     SchemaRegistryConfig, Stopped,
 };
+use lockwood_wire::GraceInfo;
 use std::{
     io::{IsTerminal, Write},
     net::{SocketAddr, ToSocketAddrs},
@@ -343,7 +344,7 @@ async fn pass_on_signals(stop: mpsc::Sender<()>) {
 
 /// What a user sees first: where everything is and what to try.
 fn greeting(bound: &Bound, data: &str) -> String {
-    let Bound { native, locktopus, openslides, elasticsearch, schema_registry, grace_ms } = bound;
+    let Bound { native, locktopus, openslides, elasticsearch, schema_registry, grace } = bound;
     let mut text = format!("Lockwood {} is up. Data: {data}\n\n", env!("CARGO_PKG_VERSION"));
     text += &format!("  native     http://{native}    (sessions: ws://{native}/v1/NAMESPACE/session)\n");
     if let Some(locktopus) = locktopus {
@@ -359,10 +360,15 @@ fn greeting(bound: &Bound, data: &str) -> String {
     if let Some(schema_registry) = schema_registry {
         text += &format!("  schemas    http://{schema_registry}\n");
     }
-    if *grace_ms > 0 {
+    if let Some(longest_ms) = grace.iter().map(|info| info.left_ms).max() {
+        let whose = match &grace[..] {
+            [GraceInfo { namespace: Some(name), .. }] => format!("in namespace {name:?}"),
+            _ if grace.iter().any(|info| info.namespace.is_none()) => "in any namespace".to_owned(),
+            _ => format!("in {} namespaces", grace.len()),
+        };
         text += &format!(
-            "\nThe last run did not end cleanly: nothing is granted for {grace_ms} ms, in which clients can take up\n\
-             their sessions again.\n"
+            "\nThe last run did not end cleanly: nothing is granted {whose} for up to {longest_ms} ms, in which clients\n\
+             can take up their sessions again. `lockwood grace` says more.\n"
         );
     }
     text += "\nTry, in another terminal:\n";

@@ -8,7 +8,8 @@ use crate::{
 use hyper::Method;
 use lockwood_model::{LockId, Path};
 use lockwood_wire::{
-    LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness, Tree, WaitGraph,
+    GraceList, LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness, Tree,
+    WaitGraph,
     documents::{TrimAnswer, TrimRequest},
 };
 use serde::de::DeserializeOwned;
@@ -89,6 +90,16 @@ impl Admin {
     ) -> Result<OperatorAction, Error> {
         let target = Target::new(namespace, &format!("locks/{lock}")).query("reason", reason);
         self.call(Method::DELETE, target.text).await
+    }
+
+    /// The namespaces that grant nothing yet.
+    pub async fn grace(&self) -> Result<GraceList, Error> {
+        self.get("/v1/grace".into()).await
+    }
+
+    /// Ends the grace period of a namespace.
+    pub async fn end_grace(&self, namespace: &str, reason: Option<&str>) -> Result<OperatorAction, Error> {
+        self.call(Method::DELETE, Target::new(namespace, "grace").query("reason", reason).text).await
     }
 
     /// Forgets the history of documents that is older than so many milliseconds, in every namespace.

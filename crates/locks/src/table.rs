@@ -414,6 +414,12 @@ impl LockTable {
         self.owners.get(&owner).map_or(0, |owner| owner.locks.len())
     }
 
+    /// The owners that hold a lock, in no particular order.
+    pub fn holders(&self) -> impl Iterator<Item = OwnerId> {
+        let holds = |owner: &Owner| owner.locks.iter().any(|key| !self.lock_of(*key).is_waiting());
+        self.owners.iter().filter(move |(_, owner)| holds(owner)).map(|(id, _)| *id)
+    }
+
     /// How many resources an owner's locks have together.
     pub fn owned_resources_len(&self, owner: OwnerId) -> usize {
         self.owners.get(&owner).map_or(0, |owner| owner.resources_len)

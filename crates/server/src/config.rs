@@ -117,9 +117,16 @@ impl Config {
     /// What a client gets without asking is no more than it may ask for.
     pub(crate) fn limit_defaults(&mut self) {
         let limit = self.limits.abandon_timeout_ms_max;
-        self.abandon_timeout_ms = self.abandon_timeout_ms.min(limit);
-        if let Some(locktopus) = &mut self.locktopus {
-            locktopus.abandon_timeout_ms = locktopus.abandon_timeout_ms.min(limit);
+        let locktopus = self.locktopus.as_mut().map(|locktopus| &mut locktopus.abandon_timeout_ms);
+        for timeout_ms in [Some(&mut self.abandon_timeout_ms), locktopus].into_iter().flatten() {
+            if *timeout_ms > limit {
+                tracing::warn!(
+                    default_ms = *timeout_ms,
+                    abandon_timeout_ms_max = limit,
+                    "the default abandon timeout is longer than the longest one, which holds instead"
+                );
+                *timeout_ms = limit;
+            }
         }
     }
 }

@@ -460,7 +460,7 @@ pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms
 
 /// What readers see, if nobody has a lock in the namespace at all; then it does not matter what is read.
 pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Option<Reading> {
-    if !terms.is_free(shared) {
+    if !terms.is_free(shared, name) {
         return None;
     }
     let Some(namespace) = shared.registry.get(name) else {
@@ -544,7 +544,7 @@ async fn pass<T>(
 ) -> Result<Pending<T>, GateError> {
     // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
     shared.shard.check_not_loading(name)?;
-    if terms.is_free(shared)
+    if terms.is_free(shared, name)
         && !wanted.is_long()
         && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))
     {
@@ -611,8 +611,8 @@ impl Terms {
     }
 
     /// Nothing has to be looked up in a namespace that nobody uses.
-    fn is_free(&self, shared: &Shared) -> bool {
-        self.tokens.is_empty() && shared.grace_left_ms() == 0
+    fn is_free(&self, shared: &Shared, namespace: &str) -> bool {
+        self.tokens.is_empty() && shared.grace.left_ms(namespace) == 0
     }
 }
 

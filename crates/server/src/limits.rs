@@ -77,7 +77,7 @@ limits! {
     /// Bytes of the name a session gives itself.
     session_name_bytes_max: 256, 1..=4096;
     /// Milliseconds a session's locks may stay after its connection is lost.
-    abandon_timeout_ms_max: 86_400_000, 0..=31_536_000_000;
+    abandon_timeout_ms_max: 600_000, 0..=31_536_000_000;
     /// Leases of one owner in one namespace, held and waiting.
     leases_per_owner_max: 20_000, 1..=1_000_000;
     /// Bytes of the name of an owner of leases.

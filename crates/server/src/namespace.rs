@@ -4,6 +4,7 @@
 
 use crate::{
     cluster::Admitted,
+    grace::Cover,
     lease::{Leases, Verdict},
     session::{Notice, Opening, Session},
     shard::Follow,
@@ -41,6 +42,8 @@ const GRAPH_EDGES_MAX: usize = 10_000;
 pub(crate) struct Namespace {
     pub(crate) name: Arc<str>,
     state: Mutex<State>,
+    /// How long its locks may outlive this run, as far as that is on record.
+    pub(crate) cover: Arc<Cover>,
     /// Rung when something is due earlier than the timekeeper knows.
     alarm: Arc<Notify>,
 }
@@ -88,7 +91,7 @@ pub(crate) type Reclaimed = (Reclaim, Vec<Resource>);
 
 impl Namespace {
     /// Nothing in it; `written` is a record that grants have to wait for.
-    pub(crate) fn new(name: Arc<str>, table: LockTable, written: u64) -> Namespace {
+    pub(crate) fn new(name: Arc<str>, table: LockTable, written: u64, cover: Arc<Cover>) -> Namespace {
         let state = State {
             table,
             sessions: HashMap::default(),
@@ -105,7 +108,7 @@ impl Namespace {
             follow: Follow::Thread,
             look_again_at: None,
         };
-        Namespace { name, state: Mutex::new(state), alarm: Arc::new(Notify::new()) }
+        Namespace { name, state: Mutex::new(state), cover, alarm: Arc::new(Notify::new()) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,11 +218,21 @@ impl Namespace {
     /// The end of a grace period.
     pub(crate) fn thaw(&self, shared: &Shared) {
         let mut state = self.lock();
+        if !state.table.is_frozen() {
+            return;
+        }
         let now = shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         state.table.thaw(now, &mut effects);
         state.deliver(effects, now, shared);
         self.rearm(state);
+    }
+
+    /// Lowers the cover to what the longest abandon timeout of a holder needs. Grants come before or after it, not in
+    /// between.
+    pub(crate) fn lower_cover(&self, lower: impl FnOnce(u64) -> bool) -> bool {
+        let state = self.lock();
+        !state.closed && lower(state.longest_timeout_ms(&self.cover))
     }
 
     /// The server is about to stop: who waits is sent away, who holds is told.
@@ -533,6 +546,18 @@ impl State {
         self.deliver(effects, now, shared);
     }
 
+    /// The longest abandon timeout of a session that holds a lock; one that needs all of the cover will do.
+    fn longest_timeout_ms(&self, cover: &Cover) -> u64 {
+        let mut longest_ms = 0;
+        for session in self.table.holders().filter_map(|owner| self.sessions.get(&owner)) {
+            longest_ms = longest_ms.max(session.opening.stay.abandon_timeout_ms);
+            if cover.is_needed_by(longest_ms) {
+                break;
+            }
+        }
+        longest_ms
+    }
+
     /// A namespace that nobody uses any more is kept for a moment: who took one lease may take another.
     pub(crate) fn linger(&mut self, shared: &Shared) {
         if self.look_again_at.is_none() && self.sessions.is_empty() && self.table.is_empty() {
@@ -641,12 +666,12 @@ impl State {
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
-                let trouble = view::timed_out(self, &blockers, self.wanted.get(&lock), now);
+                let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
                 self.refuse(owner, lock, trouble);
             }
             Effect::ConversionTimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
-                let trouble = view::timed_out(self, &blockers, self.wanted.get(&lock), now);
+                let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
                 self.refuse_conversion(owner, lock, trouble);
             }
             Effect::Deadlocked { owner, lock, cycle } => {

@@ -1,8 +1,8 @@
-//! What an operator can do to locks, and the record of it. Knows nothing of protocols.
+//! What an operator can do, and the record of it. Knows nothing of protocols.
 
 use crate::{clock::rfc3339, cluster::Admitted, shared::Shared, trouble::Trouble};
 use lockwood_storage::Action;
-use lockwood_wire::{LockInfo, OperatorAction};
+use lockwood_wire::{LockInfo, OperatorAction, OperatorDeed};
 use std::sync::Arc;
 
 /// How much of the record is shown.
@@ -18,7 +18,22 @@ pub(crate) fn action(
     reason: Option<String>,
 ) -> OperatorAction {
     lock.resources.truncate(RECORDED_RESOURCES_MAX);
-    OperatorAction { at: rfc3339(shared.clock.now()), namespace: namespace.to_owned(), reason, lock }
+    OperatorAction { lock: Some(lock), ..deed(shared, namespace, OperatorDeed::ReleaseLock, reason) }
+}
+
+/// That a grace period is to be ended now.
+pub(crate) fn end_of_grace(
+    shared: &Shared,
+    namespace: &str,
+    left_ms: u64,
+    reason: Option<String>,
+) -> OperatorAction {
+    OperatorAction { grace_ms: Some(left_ms), ..deed(shared, namespace, OperatorDeed::EndGrace, reason) }
+}
+
+fn deed(shared: &Shared, namespace: &str, action: OperatorDeed, reason: Option<String>) -> OperatorAction {
+    let (at, namespace) = (rfc3339(shared.clock.now()), namespace.to_owned());
+    OperatorAction { action, at, namespace, reason, lock: None, grace_ms: None }
 }
 
 /// Puts on record what is about to be done, so that nothing is ever done without a record.

@@ -78,11 +78,12 @@ fn make(
 ) -> Arc<Namespace> {
     let numbers = &shared.numbers;
     let mut table = LockTable::with_series(numbers.first(), u64::from_be_bytes(random()), numbers.series());
-    if shared.grace_left_ms() > 0 {
+    if shared.grace.left_ms(name) > 0 {
         table.freeze();
     }
     // What was written while nobody looked must be visible before the first lock is granted.
-    let namespace = Arc::new(Namespace::new(name.into(), table, shared.shard.last_index()));
+    let cover = shared.grace.cover_of(name);
+    let namespace = Arc::new(Namespace::new(name.into(), table, shared.shard.last_index(), cover));
     namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
     tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));
     namespace

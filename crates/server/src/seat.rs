@@ -17,7 +17,7 @@ use lockwood_wire::{Code, HeldLock};
 use parking_lot::MutexGuard;
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -32,6 +32,8 @@ pub(crate) struct Seat {
     pub(crate) abandon_timeout_ms: u64,
     /// The last record that has to be durable before what was answered can be told.
     after: AtomicU64,
+    /// The session holds a lock, and less than its abandon timeout is on record for that.
+    uncovered: AtomicBool,
 }
 
 /// How a lock or a conversion was answered at once.
@@ -62,7 +64,11 @@ impl Seat {
     pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
         let (shared, after) = (Arc::clone(shared), AtomicU64::new(0));
-        Seat { shared, namespace, owner, number: seat, inbox, held, abandon_timeout_ms, after }
+        // An earlier connection may have been granted locks that it was never told of.
+        let holds = held.iter().any(|lock| lock.token.is_some());
+        let uncovered = holds && namespace.cover.granted(abandon_timeout_ms);
+        let uncovered = AtomicBool::new(uncovered);
+        Seat { shared, namespace, owner, number: seat, inbox, held, abandon_timeout_ms, after, uncovered }
     }
 
     pub(crate) fn namespace(&self) -> &Namespace {
@@ -79,8 +85,23 @@ impl Seat {
         self.after.fetch_max(record, Ordering::Relaxed);
     }
 
+    /// The session holds a lock that it is to be told of.
+    pub(crate) fn granted(&self, record: u64) {
+        self.rest_on(record);
+        if self.namespace.cover.granted(self.abandon_timeout_ms) {
+            self.uncovered.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until what was answered so far can be told; false if that will never be.
     pub(crate) async fn settled(&self) -> bool {
+        if self.uncovered.load(Ordering::Relaxed) {
+            if let Err(error) = self.shared.grace.cover(&self.namespace, self.abandon_timeout_ms).await {
+                tracing::error!(%error, "record how long a lock may outlive this run");
+                return false;
+            }
+            self.uncovered.store(false, Ordering::Relaxed);
+        }
         let after = self.after.load(Ordering::Relaxed);
         after == 0 || self.shared.shard.shows(after) || self.shared.shard.shown(after).await.is_ok()
     }
@@ -119,7 +140,7 @@ impl Seat {
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);
                 self.remember(&mut state, lock, request);
-                self.rest_on(state.written);
+                self.granted(state.written);
                 Ok(Answer::Done { lock, token: token.0 })
             }
             Outcome::Queued { lock } => {

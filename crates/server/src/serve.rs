@@ -1,4 +1,4 @@
-//! The life of a server: open, listen, wait out the grace period, drain, stop. Knows nothing of protocols.
+//! The life of a server: open, listen, drain, stop. Knows nothing of protocols.
 
 use crate::{
     clock::Clock,
@@ -6,7 +6,7 @@ use crate::{
     config::Config,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
-    grace::Grace,
+    grace::{self, Grace},
     lease,
     listener::listen,
     locktopus::Locktopus,
@@ -25,6 +25,7 @@ use crate::{
 use lockwood_locks::Series;
 use lockwood_model::Timestamp;
 use lockwood_storage::{Embedded, Ledger, OpenError, Recovered, Store, StoreError};
+use lockwood_wire::GraceInfo;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -56,14 +57,14 @@ pub struct Bound {
     pub elasticsearch: Option<SocketAddr>,
     /// The Schema Registry facade.
     pub schema_registry: Option<SocketAddr>,
-    /// How long nothing is granted because the last run did not end cleanly.
-    pub grace_ms: u64,
+    /// The namespaces in which nothing is granted yet because sessions held locks there when the last run ended.
+    pub grace: Vec<GraceInfo>,
 }
 
 /// How a server stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// No lock was held: the next start has no grace period.
+    /// No lock was held: the next start has no new grace period.
     Clean,
     /// So many locks were still held: the next start waits for them.
     LocksHeld(usize),
@@ -132,7 +133,7 @@ pub async fn run(
         Some(facade) => Some(bind(&config, facade.listen).await?),
         None => None,
     };
-    let (shared, grace_ms) = open(config, &address(&native).to_string()).await?;
+    let shared = open(config, &address(&native).to_string()).await?;
     shared.cluster.restore(&shared)?;
     restore_leases(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
@@ -144,11 +145,12 @@ pub async fn run(
         openslides: openslides.as_ref().map(|(reader, writer)| (address(reader), address(writer))),
         elasticsearch: elasticsearch.as_ref().map(|(listener, _)| address(listener)),
         schema_registry: schema_registry.as_ref().map(address),
-        grace_ms,
+        grace: shared.grace.list(),
     };
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
-    tasks.spawn(wait_out_grace(Arc::clone(&shared), grace_ms));
+    tasks.spawn(grace::keep_time(Arc::clone(&shared)));
+    tasks.spawn(grace::keep_low(Arc::clone(&shared)));
     tasks.spawn(tend_documents(Arc::clone(&shared)));
     replica::ask_around(&shared).await;
     tasks.spawn(listen(native, Arc::clone(&shared), Native::new(&shared)));
@@ -184,7 +186,7 @@ pub async fn run(
     ready(&bound);
     let _ = stop.recv().await;
     let held = drain(&shared, &mut stop).await;
-    close(&shared, held).await?;
+    close(&shared).await?;
     Ok(if held == 0 { Stopped::Clean } else { Stopped::LocksHeld(held) })
 }
 
@@ -251,7 +253,7 @@ fn restore_leases(shared: &Arc<Shared>) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeError> {
+async fn open(config: Config, listen: &str) -> Result<Arc<Shared>, ServeError> {
     let directory = config.data.clone();
     let limits = ShardLimits {
         pending_bytes_max: config.limits.pending_bytes_max,
@@ -262,23 +264,25 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
         open_data(&directory, limits).map_err(|cause| ServeError::Data { directory, cause })
     })
     .await?;
-    let Recovered { ceiling, grace_ms, secret_key } = recovered;
+    let Recovered { ceiling, grace, secret_key } = recovered;
     let ledger = Arc::new(ledger);
     let numbers = {
         let ledger = Arc::clone(&ledger);
         let series = config.cluster.as_ref().map_or(Series::ALL, numbers_of);
         blocking(move || Numbers::start(ledger, ceiling, series)).await?
     };
-    let clock = Clock::new();
-    let grace_until = if grace_ms > 0 { clock.now().after(grace_ms).0 } else { 0 };
+    let grace = {
+        let ledger = Arc::clone(&ledger);
+        blocking(move || Grace::start(ledger, &grace)).await?
+    };
     let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
     let cluster = Cluster::new(config.cluster.as_ref(), listen);
     let shared = Shared {
         cluster,
         config,
-        clock,
+        clock: Clock::new(),
         numbers: Arc::new(numbers),
-        grace: Arc::new(Grace::new(Arc::clone(&ledger), grace_ms)),
+        grace: Arc::new(grace),
         secrets: Secrets::new(session_key.unwrap_or(secret_key)),
         ledger,
         shard: Arc::new(shard),
@@ -288,11 +292,10 @@ async fn open(config: Config, listen: &str) -> Result<(Arc<Shared>, u64), ServeE
         feeds: Feeds::default(),
         connections: AtomicU64::new(0),
         sessions: AtomicU64::new(0),
-        grace_until: AtomicU64::new(grace_until),
         draining: AtomicBool::new(false),
         owners: AtomicU64::new(1),
     };
-    Ok((Arc::new(shared), grace_ms))
+    Ok(Arc::new(shared))
 }
 
 /// The lock numbers of a node: no two shards ever give out the same.
@@ -331,16 +334,6 @@ async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("opening files does not panic")
-}
-
-async fn wait_out_grace(shared: Arc<Shared>, grace_ms: u64) {
-    if grace_ms > 0 {
-        tokio::time::sleep(Duration::from_millis(grace_ms)).await;
-        shared.end_grace();
-        tracing::info!("the grace period is over");
-    }
-    // Only now: until then what is recorded must cover the run before this one too.
-    Arc::clone(&shared.grace).keep_low().await;
 }
 
 /// Completes indexes whose building was interrupted, and forgets old history if that is wanted.
@@ -382,8 +375,8 @@ async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
     }
 }
 
-/// Ends the connections and, if that is true, notes that nothing is held any more.
-async fn close(shared: &Shared, held: usize) -> Result<(), ServeError> {
+/// Ends the connections and notes what is still held.
+async fn close(shared: &Arc<Shared>) -> Result<(), ServeError> {
     for namespace in shared.registry.all() {
         namespace.tell_all_to_close();
     }
@@ -393,9 +386,5 @@ async fn close(shared: &Shared, held: usize) -> Result<(), ServeError> {
     while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
         tokio::time::sleep(DRAIN_INTERVAL).await;
     }
-    if held == 0 && shared.grace_left_ms() == 0 {
-        let ledger = Arc::clone(&shared.ledger);
-        blocking(move || ledger.set_grace(0)).await?;
-    }
-    Ok(())
+    Ok(shared.grace.close(shared).await?)
 }

@@ -14,7 +14,7 @@ use crate::{
     shard::Shard,
     trouble::Trouble,
 };
-use lockwood_model::{OwnerId, Timestamp};
+use lockwood_model::OwnerId;
 use lockwood_storage::Ledger;
 use std::sync::{
     Arc,
@@ -39,8 +39,6 @@ pub(crate) struct Shared {
     pub(crate) feeds: Feeds,
     pub(crate) connections: AtomicU64,
     pub(crate) sessions: AtomicU64,
-    /// The end of the grace period after an unclean restart; 0 if there is none, or no longer.
-    pub(crate) grace_until: AtomicU64,
     pub(crate) draining: AtomicBool,
     pub(crate) owners: AtomicU64,
 }
@@ -50,28 +48,15 @@ impl Shared {
         OwnerId(self.owners.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes room for a session, once its abandon timeout is on record.
-    pub(crate) async fn admit(self: &Arc<Shared>, abandon_timeout_ms: u64) -> Result<Stay, Trouble> {
+    /// Makes room for a session.
+    pub(crate) fn admit(self: &Arc<Shared>, abandon_timeout_ms: u64) -> Result<Stay, Trouble> {
         let limit = self.config.limits.sessions_max;
-        // Counted first, so that whoever gives up waiting for the disk is counted out again.
+        // Counted first, so that it is counted out again however this ends.
         let before = self.sessions.fetch_add(1, Ordering::AcqRel);
-        self.grace.enter(abandon_timeout_ms);
         let stay = Stay { shared: Arc::clone(self), abandon_timeout_ms };
-        if before >= limit {
-            return Err(Trouble::too_many("sessions_max", limit, "there are too many sessions"));
-        }
-        self.grace.record(abandon_timeout_ms).await.map_err(|error| {
-            tracing::error!(%error, "record an abandon timeout");
-            Trouble::storage_failed()
-        })?;
-        Ok(stay)
-    }
-
-    pub(crate) fn grace_left_ms(&self) -> u64 {
-        match self.grace_until.load(Ordering::Acquire) {
-            0 => 0,
-            // Until it is declared over it is not, even if its time has come.
-            until => Timestamp(until).since(self.clock.now()).max(1),
+        match before >= limit {
+            true => Err(Trouble::too_many("sessions_max", limit, "there are too many sessions")),
+            false => Ok(stay),
         }
     }
 
@@ -84,14 +69,6 @@ impl Shared {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Lets everything in that waited for the grace period to end.
-    pub(crate) fn end_grace(&self) {
-        self.grace_until.store(0, Ordering::Release);
-        for namespace in self.registry.all() {
-            namespace.thaw(self);
-        }
-    }
-
     /// Where the namespaces with documents stand; the first few.
     fn positions(&self) -> Vec<(String, u64)> {
         let reading = self.shard.read();
@@ -101,7 +78,7 @@ impl Shared {
     }
 
     pub(crate) fn gauges(&self) -> Gauges {
-        let ready = self.grace_left_ms() == 0 && !self.is_draining() && !self.is_poisoned();
+        let ready = self.grace.everywhere_left_ms() == 0 && !self.is_draining() && !self.is_poisoned();
         let connections = self.connections.load(Ordering::Relaxed);
         let counts = self.shard.counts();
         let mut gauges = Gauges {
@@ -114,6 +91,8 @@ impl Shared {
             batches: counts.batches.get(),
             positions: self.positions(),
             process: Process::read(&self.config.data),
+            covers: self.grace.covers().into_iter().take(QUEUES_LEN_MAX).collect(),
+            grace: self.grace.list().into_iter().take(QUEUES_LEN_MAX).collect(),
             ..Gauges::default()
         };
         for namespace in self.registry.all() {
@@ -132,7 +111,7 @@ impl Shared {
     }
 }
 
-/// A session's right to be here: counted, and its abandon timeout on record, for as long as this lives.
+/// A session's right to be here: counted for as long as this lives.
 pub(crate) struct Stay {
     shared: Arc<Shared>,
     pub(crate) abandon_timeout_ms: u64,
@@ -141,6 +120,5 @@ pub(crate) struct Stay {
 impl Drop for Stay {
     fn drop(&mut self) {
         self.shared.sessions.fetch_sub(1, Ordering::AcqRel);
-        self.shared.grace.leave(self.abandon_timeout_ms);
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Why {
     Broken(Vec<BrokenLock>),
     /// A schema does not go with earlier ones.
     Incompatible(Vec<SchemaReason>),
+    /// A grace period lasts so much longer.
+    Grace { left_ms: u64 },
 }
 
 impl Trouble {
@@ -78,6 +80,7 @@ impl Trouble {
             None => {}
             Some(Why::Broken(broken)) => problem.broken = broken,
             Some(Why::Incompatible(reasons)) => problem.reasons = reasons,
+            Some(Why::Grace { left_ms }) => problem.grace_ms = Some(left_ms),
         }
         problem
     }

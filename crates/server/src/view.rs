@@ -1,6 +1,11 @@
 //! How locks, nodes, blockers and cycles are shown to people and programs. Changes nothing.
 
-use crate::{clock::rfc3339, namespace::State, shared::Shared, trouble::Trouble};
+use crate::{
+    clock::rfc3339,
+    namespace::State,
+    shared::Shared,
+    trouble::{Trouble, Why},
+};
 use lockwood_locks::{Cycle, LockView, NodeView, Refusal, Standing};
 use lockwood_model::{Lease, LockId, Mode, OwnerId, Resource, Timestamp};
 use lockwood_wire::{
@@ -146,14 +151,7 @@ pub(crate) fn refused(
             shared.metrics.deadlocks.add(1);
             deadlock(state, cycle)
         }
-        Refusal::Frozen => Trouble::new(
-            Code::GracePeriod,
-            format!(
-                "the server restarted without warning and grants nothing for another {} ms, because locks of \
-                 before may still be in use; wait, or try again then",
-                shared.grace_left_ms()
-            ),
-        ),
+        Refusal::Frozen => grace_period(shared, state, Vec::new()),
     }
 }
 
@@ -168,13 +166,33 @@ pub(crate) fn busy(
     Trouble { blockers, ..Trouble::new(Code::Locked, message) }
 }
 
+/// Nothing is granted yet, whether or not others are in the way as well.
+fn grace_period(shared: &Shared, state: &State, blockers: Vec<Blocker>) -> Trouble {
+    let (name, left_ms) = (&state.name, shared.grace.left_ms(&state.name).max(1));
+    let also = match blockers.is_empty() {
+        true => String::new(),
+        false => format!("; besides, {}", in_the_way(&blockers)),
+    };
+    let message = format!(
+        "grace_period: the namespace {name:?} grants nothing for another {left_ms} ms, because sessions held locks in \
+         it when the server stopped without them, and can still take them up again{also}; wait longer, try again \
+         then, or end it with: lockwood grace end {name:?}"
+    );
+    let why = Some(Box::new(Why::Grace { left_ms }));
+    Trouble { blockers, why, ..Trouble::new(Code::GracePeriod, message) }
+}
+
 pub(crate) fn timed_out(
+    shared: &Shared,
     state: &State,
     blockers: &[LockId],
     wanted: Option<&Vec<Resource>>,
     now: Timestamp,
 ) -> Box<Trouble> {
     let blockers = name_blockers(state, blockers, wanted, now);
+    if state.table.is_frozen() {
+        return Box::new(grace_period(shared, state, blockers));
+    }
     let message = format!("the wait is over and {}; ask again, or wait longer", in_the_way(&blockers));
     Box::new(Trouble { blockers, ..Trouble::new(Code::Timeout, message) })
 }

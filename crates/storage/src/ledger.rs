@@ -3,7 +3,10 @@
 //! Every write is synced before it returns. After a failed write the store refuses all further ones: what is
 //! on disk then is no longer known.
 
-use crate::store::{Batch, Durability, Order, Slice, Space, Store, StoreError, with_prefix};
+use crate::{
+    grace::GraceBook,
+    store::{Batch, Durability, Order, Slice, Space, Store, StoreError, with_prefix},
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -12,7 +15,7 @@ pub const ACTIONS_LEN_MAX: u64 = 10_000;
 
 /// The ledger in a store.
 pub struct Ledger {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// Held while an action is given its number and written.
     recording: Mutex<()>,
 }
@@ -22,8 +25,8 @@ pub struct Ledger {
 pub struct Recovered {
     /// Every lock id and token given out before is smaller.
     pub ceiling: u64,
-    /// How long locks of an earlier run may still be believed in; 0 after a clean stop.
-    pub grace_ms: u64,
+    /// How long the locks of earlier runs may still be believed in.
+    pub grace: GraceBook,
     /// The key session secrets are made with.
     pub secret_key: [u8; 32],
 }
@@ -48,16 +51,16 @@ impl Ledger {
     fn recover(&self, fresh_key: [u8; 32]) -> Result<Recovered, StoreError> {
         let Some(key) = self.get("secret_key")? else {
             self.put("secret_key", &fresh_key)?;
-            return Ok(Recovered { ceiling: 1, grace_ms: 0, secret_key: fresh_key });
+            return Ok(Recovered { ceiling: 1, grace: GraceBook::default(), secret_key: fresh_key });
         };
         Ok(Recovered {
             ceiling: self.number("ceiling")?.unwrap_or(1),
-            grace_ms: self.number("grace_ms")?.unwrap_or(0),
+            grace: self.grace()?,
             secret_key: key[..].try_into().map_err(|_| damaged("secret_key"))?,
         })
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
         let Some(bytes) = self.get(name)? else { return Ok(None) };
         let bytes = bytes[..].try_into().map_err(|_| damaged(name))?;
         Ok(Some(u64::from_be_bytes(bytes)))
@@ -67,7 +70,7 @@ impl Ledger {
         self.store.snapshot().get(Space::Numbers, name.as_bytes())
     }
 
-    fn put(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn put(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.put(Space::Numbers, name, value);
         self.store.commit(&batch, Durability::Synced)
@@ -76,11 +79,6 @@ impl Ledger {
     /// From now on numbers below `ceiling` may be given out.
     pub fn raise_ceiling(&self, ceiling: u64) -> Result<(), StoreError> {
         self.put("ceiling", &ceiling.to_be_bytes())
-    }
-
-    /// If the server dies from now on, its next run must wait this long.
-    pub fn set_grace(&self, grace_ms: u64) -> Result<(), StoreError> {
-        self.put("grace_ms", &grace_ms.to_be_bytes())
     }
 
     /// How far a reader of the log has come, by the reader's name.
@@ -139,7 +137,7 @@ impl Ledger {
     }
 }
 
-fn damaged(name: &str) -> StoreError {
+pub(crate) fn damaged(name: &str) -> StoreError {
     StoreError::damaged(format!("the value of {name:?}"))
 }
 
@@ -175,11 +173,11 @@ mod tests {
     fn a_new_ledger_starts_at_one_and_what_is_written_is_there_after_reopening() {
         let memory = Memory::default();
         let (ledger, recovered) = open(&memory);
-        assert_eq!(recovered, Recovered { ceiling: 1, grace_ms: 0, secret_key: [1; 32] });
+        let grace = GraceBook::default();
+        assert_eq!(recovered, Recovered { ceiling: 1, grace: grace.clone(), secret_key: [1; 32] });
         ledger.raise_ceiling(1000).unwrap();
-        ledger.set_grace(60_000).unwrap();
         let (_, recovered) = Ledger::open(Arc::new(memory), [2; 32]).unwrap();
-        assert_eq!(recovered, Recovered { ceiling: 1000, grace_ms: 60_000, secret_key: [1; 32] });
+        assert_eq!(recovered, Recovered { ceiling: 1000, grace, secret_key: [1; 32] });
     }
 
     #[test]

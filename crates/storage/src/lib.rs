@@ -3,6 +3,7 @@
 
 mod embedded;
 mod entry;
+mod grace;
 mod lease;
 mod ledger;
 mod log;
@@ -19,6 +20,7 @@ mod tables;
 
 pub use embedded::{Embedded, OpenError};
 pub use entry::{Answer, Entry};
+pub use grace::{GraceBook, GraceRecord};
 pub use ledger::{ACTIONS_LEN_MAX, Action, Ledger, Recovered};
 pub use log::{Appended, Claim, Epoch, LocalLog, Log};
 pub use memory::{Failing, Failure, Forgetful, Memory};

@@ -86,8 +86,10 @@ codes! {
     LockLost = "lock_lost", 409;
     /// The lock was ended by an operator.
     ReleasedByOperator = "released_by_operator", 409;
-    /// The server restarted without warning and grants nothing until lost locks have run out.
+    /// The namespace grants nothing yet: sessions held locks in it when the server stopped without them.
     GracePeriod = "grace_period", 503;
+    /// The namespace is in no grace period that could be ended.
+    NoGracePeriod = "no_grace_period", 409;
     /// The server is about to stop and takes no new locks.
     Draining = "draining", 503;
     /// The server has as many of these as it takes at once; the message says which.

@@ -245,9 +245,23 @@ pub struct OperatorLog {
     pub actions: Vec<OperatorAction>,
 }
 
-/// A lock ended by an operator.
+/// What an operator can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OperatorDeed {
+    /// End a lock.
+    #[default]
+    ReleaseLock,
+    /// End the grace period of the namespace.
+    EndGrace,
+}
+
+/// Something an operator did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorAction {
+    /// What.
+    #[serde(default)]
+    pub action: OperatorDeed,
     /// When.
     pub at: String,
     /// Where.
@@ -255,18 +269,40 @@ pub struct OperatorAction {
     /// Why, in the operator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was ended, with its first few resources.
-    pub lock: LockInfo,
+    /// The lock that was ended, with its first few resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockInfo>,
+    /// How much was left of the grace period that was ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
+/// The namespaces that grant nothing yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GraceList {
+    /// By name; empty if every namespace grants locks.
+    pub namespaces: Vec<GraceInfo>,
+}
+
+/// A grace period: nothing is granted in a namespace, because sessions held locks in it when the server stopped without
+/// them, and can still take them up again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GraceInfo {
+    /// The namespace; absent for all that are not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// How long it still lasts.
+    pub left_ms: u64,
 }
 
 /// Whether the server can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
-    /// ready, grace_period, draining or storage_failed.
+    /// ready, grace_period (no namespace grants locks yet), draining or storage_failed.
     pub status: String,
-    /// How long the grace period still lasts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grace_ms: Option<u64>,
+    /// The namespaces that grant nothing yet; all others do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grace: Vec<GraceInfo>,
 }
 
 /// An error of the HTTP interface (application/problem+json).
@@ -295,6 +331,9 @@ pub struct Problem {
     /// Why a schema does not go with earlier ones, if that is what is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<SchemaReason>,
+    /// For `grace_period`: how long it still lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
 }
 
 impl Problem {
@@ -310,6 +349,7 @@ impl Problem {
             paths: Vec::new(),
             broken: Vec::new(),
             reasons: Vec::new(),
+            grace_ms: None,
         }
     }
 }

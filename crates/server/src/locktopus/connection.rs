@@ -69,7 +69,7 @@ impl Conversation for Talk {
     fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         match notice {
             Notice::Granted { lock, after, .. } if self.turn == Turn::Enqueued(lock) => {
-                self.seat.rest_on(after);
+                self.seat.granted(after);
                 self.turn = Turn::Acquired(lock);
                 replies.text(&self.state("lock", lock));
                 Flow::Continue

@@ -23,9 +23,19 @@ use http_body_util::Full;
 use hyper::{
     Request, Response, StatusCode,
     body::Incoming,
-    header::{CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_VERSION},
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION},
 };
-use std::{fmt::Write, net::SocketAddr, sync::Arc};
+use std::{
+    fmt::Write,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// How long the locks of a connection stay after it is lost; less than was asked for if that was too much.
+const ABANDON_TIMEOUT: HeaderName = HeaderName::from_static("x-abandon-timeout-ms");
 
 type Answer = Response<Full<Bytes>>;
 
@@ -33,6 +43,8 @@ type Answer = Response<Full<Bytes>>;
 #[derive(Clone)]
 pub(crate) struct Locktopus {
     shared: Arc<Shared>,
+    /// Whether the log says already that somebody asked for too long an abandon timeout.
+    capped: Arc<AtomicBool>,
 }
 
 impl Service for Locktopus {
@@ -58,7 +70,7 @@ impl Service for Locktopus {
 
 impl Locktopus {
     pub(crate) fn new(shared: &Arc<Shared>) -> Locktopus {
-        Locktopus { shared: Arc::clone(shared) }
+        Locktopus { shared: Arc::clone(shared), capped: Arc::default() }
     }
 
     fn config(&self) -> &LocktopusConfig {
@@ -76,8 +88,10 @@ impl Locktopus {
             Ok(accepted) => accepted,
             Err(error) => return not_a_handshake(error),
         };
-        match self.open(&namespace, timeout, peer).await {
+        match self.open(&namespace, timeout, peer) {
             Ok(seat) => {
+                let mut answer = answer;
+                answer.headers_mut().insert(ABANDON_TIMEOUT, timeout.into());
                 tokio::spawn(self.clone().carry_on(seat, upgrade, peer, counted));
                 answer
             }
@@ -112,19 +126,18 @@ impl Locktopus {
         let timeout: i64 = value.parse().map_err(|_| format!("{rule}\n"))?;
         let timeout = u64::try_from(timeout).map_err(|_| format!("{rule}\n"))?;
         let limit = self.shared.config.limits.abandon_timeout_ms_max;
-        if timeout > limit {
-            return Err(format!("{rule}, and at most {limit} (abandon_timeout_ms_max)\n"));
+        if timeout > limit && !self.capped.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                asked_ms = timeout,
+                abandon_timeout_ms_max = limit,
+                "a locktopus client asked for a longer abandon timeout than there is; it gets the longest one"
+            );
         }
-        Ok(timeout)
+        Ok(timeout.min(limit))
     }
 
-    async fn open(
-        &self,
-        namespace: &str,
-        abandon_timeout_ms: u64,
-        peer: SocketAddr,
-    ) -> Result<Seat, Trouble> {
-        let stay = self.shared.admit(abandon_timeout_ms).await?;
+    fn open(&self, namespace: &str, abandon_timeout_ms: u64, peer: SocketAddr) -> Result<Seat, Trouble> {
+        let stay = self.shared.admit(abandon_timeout_ms)?;
         let (id, via) = (Secrets::new_session_id(), Via::Locktopus);
         Seat::open(&self.shared, namespace, Opening { id, name: None, via, peer, stay }, &[])
     }
@@ -170,8 +183,9 @@ impl Locktopus {
                 "Statistics (HTTP): /stats_v1, for example http://{listen}/stats_v1?namespace=default\n\n"
             ),
             format!(
-                "Server parameters:\n  default abandon timeout: {} ms\n\n",
-                self.config().abandon_timeout_ms
+                "Server parameters:\n  default abandon timeout: {} ms\n  longest abandon timeout: {} ms\n\n",
+                self.config().abandon_timeout_ms,
+                self.shared.config.limits.abandon_timeout_ms_max
             ),
         ];
         parts.iter().for_each(|part| page.push_str(part));

@@ -9,7 +9,11 @@ pub(crate) use histogram::Histogram;
 pub(crate) use process::Process;
 pub(crate) use requests::{Interface, Requests};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use lockwood_wire::GraceInfo;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use text::Text;
 
 #[derive(Debug, Default)]
@@ -65,6 +69,10 @@ pub(crate) struct Gauges {
     pub(crate) batches: u64,
     pub(crate) leases: u64,
     pub(crate) process: Process,
+    /// Namespaces that grant nothing yet.
+    pub(crate) grace: Vec<GraceInfo>,
+    /// How many milliseconds namespaces would grant nothing after a crash.
+    pub(crate) covers: Vec<(Arc<str>, u64)>,
     /// Where namespaces stand.
     pub(crate) positions: Vec<(String, u64)>,
 }
@@ -145,7 +153,7 @@ impl Gauges {
             ("lockwood_leases", "Leases held now.", self.leases),
             (
                 "lockwood_ready",
-                "1 if locks are granted, 0 in a grace period, a drain or after a disk failure.",
+                "1 if locks are granted, 0 in a drain, after a disk failure or in a grace period of all namespaces.",
                 u64::from(self.ready),
             ),
         ];
@@ -158,6 +166,21 @@ impl Gauges {
         let positions = self.positions.iter().map(|(namespace, position)| (namespace.as_str(), *position));
         let family = ("lockwood_position", "Position of the last write, by namespace.", "gauge");
         text.by_label(family, "namespace", positions);
+        self.render_grace(text);
         self.process.render(text);
+    }
+
+    fn render_grace(&self, text: &mut Text) {
+        let seconds = |millis: u64| millis as f64 / 1000.0;
+        let left = self
+            .grace
+            .iter()
+            .map(|GraceInfo { namespace, left_ms }| (namespace.as_deref().unwrap_or("*"), seconds(*left_ms)));
+        let help =
+            "How long a namespace still grants nothing after an unclean stop; * is for all without a sample.";
+        text.by_label(("lockwood_grace_seconds", help, "gauge"), "namespace", left);
+        let covers = self.covers.iter().map(|(namespace, cover_ms)| (&**namespace, seconds(*cover_ms)));
+        let help = "How long a namespace would grant nothing if the server died now.";
+        text.by_label(("lockwood_grace_cover_seconds", help, "gauge"), "namespace", covers);
     }
 }

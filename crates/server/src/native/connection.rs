@@ -74,11 +74,11 @@ async fn introduce(
     };
     let (id, opened) = match ClientMessage::decode(&message) {
         Ok(ClientMessage::Hello { id, name, abandon_timeout_ms }) => {
-            (Some(id), open(shared, namespace, peer, id, name, abandon_timeout_ms).await)
+            (Some(id), open(shared, namespace, peer, id, name, abandon_timeout_ms))
         }
         Ok(ClientMessage::Attach { id, session, secret, name, abandon_timeout_ms, locks }) => {
             let claim = Claim { session, secret, name, abandon_timeout_ms, locks };
-            (Some(id), attach(shared, namespace, peer, id, claim).await)
+            (Some(id), attach(shared, namespace, peer, id, claim))
         }
         Ok(other) => {
             let message =
@@ -110,7 +110,7 @@ struct Claim {
 
 type Opened = Result<(Seat, ServerMessage), Trouble>;
 
-async fn open(
+fn open(
     shared: &Arc<Shared>,
     namespace: &str,
     peer: SocketAddr,
@@ -122,17 +122,11 @@ async fn open(
         return Err(Trouble::draining());
     }
     let session = Secrets::new_session_id();
-    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms, &[]).await?;
+    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms, &[])?;
     Ok(welcome(shared, namespace, seat, id, session))
 }
 
-async fn attach(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    peer: SocketAddr,
-    id: u64,
-    mut claim: Claim,
-) -> Opened {
+fn attach(shared: &Arc<Shared>, namespace: &str, peer: SocketAddr, id: u64, mut claim: Claim) -> Opened {
     if !shared.secrets.matches(namespace, &claim.session, &claim.secret) {
         let message = "the secret does not belong to this session and namespace; welcome gave the right one";
         return Err(Trouble::new(Code::WrongSecret, message));
@@ -145,18 +139,18 @@ async fn attach(
     if let Some(seat) = known {
         return Ok(welcome(shared, namespace, seat, id, claim.session));
     }
-    if shared.grace_left_ms() == 0 {
+    if shared.grace.left_ms(namespace) == 0 {
         let message = "this session is no longer known, and its locks are lost; open a new one with hello";
         return Err(Trouble::new(Code::UnknownSession, message));
     }
     let Claim { session, name, abandon_timeout_ms, .. } = claim;
-    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms, &locks).await?;
+    let seat = enter(shared, namespace, peer, session.clone(), name, abandon_timeout_ms, &locks)?;
     shared.metrics.sessions_attached.add(1);
     Ok(welcome(shared, namespace, seat, id, session))
 }
 
-/// Opens a session once its abandon timeout is on record.
-async fn enter(
+/// Opens a session, with the locks that it brings.
+fn enter(
     shared: &Arc<Shared>,
     namespace: &str,
     peer: SocketAddr,
@@ -166,7 +160,7 @@ async fn enter(
     locks: &[Reclaimed],
 ) -> Result<Seat, Trouble> {
     let abandon_timeout_ms = check_opening(shared, name.as_deref(), abandon_timeout_ms)?;
-    let stay = shared.admit(abandon_timeout_ms).await?;
+    let stay = shared.admit(abandon_timeout_ms)?;
     Seat::open(shared, namespace, Opening { id: session, name, via: Via::Native, peer, stay }, locks)
 }
 
@@ -201,7 +195,7 @@ fn welcome(
         secret: shared.secrets.of(namespace, &session),
         session,
         abandon_timeout_ms: seat.abandon_timeout_ms,
-        grace_ms: shared.grace_left_ms(),
+        grace_ms: shared.grace.left_ms(namespace),
         locks: std::mem::take(&mut seat.held),
     };
     (seat, welcome)
@@ -257,7 +251,7 @@ impl Conversation for Talk {
     fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         let (message, flow) = match notice {
             Notice::Granted { request, lock, token, after } => {
-                self.rest_on(after);
+                self.seat.iter().for_each(|seat| seat.granted(after));
                 (ServerMessage::Granted { id: request, lock: lock.0, token }, Flow::Continue)
             }
             Notice::Converted { request, lock, token, after } => {

@@ -2,7 +2,7 @@
 //! encodes.
 
 use super::{
-    connection, documents, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
+    connection, documents, grace, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
 };
 use crate::{
     cluster::{Admitted, locks as spread},
@@ -19,7 +19,7 @@ use axum::{
     body::Body,
     extract::{FromRequestParts, Path as UrlPath, Query, Request, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use hyper::{StatusCode, header, http::request::Parts};
 use lockwood_wire::{
@@ -45,6 +45,8 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi_json))
         .route("/v1/namespaces", get(namespaces))
+        .route("/v1/grace", get(grace::grace))
+        .route("/v1/{namespace}/grace", delete(grace::end_grace))
         .route("/v1/{namespace}/session", get(session))
         .route("/v1/{namespace}/locks", get(locks).post(leases::take))
         .route("/v1/{namespace}/locks/renew", post(leases::renew_all))
@@ -77,9 +79,13 @@ impl IntoResponse for Trouble {
         let code = self.code;
         let problem: Problem = self.into_problem();
         let status = StatusCode::from_u16(problem.status).expect("codes have real statuses");
+        let grace_ms = problem.grace_ms;
         let body = serde_json::to_vec(&problem).expect("a problem is valid JSON");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (status, kind, body).into_response();
+        if let Some(left_ms) = grace_ms {
+            response.headers_mut().insert(header::RETRY_AFTER, left_ms.div_ceil(1000).into());
+        }
         // For whoever passes the answer on and need not read it for that.
         response.extensions_mut().insert(code);
         response
@@ -111,15 +117,14 @@ async fn healthz() -> &'static str {
     (status = 200, description = "Sessions can be opened or taken up again.", body = Readiness),
     (status = 503, description = "The server is about to stop, or its disk failed.", body = Readiness)))]
 async fn readyz(State(shared): App) -> (StatusCode, Json<Readiness>) {
-    let grace = shared.grace_left_ms();
     let (status, word) = match () {
         () if shared.is_poisoned() => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed"),
         () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         // Clients must be able to take up their sessions now, so this is not a reason to be sent elsewhere.
-        () if grace > 0 => (StatusCode::OK, "grace_period"),
+        () if shared.grace.everywhere_left_ms() > 0 => (StatusCode::OK, "grace_period"),
         () => (StatusCode::OK, "ready"),
     };
-    (status, Json(Readiness { status: word.to_owned(), grace_ms: (grace > 0).then_some(grace) }))
+    (status, Json(Readiness { status: word.to_owned(), grace: shared.grace.list() }))
 }
 
 /// Counts and times for Prometheus.
@@ -265,9 +270,7 @@ async fn release(
     query: Result<Query<ReleaseQuery>, QueryRejection>,
 ) -> Answer<OperatorAction> {
     let reason = read_query(query)?.reason;
-    if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-        return Err(Trouble::new(Code::BadQuery, format!("a reason has at most {REASON_BYTES_MAX} bytes")));
-    }
+    check_reason(reason.as_deref())?;
     let number = lock_number(&lock)?;
     let action = match shared.cluster.spreads(&name) {
         true => spread::end(&shared, &name, number, reason).await?,
@@ -280,7 +283,8 @@ async fn release(
             action
         }
     };
-    tracing::warn!(namespace = ?action.namespace, lock = number, owner = %action.lock.owner.session,
+    let owner = action.lock.as_ref().map_or("", |lock| &lock.owner.session);
+    tracing::warn!(namespace = ?action.namespace, lock = number, owner,
         reason = ?action.reason, "an operator ended a lock");
     Ok(Json(action))
 }
@@ -352,6 +356,13 @@ pub(super) fn lock_number(lock: &str) -> Result<u64, Trouble> {
     })
 }
 
+pub(super) fn check_reason(reason: Option<&str>) -> Result<(), Trouble> {
+    match reason.is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        true => Err(Trouble::new(Code::BadQuery, format!("a reason has at most {REASON_BYTES_MAX} bytes"))),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble> {
     if name.is_empty() {
         return Err(Trouble::new(Code::BadNamespace, "a namespace needs a name: /v1/NAMESPACE/..."));
@@ -386,6 +397,8 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         readyz,
         metrics,
         namespaces,
+        grace::grace,
+        grace::end_grace,
         session,
         locks,
         lock,

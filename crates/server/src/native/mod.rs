@@ -3,6 +3,7 @@
 mod cluster_session;
 mod connection;
 mod documents;
+mod grace;
 mod http;
 mod internal;
 mod internal_locks;

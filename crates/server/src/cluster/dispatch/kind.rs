@@ -68,7 +68,9 @@ impl Kind {
             ] if method == Method::POST => Kind::Operation(name.to_owned()),
             ["v1", _, "shard", "procedures", ..] => Kind::First,
             // Whoever is asked asks the shards that have something to do with it.
-            ["v1", _, "shard" | "locks" | "tree" | "waits" | "operator-log" | "session", ..] => Kind::Local,
+            ["v1", _, "shard" | "locks" | "tree" | "waits" | "operator-log" | "session" | "grace", ..] => {
+                Kind::Local
+            }
             ["v1", _, other, ..] => Kind::Namespace(other.to_owned()),
             _ => Kind::Local,
         }

@@ -45,7 +45,7 @@ type Answer = Result<Response, Stop>;
 
 /// Whether a word in an address is of something that is answered here: all but locks.
 pub(super) fn answers(word: &str) -> bool {
-    !matches!(word, "locks" | "tree" | "waits" | "operator-log" | "session")
+    !matches!(word, "locks" | "tree" | "waits" | "operator-log" | "session" | "grace")
 }
 
 /// Another node put the request together; this one does its part.
