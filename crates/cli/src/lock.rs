@@ -298,10 +298,10 @@ fn render_wait(namespace: &str, wanted: &str, queued: &Queued) -> String {
     for blocker in &queued.blockers {
         writeln!(out, "  in the way: {}", text::blocker(blocker)).expect("a string takes all");
     }
-    // Only a server that grants nothing at all makes a lock wait for nobody.
+    // Only a namespace that grants nothing at all makes a lock wait for nobody.
     if queued.blockers_len == 0 {
         out.push_str(
-            "  nobody is in the way: the server restarted and grants nothing until lost locks have run out\n",
+            "  nobody is in the way, but the namespace is in its grace period; `lockwood grace` shows for how long\n",
         );
     }
     let more = queued.blockers_len.saturating_sub(queued.blockers.len());

@@ -215,7 +215,7 @@ impl Grace {
             left_ms: self.left_of(period_ms),
         };
         let named = book.entries.iter().map(|(name, entry)| info(Some(name), entry.period_ms));
-        let all = std::iter::once(info(None, book.everywhere_ms)).chain(named);
+        let all = named.chain([info(None, book.everywhere_ms)]);
         all.filter(|info| info.left_ms > 0).collect()
     }
 
