@@ -426,7 +426,7 @@ fn mistakes_have_their_own_codes() {
         format!("history/a/1?after={most}"),
         format!("documents/a/1?at={most}"),
     ] {
-        shop.get(&path);
+        shop.send("GET", &path, "").assert_problem(409, "position_ahead");
     }
     assert_eq!(shop.get("position")["position"], 1, "nothing was written");
 }

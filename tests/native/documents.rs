@@ -268,7 +268,7 @@ fn history_tells_who_changed_what() {
     assert_eq!(first, expected);
     let rest = timeless(shop.get("history/a/1?limit=2&after=3"));
     assert_eq!(rest, json!({ "position": 5, "entries": [entries[2], entries[3]] }));
-    assert_eq!(shop.get("history/a/1?after=18446744073709551615")["entries"], json!([]));
+    assert_eq!(shop.get("history/a/1?after=5")["entries"], json!([]));
     shop.send("GET", "history/a/3", "").assert_problem(404, "no_document");
     Store { namespace: "empty".into(), ..shop }
         .send("GET", "history/a/1", "")
@@ -326,7 +326,7 @@ fn a_page_of_changes() {
         changes("?limit=2&after=2"),
         json!({ "position": 4, "commits": [commits[2], commits[3]], "next": 4 })
     );
-    assert_eq!(changes("?after=9"), json!({ "position": 4, "commits": [], "next": 9 }));
+    assert_eq!(changes("?after=4"), json!({ "position": 4, "commits": [], "next": 4 }));
     let mut only_b = commits[0].clone();
     only_b["events"] = json!([created_b]);
     assert_eq!(

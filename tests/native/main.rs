@@ -53,3 +53,4 @@ mod schema_command_line;
 mod schemas;
 mod session;
 mod start;
+mod versions;

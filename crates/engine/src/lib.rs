@@ -26,7 +26,8 @@ mod writer;
 pub use position_lock::{Broken, BrokenBy};
 pub use recent::Recent;
 pub use request::{
-    Action, Intent, Limits, ListChange, Misfit, NoRules, PositionLock, PutIf, Refused, Request, Rules, Target,
+    Action, Expectation, Intent, Limits, ListChange, Misfit, NoRules, PositionLock, Precondition, PutIf,
+    Refused, Request, Rules, Target,
 };
 pub use view::{ChangeSeen, Looks, Origin, View};
 pub use write::{decide, decide_all};

@@ -10,6 +10,8 @@ pub struct Request {
     pub intents: Vec<Intent>,
     /// What must not have changed since it was read.
     pub locks: Vec<PositionLock>,
+    /// What documents must be before anything is done to them.
+    pub preconditions: Vec<Precondition>,
     /// Who asks.
     pub user: Option<Json>,
     /// Why.
@@ -111,6 +113,44 @@ pub enum Target {
     },
 }
 
+/// What a document must be, as `If-Match` and `If-None-Match` of HTTP say it. A deleted document is absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Precondition {
+    /// Which document.
+    pub at: DocumentKey,
+    /// What it must be.
+    pub expected: Expectation,
+}
+
+/// What is expected of the version of a document, which is the position of its last change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expectation {
+    /// The document is there.
+    Present,
+    /// The document is not there.
+    Absent,
+    /// The document is there, in one of these versions.
+    OneOf(Vec<Position>),
+    /// The document is in none of these versions, or absent.
+    NoneOf(Vec<Position>),
+}
+
+impl Expectation {
+    /// Whether a document with this version is as expected; none is an absent document.
+    pub fn is_met(&self, version: Option<Position>) -> bool {
+        match (self, version) {
+            (Expectation::Present, version) => version.is_some(),
+            (Expectation::Absent, version) => version.is_none(),
+            (Expectation::OneOf(versions), version) => {
+                version.is_some_and(|version| versions.contains(&version))
+            }
+            (Expectation::NoneOf(versions), version) => {
+                version.is_none_or(|version| !versions.contains(&version))
+            }
+        }
+    }
+}
+
 /// How large a document may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -175,6 +215,16 @@ pub enum Refused {
     /// What was read has changed since.
     #[error("{} of the position locks are broken", .0.len())]
     Locked(Vec<Broken>),
+    /// A document is not what the request expected.
+    #[error("the document {at} is not as expected")]
+    Unexpected {
+        /// Which.
+        at: DocumentKey,
+        /// What was expected.
+        expected: Expectation,
+        /// Its version; none if it is absent.
+        version: Option<Position>,
+    },
     /// There is no such document, or it is deleted.
     #[error("there is no document {at}")]
     NoDocument {

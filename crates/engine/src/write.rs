@@ -4,7 +4,7 @@ use crate::{
     fault::{Fault, is_planted},
     list,
     position_lock::broken,
-    request::{Action, Intent, Limits, ListChange, PutIf, Refused, Request, Rules},
+    request::{Action, Intent, Limits, ListChange, Precondition, PutIf, Refused, Request, Rules},
     view::{Looks, View},
 };
 use foldhash::fast::FixedState;
@@ -61,6 +61,9 @@ fn decide_within<V: View>(
     if !broken.is_empty() {
         return Ok(Err(Refused::Locked(broken)));
     }
+    if let Some(refused) = unexpected(&request.preconditions, view)? {
+        return Ok(Err(refused));
+    }
     let position = view.position().next();
     let mut draft = Draft::default();
     let mut events = Vec::with_capacity(request.intents.len());
@@ -84,6 +87,18 @@ fn decide_within<V: View>(
     let Request { user, note, .. } = request;
     let commit = Commit { position, at: now, user: user.clone(), note: note.clone(), events };
     Ok(Ok(commit))
+}
+
+/// The first document that is not what the request expects.
+fn unexpected<V: View>(preconditions: &[Precondition], view: &V) -> Result<Option<Refused>, V::Error> {
+    for Precondition { at, expected } in preconditions {
+        let document = view.document(at)?.filter(|document| document.is_born() && !document.deleted);
+        let version = document.map(|document| document.position);
+        if !expected.is_met(version) {
+            return Ok(Some(Refused::Unexpected { at: at.clone(), expected: expected.clone(), version }));
+        }
+    }
+    Ok(None)
 }
 
 /// The documents of a request as they are so far.

@@ -119,7 +119,7 @@ impl Writer {
         let intents = (0..intents_len).map(|_| self.intent()).collect();
         let user = self.random.chance(2).then(|| json(&self.random.below(3).to_string()));
         let note = self.random.chance(2).then(|| json("\"why\""));
-        Request { intents, locks, user, note }
+        Request { intents, locks, user, note, ..Request::default() }
     }
 
     fn intent(&mut self) -> Intent {

@@ -166,6 +166,10 @@ codes! {
     PositionLocked = "position_locked", 409;
     /// What happened at this position is forgotten.
     PositionTooOld = "position_too_old", 410;
+    /// The position is later than anything written to the namespace.
+    PositionAhead = "position_ahead", 409;
+    /// The document is not what `If-Match` or `If-None-Match` asks for.
+    PreconditionFailed = "precondition_failed", 412;
     /// The idempotency key was used for another write.
     IdempotencyMismatch = "idempotency_mismatch", 409;
     /// The body is of a kind this request does not take.

@@ -131,7 +131,7 @@ impl Seen {
         let intent = |action| Intent { at: at.key.clone(), action };
         let lock = PositionLock { target: Target::Document(at.key.clone()), position: self.position };
         let intents = actions.into_iter().map(intent).collect();
-        let request = Request { intents, locks: vec![lock], user: None, note: None };
+        let request = Request { intents, locks: vec![lock], ..Request::default() };
         let limits = Some(Decoder(&shared.config.limits).engine_limits());
         Call { requests: vec![request], limits, ..Call::default() }
     }
@@ -143,7 +143,8 @@ fn is_overtaken(refused: &Refused) -> bool {
         | Refused::NoDocument { .. }
         | Refused::Exists { .. }
         | Refused::NotDeleted { .. } => true,
-        Refused::NotAList { .. }
+        Refused::Unexpected { .. }
+        | Refused::NotAList { .. }
         | Refused::OverLimit { .. }
         | Refused::Misfit { .. }
         | Refused::NoNode { .. }

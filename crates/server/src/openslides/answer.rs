@@ -178,9 +178,11 @@ impl From<Refused> for Refusal {
             Refused::NoDocument { at, .. } => Refusal::Missing(at),
             Refused::Exists { at, .. } => Refusal::Exists(at),
             Refused::NotDeleted { at, .. } => Refusal::NotDeleted(at),
-            Refused::NotAList { .. } | Refused::NoNode { .. } | Refused::NoContainer { .. } => {
-                Refusal::Format(refused.to_string())
-            }
+            // Only the native interface has preconditions.
+            Refused::Unexpected { .. }
+            | Refused::NotAList { .. }
+            | Refused::NoNode { .. }
+            | Refused::NoContainer { .. } => Refusal::Format(refused.to_string()),
             Refused::Misfit { ref misfits, .. } => {
                 let places: Vec<String> =
                     misfits.iter().map(|misfit| format!("{}: {}", misfit.path, misfit.reason)).collect();

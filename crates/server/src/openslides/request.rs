@@ -174,7 +174,7 @@ fn build(raw: &RawRequest<'_>, shape: RequestShape<'_>, limits: &Limits) -> Resu
         return Err(Refusal::over("note_bytes_max", limits.note_bytes_max, "the information is too long"));
     }
     let user = Some(Json::trusted(&raw.user_id.0.to_string()));
-    Ok(Request { intents, locks, user, note })
+    Ok(Request { intents, locks, user, note, ..Request::default() })
 }
 
 /// What the original keeps as null.

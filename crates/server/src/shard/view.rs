@@ -125,7 +125,7 @@ mod tests {
         let fields = vec![("color".into(), Json::read(color, 1).unwrap())];
         let at = DocumentKey::new("a", Key::number(key));
         let intents = vec![Intent { at, action: Action::Create { fields } }];
-        Request { intents, locks, user: Some(Json::read(color, 1).unwrap()), note: None }
+        Request { intents, locks, user: Some(Json::read(color, 1).unwrap()), ..Request::default() }
     }
 
     async fn write(requests: Vec<Request>) -> Result<Written, ShardError> {

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::header;
-use lockwood_engine::{Broken, BrokenBy, Misfit, Refused, Target};
+use lockwood_engine::{Broken, BrokenBy, Expectation, Misfit, Refused, Target};
 use lockwood_model::{Depth, DocumentKey, META_DELETED, META_POSITION, Path, Position, node};
 use lockwood_storage::{DocumentRef, StoreError};
 use lockwood_wire::{
@@ -226,6 +226,7 @@ impl From<Refused> for Trouble {
     fn from(refused: Refused) -> Trouble {
         match refused {
             Refused::Locked(broken) => locked(broken),
+            Refused::Unexpected { at, expected, version } => unexpected(&at, &expected, version),
             Refused::NoDocument { at, deleted: false } => no_document(&at),
             Refused::NoDocument { at, deleted: true } => {
                 Trouble::new(Code::DocumentDeleted, format!("the document {at} is deleted; restore it first"))
@@ -280,6 +281,32 @@ pub(crate) fn too_old(position: Position, horizon: Position) -> Trouble {
             "what was at position {position} is forgotten; the oldest position that is kept is {horizon}"
         ),
     )
+}
+
+/// No answer has told this position yet, so it is a mistake, or it belongs to another namespace or server.
+pub(super) fn ahead(position: Position, present: Position) -> Trouble {
+    let message = format!(
+        "position {position} is ahead: the namespace is at position {present}; use a position that an answer for this \
+         namespace told"
+    );
+    Trouble::new(Code::PositionAhead, message)
+}
+
+/// Says which version the document has instead of the expected one.
+pub(super) fn unexpected(at: &DocumentKey, expected: &Expectation, version: Option<Position>) -> Trouble {
+    let found = match version {
+        Some(version) => format!("the document {at} has the ETag \"{version}\""),
+        None => format!("there is no document {at}"),
+    };
+    let advice = match expected {
+        Expectation::Absent => "If-None-Match: * creates documents only; leave it out to replace this one",
+        Expectation::Present => {
+            "If-Match: * changes existing documents only; leave it out to create this one"
+        }
+        Expectation::OneOf(_) => "If-Match asks for another one; read again and try again with the new ETag",
+        Expectation::NoneOf(_) => "If-None-Match excludes it; read again and decide again",
+    };
+    Trouble::new(Code::PreconditionFailed, format!("{found}; {advice}"))
 }
 
 /// Says which locks are broken, by whom, and what to do.

@@ -85,6 +85,7 @@ impl Decoder<'_> {
             locks: request.locks.iter().map(|lock| self.position_lock(lock)).collect::<Result<_, _>>()?,
             user: self.note(request.user.as_ref(), "user")?,
             note: self.note(request.note.as_ref(), "note")?,
+            ..Request::default()
         })
     }
 

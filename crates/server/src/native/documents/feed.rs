@@ -282,6 +282,7 @@ impl Feed {
         if after < horizon {
             return Err(too_old(after, horizon));
         }
+        moment.check_reached(&self.shared, after)?;
         let mut piece = Piece {
             position: moment.position,
             commits: Vec::new(),
@@ -338,6 +339,7 @@ impl Feed {
         if after < moment.horizon()? {
             return Err(too_old(after, moment.horizon()?));
         }
+        moment.check_reached(&self.shared, after)?;
         let (feed, others) = (self.clone(), None);
         Ok(Following { feed, namespace: moment.namespace, after, applied, others, follower })
     }

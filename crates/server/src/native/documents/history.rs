@@ -56,6 +56,7 @@ pub(in crate::native) async fn history(
             return Err(no_document(&at));
         }
         let after = Position(query.after.unwrap_or(0));
+        moment.check_reached(&shared, after)?;
         // One more than wanted shows whether there is another page.
         let mut entries = Vec::new();
         state.each_step(id, &at, after, len_max + 1, &mut |step| {

@@ -36,6 +36,8 @@ pub(super) struct Access {
     terms: Terms,
     /// From then on it does not wait for anybody.
     deadline: Instant,
+    /// The position of the past that is read.
+    at: Option<Position>,
 }
 
 impl Access {
@@ -69,7 +71,7 @@ impl Access {
             Wait::Millis(millis) => Duration::from_millis(millis),
             Wait::Never | Wait::Forever => Duration::ZERO,
         };
-        Ok(Access { isolation, terms, deadline: Instant::now() + wait })
+        Ok(Access { isolation, terms, deadline: Instant::now() + wait, at: at.map(Position) })
     }
 
     /// A namespace at a moment at which `resources` can be read.
@@ -93,7 +95,9 @@ impl Access {
                 }
             }
         };
-        Moment::of(reading, name)
+        let moment = Moment::of(reading, name)?;
+        self.at.map_or(Ok(()), |at| moment.check_reached(shared, at))?;
+        Ok(moment)
     }
 
     /// What readers see when nobody else's lock is in the way, within what is left of the wait.

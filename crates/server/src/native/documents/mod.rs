@@ -6,6 +6,7 @@ mod body;
 mod cursor;
 mod decode;
 mod dump;
+mod etag;
 mod feed;
 mod history;
 mod indexes;

@@ -1,10 +1,11 @@
 //! Reading documents: one, several, or those that match. Every answer says at which position it was true.
 
 use super::{
-    answer::{self, json, json_of, no_document, open, too_old, write_found, write_node},
+    answer::{self, ahead, json, json_of, no_document, open, too_old, write_found, write_node},
     body::JsonBody,
     cursor,
     decode::Decoder,
+    etag::{Conditions, tagged},
     isolation::{self, Access, Scope, Sought, search},
     terms::read_terms,
 };
@@ -73,6 +74,13 @@ impl Moment {
         self.namespace.map_or(Ok(Position::START), |namespace| self.reading.state().horizon(namespace))
     }
 
+    /// Refuses a position of the future. Nodes of a cluster are at different positions, and a node may be asked
+    /// about one that another node has told.
+    pub(super) fn check_reached(&self, shared: &Shared, position: Position) -> Result<(), Trouble> {
+        let is_ahead = position > self.position && !shared.cluster.is_on();
+        if is_ahead { Err(ahead(position, self.position)) } else { Ok(()) }
+    }
+
     /// The position asked about, if the past is asked about; it must be one that is still known.
     pub(super) fn as_of(&self, at: Option<u64>) -> Result<Option<Position>, Trouble> {
         let Some(at) = at.map(Position) else { return Ok(None) };
@@ -132,13 +140,19 @@ pub(in crate::native) struct DocumentQuery {
 
 /// One document, or one node of it.
 #[utoipa::path(get, path = "/v1/{namespace}/documents/{collection}/{key}",
-    params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), DocumentQuery),
-    responses((status = 200, body = DocumentOrNode), (status = 404, body = Problem), (status = 410, body = Problem),
-    (status = 423, body = Problem)))]
+    params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), DocumentQuery,
+    ("If-Match" = Option<String>, Header, description = "Only if the document has one of these ETags."),
+    ("If-None-Match" = Option<String>, Header, description = "Only if the document has none of these ETags.")),
+    responses((status = 200, body = DocumentOrNode, headers(("ETag" = String,
+    description = "The position of the document's last change, in quotes."))),
+    (status = 304, description = "The document has an ETag that the reader knows."),
+    (status = 404, body = Problem), (status = 409, body = Problem), (status = 410, body = Problem),
+    (status = 412, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn document(
     State(shared): App,
     InPath((namespace, collection, key)): InPath<(String, String, String)>,
     query: Result<Query<DocumentQuery>, QueryRejection>,
+    conditions: Conditions,
 ) -> Result<Response, Trouble> {
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
@@ -152,6 +166,10 @@ pub(in crate::native) async fn document(
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
     let found = moment.reading.get(id, at.clone(), selection(query.deleted), as_of)?;
     let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?) };
+    let version = found.document()?.position();
+    if let Some(answer) = conditions.answer(&at, version)? {
+        return Ok(answer);
+    }
     let mut body = open(moment.told(query.at));
     match &wanted {
         WantedPart::Fields(fields) => {
@@ -161,7 +179,7 @@ pub(in crate::native) async fn document(
         WantedPart::Node(path, depth) => write_node(&mut body, &found, path, *depth)?,
     }
     body.push(b'}');
-    Ok(json(body))
+    Ok(tagged(json(body), version))
 }
 
 /// A document, or a node of one if a path or a depth was given.

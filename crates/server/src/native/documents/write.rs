@@ -4,6 +4,8 @@ use super::{
     answer::json_of,
     body::JsonBody,
     decode::Decoder,
+    etag::{Conditions, tagged},
+    read::Moment,
     terms::{read_terms, terms},
 };
 use crate::{
@@ -74,13 +76,31 @@ async fn answer(
     call: &Call,
     terms: &Terms,
 ) -> Result<Response, Trouble> {
+    Ok(json_of(&written(shared, namespace, call, terms).await?))
+}
+
+async fn written(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    call: &Call,
+    terms: &Terms,
+) -> Result<Written, Trouble> {
+    check_locks(shared, namespace, call)?;
     let written = gate::write(shared, namespace, call, terms).await?;
     let positions: Vec<u64> = written.positions.iter().map(|position| position.0).collect();
     let position = match positions.last() {
         Some(position) => *position,
         None => shared.shard.read().namespace(namespace)?.map_or(0, |(_, position)| position.0),
     };
-    Ok(json_of(&Written { position, positions, replayed: written.replayed }))
+    Ok(Written { position, positions, replayed: written.replayed })
+}
+
+/// Refuses position locks of the future: such a lock could never be broken, so it would protect nothing. A position
+/// is told only when it is durable, so whatever a writer was told is behind the present reading.
+fn check_locks(shared: &Shared, namespace: &str, call: &Call) -> Result<(), Trouble> {
+    let locks = call.requests.iter().flat_map(|request| &request.locks);
+    let Some(latest) = locks.map(|lock| lock.position).max() else { return Ok(()) };
+    Moment::uncounted(shared, namespace)?.check_reached(shared, latest)
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -113,6 +133,7 @@ pub(in crate::native) async fn put(
     State(shared): App,
     InPath((namespace, collection, key)): InPath<(String, String, String)>,
     query: Result<Query<PutQuery>, QueryRejection>,
+    conditions: Conditions,
     retry: Retry,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
@@ -137,8 +158,10 @@ pub(in crate::native) async fn put(
         }
     };
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
-    let call = single(decoder, &at, action, query.position, (query.user, query.note))?;
-    answer(&shared, &namespace, &retry.mark(call), &terms).await
+    let written_by = (query.user, query.note);
+    let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
+    let written = written(&shared, &namespace, &retry.mark(call), &terms).await?;
+    Ok(tagged(json_of(&written), Position(written.position)))
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -167,6 +190,7 @@ pub(in crate::native) async fn delete(
     State(shared): App,
     InPath((namespace, collection, key)): InPath<(String, String, String)>,
     query: Result<Query<DeleteQuery>, QueryRejection>,
+    conditions: Conditions,
     retry: Retry,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
@@ -178,7 +202,8 @@ pub(in crate::native) async fn delete(
         None => Action::Delete,
         Some(path) => decoder.set(&read_path(path)?, None)?,
     };
-    let call = single(decoder, &at, action, query.position, (query.user, query.note))?;
+    let written_by = (query.user, query.note);
+    let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
     answer(&shared, &namespace, &retry.mark(call), &terms).await
 }
 
@@ -225,16 +250,17 @@ pub(crate) fn written_documents(decoder: Decoder<'_>, call: &WriteCall) -> Optio
 /// A call that does one thing to one document.
 fn single(
     decoder: Decoder<'_>,
-    at: &DocumentKey,
-    action: Action,
-    position: Option<u64>,
+    intent: Intent,
+    (position, conditions): (Option<u64>, Conditions),
     (user, note): (Option<String>, Option<String>),
 ) -> Result<Call, Trouble> {
     let text = |text: Option<String>| text.map(|text| WireValue::from(&serde_json::Value::from(text)));
-    let lock = |position| PositionLock { target: Target::Document(at.clone()), position: Position(position) };
+    let target = Target::Document(intent.at.clone());
+    let lock = |position| PositionLock { target, position: Position(position) };
     let request = Request {
         locks: position.map(lock).into_iter().collect(),
-        intents: vec![Intent { at: at.clone(), action }],
+        preconditions: conditions.preconditions(&intent.at),
+        intents: vec![intent],
         user: decoder.note(text(user).as_ref(), "user")?,
         note: decoder.note(text(note).as_ref(), "note")?,
     };

@@ -273,7 +273,7 @@ impl Asked {
 
     /// A call that does several things at once, for one reason.
     pub(super) fn call_of(&self, intents: Vec<Intent>, note: Option<Json>) -> Call {
-        let request = Request { intents, locks: Vec::new(), user: self.user.clone(), note };
+        let request = Request { intents, user: self.user.clone(), note, ..Request::default() };
         Call { requests: vec![request], limits: Some(self.limits), ..Call::default() }
     }
 }
