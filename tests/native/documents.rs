@@ -41,7 +41,7 @@ fn a_document_is_put_read_replaced_and_deleted() {
     assert_eq!(with["document"]["deleted"], true);
     assert_eq!(shop.get(&format!("{path}?deleted=only")), with);
     shop.send("GET", "documents/user/43", "").assert_problem(404, "no_document");
-    shop.refuses("PUT", path, &json!({}), 409, "document_deleted");
+    shop.refuses("PUT", &format!("{path}?if=present"), &json!({}), 409, "document_deleted");
 }
 
 #[test]

@@ -18,9 +18,9 @@ const SHOWN_LEN_MAX: usize = 30;
 /// What is done to a document that holds one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// Only if it was never there.
+    /// Only if it is not there.
     Insert(u64),
-    /// Unless it is deleted.
+    /// There or not.
     Replace(u64),
     /// Only if it is there.
     Update(u64),
@@ -89,7 +89,7 @@ impl Action {
             (Action::Get, Live(held)) => (state, Answer::Holds(Some(held))),
             (Action::Get | Action::Add(_), Unborn | Gone(_)) => (state, Answer::Holds(None)),
             (Action::Add(more), Live(held)) => (Live(held + more), Answer::Holds(Some(held + more))),
-            (Action::Insert(value) | Action::Replace(value), Unborn)
+            (Action::Insert(value) | Action::Replace(value), Unborn | Gone(_))
             | (Action::Replace(value) | Action::Update(value), Live(_)) => (Live(value), Answer::Done),
             (Action::Insert(_), Live(_)) => (state, Answer::Exists),
             (Action::Swap(since, to), Live(_)) if is_same(since) => (Live(to), Answer::Done),
@@ -367,14 +367,19 @@ mod tests {
                 (Update(8), 17, 18, Done),
                 (Restore, 19, 20, NotDeleted),
                 (Delete, 21, 22, Done),
-                (Insert(9), 23, 24, Deleted),
-                (Replace(9), 25, 26, Deleted),
+                (Update(9), 23, 24, Deleted),
+                (Delete, 25, 26, Deleted),
                 (Get, 27, 28, Holds(None)),
                 (Look, 28, 29, Is(Gone(8))),
                 (Restore, 29, 30, Done),
                 (Get, 31, 32, Holds(Some(8))),
                 (Replace(9), 33, 34, Done),
                 (Get, 35, 36, Holds(Some(9))),
+                (Delete, 37, 38, Done),
+                (Insert(10), 39, 40, Done),
+                (Delete, 41, 42, Done),
+                (Replace(11), 43, 44, Done),
+                (Get, 45, 46, Holds(Some(11))),
             ],
         );
     }
@@ -385,7 +390,7 @@ mod tests {
         accepts(Unborn, &[one, two, (Get, 11, 12, Holds(Some(1)))]);
         accepts(Unborn, &[one, two, (Get, 11, 12, Holds(Some(2)))]);
         accepts(Unborn, &[one, (Get, 2, 3, Holds(Some(1))), (Get, 4, 5, Holds(Some(1)))]);
-        accepts(Unborn, &[(Insert(1), 1, 10, Deleted), (Insert(2), 2, 9, Done), (Delete, 3, 8, Done)]);
+        accepts(Unborn, &[(Update(1), 1, 10, Deleted), (Insert(2), 2, 9, Done), (Delete, 3, 8, Done)]);
     }
 
     #[test]

@@ -47,6 +47,7 @@ enum Command {
     Put(documents::put::Args),
     Set(documents::set::Args),
     Delete(documents::delete::Args),
+    Restore(documents::restore::Args),
     Write(documents::write::Args),
     Filter(documents::filter::Args),
     Count(documents::count::Args),
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         Command::Put(args) => block_on(documents::put::run(args)),
         Command::Set(args) => block_on(documents::set::run(args)),
         Command::Delete(args) => block_on(documents::delete::run(args)),
+        Command::Restore(args) => block_on(documents::restore::run(args)),
         Command::Write(args) => block_on(documents::write::run(args)),
         Command::Filter(args) => block_on(documents::filter::run(args)),
         Command::Count(args) => block_on(documents::count::run(args)),
@@ -179,6 +181,8 @@ mod tests {
         check("lockwood put user/42 {} --if absent --position 7 --user me --note why", true);
         check("lockwood put user/42 --if never", false);
         check("lockwood delete user/42 --position 7", true);
+        check("lockwood restore user/42 --user me --token 5 --wait 1s --json", true);
+        check("lockwood restore user/42/name", false);
         check("lockwood write", true);
         check("lockwood filter user age>=18 --sort name,-age --limit 5", true);
         check("lockwood filter user --sort -age", true);

@@ -162,6 +162,12 @@ impl Store {
         self.write_on(Call::new(Method::DELETE, target.text), &options.terms).await
     }
 
+    /// Brings a deleted document back, with the fields it had.
+    pub async fn restore(&self, at: &DocumentKey, options: &PutOptions) -> Result<Written, Error> {
+        let target = written_by(self.about(at, "restore"), options);
+        self.write_on(Call::new(Method::POST, target.text), &options.terms).await
+    }
+
     /// Writes any number of events, guarded by any number of position locks.
     pub async fn write(&self, call: &WriteCall) -> Result<Written, Error> {
         let wait = call.wait_ms.map(Duration::from_millis);
@@ -218,8 +224,19 @@ impl Store {
         after: Option<u64>,
         limit: Option<u64>,
     ) -> Result<History, Error> {
-        let path = format!("history/{}/{}", escape(&at.collection), escape(&at.key.to_string()));
-        self.fetch(self.target(&path).query("limit", limit).query("after", after)).await
+        self.fetch(self.about(at, "history").query("limit", limit).query("after", after)).await
+    }
+
+    /// The same for one node of a document: the changes that touched it.
+    pub async fn node_history(
+        &self,
+        at: &DocumentKey,
+        path: &Path,
+        after: Option<u64>,
+        limit: Option<u64>,
+    ) -> Result<History, Error> {
+        let target = self.about(at, "history").query("path", Some(path));
+        self.fetch(target.query("limit", limit).query("after", after)).await
     }
 
     /// One page of commits; the next one begins after [`Changes::next`].
@@ -291,7 +308,12 @@ impl Store {
     }
 
     fn document(&self, at: &DocumentKey) -> Target {
-        self.target(&format!("documents/{}/{}", escape(&at.collection), escape(&at.key.to_string())))
+        self.about(at, "documents")
+    }
+
+    /// One of the addresses of a document.
+    fn about(&self, at: &DocumentKey, what: &str) -> Target {
+        self.target(&format!("{what}/{}/{}", escape(&at.collection), escape(&at.key.to_string())))
     }
 
     fn index(&self, collection: &str, field: &str) -> Target {

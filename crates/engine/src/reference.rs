@@ -213,16 +213,16 @@ fn act(at: &DocumentKey, action: &Action, old: Option<&Version>) -> Result<(Chan
         Action::Create { .. } if old.is_some() => Err(exists()),
         Action::Create { fields } => Ok(create(fields)),
         Action::Update { set, lists } => update(at, set, lists, live.ok_or_else(absent)?),
-        Action::Put { when: PutIf::Absent, .. } if old.is_some() => Err(exists()),
-        Action::Put { when: PutIf::Present, .. } if old.is_none() => Err(absent()),
-        Action::Put { .. } if deleted => Err(absent()),
-        Action::Put { fields, .. } => match live {
+        Action::Put { when: PutIf::Absent, .. } if live.is_some() => Err(exists()),
+        Action::Put { when: PutIf::Present, .. } if live.is_none() => Err(absent()),
+        Action::Put { fields, .. } => match old {
             None => Ok(create(fields)),
-            Some(live) => {
-                let (_, mut new) = create(fields);
-                new.deleted = false;
-                let gone = live.fields.keys().filter(|name| !new.fields.contains_key(*name));
-                Ok((Change::Updated { set: content(&new), removed: gone.cloned().collect() }, new))
+            Some(old) => {
+                let (_, new) = create(fields);
+                let gone = old.fields.keys().filter(|name| !new.fields.contains_key(*name));
+                let (set, removed) = (content(&new), gone.cloned().collect());
+                let reborn = Change::Recreated { fields: set.clone(), removed: Vec::clone(&removed) };
+                Ok((if deleted { reborn } else { Change::Updated { set, removed } }, new))
             }
         },
         Action::Set { path, value } => set(at, path, value.as_ref(), live.ok_or_else(absent)?),

@@ -42,7 +42,7 @@ pub enum Action {
         /// These lists get or lose elements.
         lists: Vec<ListChange>,
     },
-    /// Make it exactly this, be it there or not. Fields with the value null are left out.
+    /// Make it exactly this. A deleted document begins a new life. Fields with the value null are left out.
     Put {
         /// All its fields.
         fields: Vec<FieldValue>,
@@ -69,7 +69,7 @@ pub enum PutIf {
     /// In any case.
     #[default]
     Always,
-    /// Only if there is no such document.
+    /// Only if there is no such document, or it is deleted.
     Absent,
     /// Only if there is one.
     Present,

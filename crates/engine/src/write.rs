@@ -177,19 +177,29 @@ fn update(
 }
 
 fn put(at: &DocumentKey, fields: &[FieldValue], when: PutIf, document: &Document) -> Result<Change, Refused> {
-    if !document.is_born() && when != PutIf::Present {
-        return create(at, fields, document);
+    let is_absent = document.deleted || !document.is_born();
+    match when {
+        PutIf::Present => drop(present(at, document)?),
+        PutIf::Absent if !is_absent => return Err(Refused::Exists { at: at.clone(), deleted: false }),
+        PutIf::Absent | PutIf::Always => {}
     }
-    if when == PutIf::Absent {
-        return Err(Refused::Exists { at: at.clone(), deleted: document.deleted });
+    let set = without_nulls(fields);
+    if !document.is_born() {
+        return Ok(Change::Created { fields: set });
     }
-    let document = present(at, document)?;
+    let removed = left_out(fields, document);
+    Ok(match document.deleted {
+        true => Change::Recreated { fields: set, removed },
+        false => Change::Updated { set, removed },
+    })
+}
+
+/// The fields of a document that are not among those given.
+fn left_out(fields: &[FieldValue], document: &Document) -> Vec<Box<str>> {
     let kept = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| &**name);
     let kept: HashSet<&str, FixedState> = kept.collect();
     let is_gone = |name: &&str| !kept.contains(name) && !is_planted(Fault::PutKeepsRest);
-    let gone = document.present().map(|(name, _)| name).filter(is_gone);
-    let removed = gone.map(Into::into).collect();
-    Ok(Change::Updated { set: without_nulls(fields), removed })
+    document.present().map(|(name, _)| name).filter(is_gone).map(Into::into).collect()
 }
 
 /// What happened is told as the new value of a whole field, so that nobody need know how it came about.
@@ -231,7 +241,7 @@ fn present<'a>(at: &DocumentKey, document: &'a Document) -> Result<&'a Document,
 /// and deleted.
 fn writes_values(change: &Change) -> bool {
     match change {
-        Change::Created { .. } => true,
+        Change::Created { .. } | Change::Recreated { .. } => true,
         Change::Updated { set, .. } => !set.is_empty(),
         Change::Deleted { .. } | Change::Restored { .. } => false,
     }

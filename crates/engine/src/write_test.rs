@@ -185,9 +185,19 @@ fn putting() {
     check(r#"{"f":1,"h":1}"#, &[put(new, Always)], Ok((r#"{"g":2}"#, "f g h")));
     check(r#"{"g":2}"#, &[put(new, Present)], Ok((r#"{"g":2}"#, "g")));
     check("{}", &[put(new, Absent)], Err(exists(false)));
-    check("-{}", &[put(new, Always)], Err(no_document(true)));
     check("-{}", &[put(new, Present)], Err(no_document(true)));
-    check("-{}", &[put(new, Absent)], Err(exists(true)));
+}
+
+#[test]
+fn a_deleted_document_that_is_put_begins_a_new_life() {
+    use PutIf::{Absent, Always};
+    let new = r#"{"f":null,"g":2}"#;
+    for when in [Always, Absent] {
+        check("-{}", &[put(new, when)], Ok((r#"{"g":2}"#, "g *")));
+        check(r#"-{"f":1,"g":1,"h":1}"#, &[put(new, when)], Ok((r#"{"g":2}"#, "f g h *")));
+        check(r#"{"f":1}"#, &[Delete, put(new, when)], Ok((r#"{"g":2}"#, "f g *")));
+    }
+    check(r#"-{"f":1}"#, &[create(new)], Err(exists(true)));
 }
 
 #[test]

@@ -132,7 +132,8 @@ impl Writer {
             (Some(false), 10..=13) => self.set(),
             (Some(false), 14..=15) => Action::Put { fields: self.fields(), when: self.when(PutIf::Present) },
             (Some(false), 16..=18) => Action::Delete,
-            (Some(true), 0..=18) => Action::Restore,
+            (Some(true), 0..=9) => Action::Restore,
+            (Some(true), 10..=18) => Action::Put { fields: self.fields(), when: self.when(PutIf::Absent) },
             _ => match any {
                 0 => Action::Create { fields: self.fields() },
                 1 => Action::Put { fields: self.fields(), when: self.when(PutIf::Absent) },

@@ -20,7 +20,7 @@ const TOUCH_LEN: usize = 16;
 /// Invariant: `fields` is sorted by name; [`Document::apply`] keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
-    /// When it came into being.
+    /// When it came into being for the first time.
     pub created: Position,
     /// When it last changed.
     pub position: Position,
@@ -87,6 +87,12 @@ impl Document {
             }
             Change::Deleted { .. } => self.exist(true, position),
             Change::Restored { .. } => self.exist(false, position),
+            Change::Recreated { fields, removed } => {
+                (self.deleted, self.existence, self.hidden) = (false, position, position);
+                self.touch_all(removed.iter().map(|name| (&**name, None)), position);
+                self.touch_all(fields.iter().map(|(name, value)| (&**name, Some(value))), position);
+                self.forget_removed();
+            }
         }
         self.position = position;
     }
@@ -200,6 +206,20 @@ mod tests {
         document
             .apply(&Change::Created { fields: vec![("b".into(), one()), ("a".into(), one())] }, Position(1));
         document
+    }
+
+    #[test]
+    fn a_new_life_keeps_the_positions_of_the_last_one() {
+        let mut document = created();
+        document.apply(&set("b"), Position(2));
+        document.apply(&Change::Deleted { fields: vec!["b".into()] }, Position(3));
+        let removed = document.present().map(|(name, _)| name.into()).collect();
+        document.apply(&Change::Recreated { fields: vec![("c".into(), one())], removed }, Position(4));
+        assert_eq!(document.present().map(|(name, _)| name).collect::<Vec<_>>(), ["c"]);
+        assert_eq!((document.created, document.deleted, document.version), (Position(1), false, 4));
+        for name in ["b", "c", META_DELETED, META_POSITION] {
+            assert_eq!(document.touched(name), Position(4), "{name}");
+        }
     }
 
     #[test]

@@ -59,6 +59,13 @@ pub enum Change {
         /// With what it had before.
         fields: Vec<FieldValue>,
     },
+    /// It was deleted and begins a new life.
+    Recreated {
+        /// With these fields.
+        fields: Vec<FieldValue>,
+        /// These it had in its last life and has no more.
+        removed: Vec<Box<str>>,
+    },
 }
 
 impl Change {
@@ -76,13 +83,17 @@ impl Change {
                 fields.iter().map(|name| &**name).chain([META_DELETED, META_POSITION]).collect()
             }
             Change::Restored { fields } => names(fields).chain([META_DELETED, META_POSITION]).collect(),
+            Change::Recreated { fields, removed } => names(fields)
+                .chain(removed.iter().map(|name| &**name))
+                .chain([META_DELETED, META_POSITION])
+                .collect(),
         }
     }
 
     /// One word for it.
     pub fn name(&self) -> &'static str {
         match self {
-            Change::Created { .. } => "created",
+            Change::Created { .. } | Change::Recreated { .. } => "created",
             Change::Updated { .. } => "updated",
             Change::Deleted { .. } => "deleted",
             Change::Restored { .. } => "restored",

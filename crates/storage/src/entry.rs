@@ -335,6 +335,7 @@ enum StoredChange<'a> {
     Updated(Vec<StoredField<'a>>, Vec<&'a str>),
     Deleted(Vec<&'a str>),
     Restored(Vec<StoredField<'a>>),
+    Recreated(Vec<StoredField<'a>>, Vec<&'a str>),
 }
 
 /// A document as it is kept, in the log and in the state. Borrowed, so that reading one field of it does not
@@ -445,6 +446,9 @@ fn stored_change(change: &Change) -> StoredChange<'_> {
         Change::Updated { set, removed } => StoredChange::Updated(stored_fields(set), names(removed)),
         Change::Deleted { fields } => StoredChange::Deleted(names(fields)),
         Change::Restored { fields } => StoredChange::Restored(stored_fields(fields)),
+        Change::Recreated { fields, removed } => {
+            StoredChange::Recreated(stored_fields(fields), names(removed))
+        }
     }
 }
 
@@ -550,6 +554,9 @@ fn change(stored: StoredChange<'_>) -> Change {
         StoredChange::Updated(set, removed) => Change::Updated { set: fields(set), removed: owned(removed) },
         StoredChange::Deleted(names) => Change::Deleted { fields: owned(names) },
         StoredChange::Restored(given) => Change::Restored { fields: fields(given) },
+        StoredChange::Recreated(given, removed) => {
+            Change::Recreated { fields: fields(given), removed: owned(removed) }
+        }
     }
 }
 
@@ -651,6 +658,7 @@ mod tests {
             Change::Updated { set: vec![field("a", "\"é\"")], removed: vec!["b".into()] },
             Change::Deleted { fields: vec!["a".into()] },
             Change::Restored { fields: vec![field("a", "{}")] },
+            Change::Recreated { fields: vec![field("a", "{}")], removed: vec!["b".into()] },
         ];
         let events = changes.into_iter().map(|change| Event { at: at("order:-7"), change }).collect();
         let commit = Commit {

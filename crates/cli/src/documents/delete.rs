@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 const AFTER_HELP: &str = concat!(
     "\
-A deleted document is hidden, not gone: `lockwood get --deleted only` shows it, its history goes on, and an
-event of the type restore brings it back (see `lockwood write`).
+A deleted document is hidden, not gone: `lockwood get --deleted only` shows it, its history goes on, `lockwood
+restore` brings it back, and `lockwood put` begins a new life. A node, user/42/address, is removed from its document,
+which stays; only the history knows it then.
 
 ",
     exit_codes!(),

@@ -11,6 +11,7 @@ pub(crate) mod join;
 pub(crate) mod load;
 mod progress;
 pub(crate) mod put;
+pub(crate) mod restore;
 pub(crate) mod set;
 pub(crate) mod trim;
 pub(crate) mod watch;

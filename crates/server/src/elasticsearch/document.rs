@@ -86,7 +86,10 @@ impl Seen {
                 let seq_no = self.document.as_ref().map_or(0, |document| document.position.0);
                 return Ok(Some(Done { outcome, version: self.version().max(1), seq_no }));
             }
-            Step::Create(source) => (Outcome::Created, self.create(source.0)),
+            Step::Create(source) => {
+                let put = Action::Put { fields: source.0, when: PutIf::Absent };
+                (Outcome::Created, vec![put])
+            }
             Step::Replace(source) => (Outcome::Updated, vec![self.replace(write, source.0)]),
             Step::Remove => (Outcome::Deleted, vec![Action::Delete]),
         };
@@ -101,14 +104,6 @@ impl Seen {
             Err(GateError::Refused(trouble)) => Err(blocked(at, *trouble)),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn create(&self, fields: Vec<FieldValue>) -> Vec<Action> {
-        // Its versions go on where they were when it was deleted.
-        if self.document.is_some() {
-            return vec![Action::Restore, Action::Put { fields, when: PutIf::Present }];
-        }
-        vec![Action::Put { fields, when: PutIf::Absent }]
     }
 
     /// An update writes what it changes and needs locks for no more; anything else writes everything.

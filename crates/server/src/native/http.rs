@@ -415,6 +415,7 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::documents,
         documents::put,
         documents::delete,
+        documents::restore,
         documents::write,
         documents::reserve,
         documents::get_many,

@@ -237,6 +237,11 @@ impl<'a> Message<'a> {
                     self.values(at, fields);
                     self.put(at, META_DELETED, "false");
                 }
+                Change::Recreated { fields, removed } => {
+                    removed.iter().for_each(|name| self.put(at, name, "null"));
+                    self.values(at, fields);
+                    self.put(at, META_DELETED, "false");
+                }
                 Change::Updated { set, removed } => {
                     self.values(at, set);
                     removed.iter().for_each(|name| self.put(at, name, "null"));

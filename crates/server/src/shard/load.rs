@@ -216,7 +216,7 @@ fn check_change(
     let fits = match change {
         Change::Created { .. } => !document.is_born(),
         Change::Updated { .. } | Change::Deleted { .. } => document.is_born() && !document.deleted,
-        Change::Restored { .. } => document.deleted,
+        Change::Restored { .. } | Change::Recreated { .. } => document.deleted,
     };
     if fits {
         return Ok(());

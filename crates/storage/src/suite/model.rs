@@ -315,6 +315,12 @@ fn random_event(found: &Namespace, random: &mut Random) -> Event {
     let document = found.current(&at).filter(|document| document.is_born());
     let change = match document {
         None => Change::Created { fields: random_fields(random) },
+        Some(document) if document.deleted && random.one_in(2) => {
+            let fields = random_fields(random);
+            let gone = document.present().map(|(name, _)| name);
+            let gone = gone.filter(|name| fields.iter().all(|(given, _)| **given != **name));
+            Change::Recreated { removed: gone.map(Into::into).collect(), fields }
+        }
         Some(document) if document.deleted => {
             let content = document.present().map(|(name, value)| (name.into(), value.clone()));
             Change::Restored { fields: content.collect() }

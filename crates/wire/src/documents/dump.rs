@@ -185,7 +185,9 @@ impl From<&Event> for DumpEvent {
         let names = |names: &[Box<str>]| Some(names.iter().map(|name| name.to_string()).collect());
         let (fields, removed, had) = match &event.change {
             Change::Created { fields } | Change::Restored { fields } => (Some(&fields[..]), None, None),
-            Change::Updated { set, removed } => (Some(&set[..]), names(removed), None),
+            Change::Updated { set, removed } | Change::Recreated { fields: set, removed } => {
+                (Some(&set[..]), names(removed), None)
+            }
             Change::Deleted { fields } => (None, None, names(fields)),
         };
         DumpEvent {
@@ -224,6 +226,9 @@ impl DumpEvent {
         let names = |names: &Vec<String>| names.iter().map(|name| name.as_str().into()).collect();
         let change = match (self.kind, fields, &self.removed, &self.had) {
             (ChangeKind::Created, Some(fields), None, None) => Change::Created { fields },
+            (ChangeKind::Created, Some(fields), Some(removed), None) => {
+                Change::Recreated { fields, removed: names(removed) }
+            }
             (ChangeKind::Updated, Some(set), Some(removed), None) => {
                 Change::Updated { set, removed: names(removed) }
             }

@@ -35,7 +35,7 @@ impl ChangeKind {
 impl From<&Change> for ChangeKind {
     fn from(change: &Change) -> ChangeKind {
         match change {
-            Change::Created { .. } => ChangeKind::Created,
+            Change::Created { .. } | Change::Recreated { .. } => ChangeKind::Created,
             Change::Updated { .. } => ChangeKind::Updated,
             Change::Deleted { .. } => ChangeKind::Deleted,
             Change::Restored { .. } => ChangeKind::Restored,
@@ -139,7 +139,7 @@ impl From<&Event> for CommitEvent {
     fn from(event: &Event) -> CommitEvent {
         let (fields, removed) = match &event.change {
             Change::Created { fields } | Change::Restored { fields } => (Some(&fields[..]), None),
-            Change::Updated { set, removed } => {
+            Change::Updated { set, removed } | Change::Recreated { fields: set, removed } => {
                 (Some(&set[..]), Some(removed.iter().map(|name| name.to_string()).collect()))
             }
             Change::Deleted { .. } => (None, None),

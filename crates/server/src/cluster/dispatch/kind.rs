@@ -56,7 +56,7 @@ impl Kind {
             ["internal", ..] => Kind::Internal,
             ["v1", super::super::SYSTEM, ..] => Kind::Local,
             ["v1", all @ ("namespaces" | "trim")] => Kind::Namespace(all.to_owned()),
-            ["v1", _, "documents" | "history", collection, key] => {
+            ["v1", _, "documents" | "history" | "restore", collection, key, ..] => {
                 Decoder(limits).document_at(collection, key).map_or(Kind::Local, Kind::Document)
             }
             ["v1", _, "write"] if method == Method::POST => Kind::Write,

@@ -228,9 +228,10 @@ impl From<Refused> for Trouble {
             Refused::Locked(broken) => locked(broken),
             Refused::Unexpected { at, expected, version } => unexpected(&at, &expected, version),
             Refused::NoDocument { at, deleted: false } => no_document(&at),
-            Refused::NoDocument { at, deleted: true } => {
-                Trouble::new(Code::DocumentDeleted, format!("the document {at} is deleted; restore it first"))
-            }
+            Refused::NoDocument { at, deleted: true } => Trouble::new(
+                Code::DocumentDeleted,
+                format!("the document {at} is deleted; restore it, or put it anew"),
+            ),
             Refused::Exists { at, deleted: false } => Trouble::new(
                 Code::DocumentExists,
                 format!("there is a document {at} already; update or put it"),

@@ -104,7 +104,9 @@ impl Decoder<'_> {
         let (collection, key) = event.at();
         let at = self.document(collection, key)?;
         let action = match event {
-            WireEvent::Create { fields, .. } => Action::Create { fields: self.fields(fields)? },
+            WireEvent::Create { fields, .. } => {
+                Action::Put { fields: self.fields(fields)?, when: PutIf::Absent }
+            }
             WireEvent::Update { fields, add, remove, .. } => self.update(fields, add, remove)?,
             WireEvent::Put { fields, .. } => {
                 Action::Put { fields: self.fields(fields)?, when: PutIf::Always }

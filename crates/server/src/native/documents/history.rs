@@ -14,7 +14,7 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
-use lockwood_model::{Document, DocumentKey, Position};
+use lockwood_model::{Change, Document, DocumentKey, Position};
 use lockwood_storage::{NamespaceId, Step, StoreError};
 use lockwood_wire::{
     Problem,
@@ -83,18 +83,35 @@ fn entry(
         at: rfc3339(origin.as_ref().map(|origin| origin.at).unwrap_or_default()),
         user: origin.as_ref().and_then(|origin| origin.user.as_ref()).map(WireValue::from),
         note: origin.as_ref().and_then(|origin| origin.note.as_ref()).map(WireValue::from),
-        event: kind(step),
+        event: kind(moment, (id, at), step)?,
         changes: changes(step.before.as_ref(), &step.after),
     })
 }
 
-fn kind(step: &Step) -> ChangeKind {
-    match (step.before.as_ref().map(|before| before.deleted), step.after.deleted) {
+fn kind(
+    moment: &Moment,
+    (id, at): (NamespaceId, &DocumentKey),
+    step: &Step,
+) -> Result<ChangeKind, StoreError> {
+    Ok(match (step.before.as_ref().map(|before| before.deleted), step.after.deleted) {
         (None, _) => ChangeKind::Created,
         (Some(false), true) => ChangeKind::Deleted,
+        (Some(true), false) if is_new_life(moment, (id, at), step.position)? => ChangeKind::Created,
         (Some(true), false) => ChangeKind::Restored,
         _ => ChangeKind::Updated,
-    }
+    })
+}
+
+/// Only the commit tells a document that was restored from one that was put anew. A document that came from another
+/// shard came without its commits; its new life is told as a restoration there.
+fn is_new_life(
+    moment: &Moment,
+    (id, at): (NamespaceId, &DocumentKey),
+    position: Position,
+) -> Result<bool, StoreError> {
+    let Some(found) = moment.reading.state().commit(id, position)? else { return Ok(false) };
+    let mut own = found.commit.events.iter().filter(|event| event.at == *at);
+    Ok(own.any(|event| matches!(event.change, Change::Recreated { .. })))
 }
 
 /// The fields that differ, by name. A deleted document keeps its fields, so its end alone changes none.

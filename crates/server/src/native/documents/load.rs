@@ -327,7 +327,9 @@ impl Load {
                     (fields, &[])
                 }
                 Change::Restored { fields } => (fields, &[]),
-                Change::Updated { set, removed } => (set, removed),
+                Change::Updated { set, removed } | Change::Recreated { fields: set, removed } => {
+                    (set, removed)
+                }
                 Change::Deleted { fields } => (&[], fields),
             };
             let names = fields.iter().map(|(name, _)| name).chain(names);

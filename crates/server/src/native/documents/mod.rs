@@ -56,6 +56,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
             get(read::document).put(write::put).delete(write::delete),
         )
         .route("/v1/{namespace}/documents/{collection}", get(read::documents))
+        .route("/v1/{namespace}/restore/{collection}/{key}", post(write::restore))
         .route("/v1/{namespace}/write", post(write::write))
         .route("/v1/{namespace}/reserve", post(write::reserve))
         .route("/v1/{namespace}/get", post(read::get_many))

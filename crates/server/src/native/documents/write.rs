@@ -207,6 +207,46 @@ pub(in crate::native) async fn delete(
     answer(&shared, &namespace, &retry.mark(call), &terms).await
 }
 
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct RestoreQuery {
+    /// Only if the document has not changed since this position.
+    position: Option<u64>,
+    /// Who restores it, for the history.
+    user: Option<String>,
+    /// Why, for the history.
+    note: Option<String>,
+    /// Tokens of locks the writer holds, with commas between them. If one of them is over, nothing is done.
+    token: Option<String>,
+    /// How many milliseconds to wait for others' locks.
+    wait_ms: Option<u64>,
+}
+
+/// Brings a deleted document back, with the fields it had.
+#[utoipa::path(post, path = "/v1/{namespace}/restore/{collection}/{key}",
+    params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), RestoreQuery),
+    responses((status = 200, body = Written, headers(("ETag" = String,
+    description = "The position of the document's last change, in quotes."))),
+    (status = 404, body = Problem), (status = 409, body = Problem), (status = 423, body = Problem)))]
+pub(in crate::native) async fn restore(
+    State(shared): App,
+    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    query: Result<Query<RestoreQuery>, QueryRejection>,
+    retry: Retry,
+) -> Result<Response, Trouble> {
+    check_namespace(&shared, &namespace)?;
+    let query = read_query(query)?;
+    let decoder = Decoder(&shared.config.limits);
+    let at = decoder.document_at(&collection, &key)?;
+    let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
+    let intent = Intent { at, action: Action::Restore };
+    let conditions = (query.position, Conditions::default());
+    let call = single(decoder, intent, conditions, (query.user, query.note))?;
+    let written = written(&shared, &namespace, &retry.mark(call), &terms).await?;
+    Ok(tagged(json_of(&written), Position(written.position)))
+}
+
 /// An idempotency key that another node gave to a write without one, because it may have to send it twice.
 pub(in crate::native) struct Retry(Option<String>);
 
