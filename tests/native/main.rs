@@ -49,6 +49,7 @@ mod lives;
 mod listing;
 mod lives;
 mod metrics;
+mod paths;
 mod paused_holder;
 mod positions;
 mod schema_command_line;

@@ -118,6 +118,34 @@ mod tests {
         assert_eq!(result.is_ok(), accepted, "{line}: {:?}", result.err().map(|error| error.to_string()));
     }
 
+    /// An unset variable in a script must not become the whole namespace, or the default one.
+    #[test]
+    fn empty_arguments_are_refused() {
+        for line in [
+            "lock --write PATH -- true",
+            "lock --read PATH -- true",
+            "lease take PATH --owner me",
+            "lease release PATH --owner me",
+            "lease list --path PATH",
+            "locks PATH",
+            "get PATH",
+            "put PATH {}",
+            "set PATH 1",
+            "delete PATH",
+            "restore PATH",
+            "history PATH",
+            "get user/42 -n PATH",
+        ] {
+            let given = |path: &str| {
+                let line = line.split(' ').map(|word| if word == "PATH" { path.to_owned() } else { word.to_owned() });
+                Cli::try_parse_from(std::iter::once("lockwood".to_owned()).chain(line))
+            };
+            let error = given("").err().unwrap_or_else(|| panic!("{line} is accepted")).to_string();
+            assert!(error.contains("empty path names nothing") || error.contains("nothing is given") || error.contains("needs a name"), "{line}: {error}");
+        }
+        check("lockwood lock --write / -- true", true);
+    }
+
     #[test]
     fn command_lines() {
         check("lockwood lock --write a/b -- true", true);
@@ -181,6 +209,9 @@ mod tests {
         check("lockwood put user/42 {} --if absent --position 7 --user me --note why", true);
         check("lockwood put user/42 --if never", false);
         check("lockwood delete user/42 --position 7", true);
+        check("lockwood put user/42/address {}", true);
+        check("lockwood delete user/42/address", true);
+        check("lockwood history /user/42/address", true);
         check("lockwood restore user/42 --user me --token 5 --wait 1s --json", true);
         check("lockwood restore user/42/name", false);
         check("lockwood write", true);

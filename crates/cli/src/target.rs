@@ -36,7 +36,15 @@ pub(crate) struct Namespace {
         short = 'n',
         value_name = "NS",
         env = "LOCKWOOD_NAMESPACE",
-        default_value = "default"
+        default_value = "default",
+        value_parser = parse_namespace
     )]
     pub(crate) name: String,
+}
+
+fn parse_namespace(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Err("a namespace needs a name; leave the flag out for the namespace default".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }

@@ -89,6 +89,15 @@ pub struct PutOptions {
     pub terms: Terms,
 }
 
+impl PutOptions {
+    fn case(&self) -> Option<&'static str> {
+        self.only_if.map(|only_if| match only_if {
+            PutIf::Absent => "absent",
+            PutIf::Present => "present",
+        })
+    }
+}
+
 impl Store {
     /// The documents of a namespace. Several addresses have commas between them.
     pub fn new(nodes: impl Into<Nodes>, namespace: impl Into<String>) -> Store {
@@ -121,14 +130,14 @@ impl Store {
         value: &WireValue,
         options: &PutOptions,
     ) -> Result<Written, Error> {
-        let target = written_by(self.document(at).query("path", Some(path)), options);
-        self.ask(Call::with_json(Method::PUT, target.text, value).with_retry_key()).await
+        let target = self.document(at).query("path", Some(path)).query("if", options.case());
+        self.write_on(Call::with_json(Method::PUT, written_by(target, options).text, value), &options.terms).await
     }
 
     /// Removes one node of a document.
     pub async fn unset(&self, at: &DocumentKey, path: &Path, options: &PutOptions) -> Result<Written, Error> {
         let target = written_by(self.document(at).query("path", Some(path)), options);
-        self.ask(Call::new(Method::DELETE, target.text).with_retry_key()).await
+        self.write_on(Call::new(Method::DELETE, target.text), &options.terms).await
     }
 
     /// One page of two collections put together; the next one begins at [`JoinPage::next`].
@@ -148,11 +157,7 @@ impl Store {
         fields: &Fields,
         options: &PutOptions,
     ) -> Result<Written, Error> {
-        let only_if = options.only_if.map(|only_if| match only_if {
-            PutIf::Absent => "absent",
-            PutIf::Present => "present",
-        });
-        let target = written_by(self.document(at).query("if", only_if), options);
+        let target = written_by(self.document(at).query("if", options.case()), options);
         self.write_on(Call::with_json(Method::PUT, target.text, fields), &options.terms).await
     }
 

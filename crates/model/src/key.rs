@@ -1,6 +1,7 @@
 //! Keys: how a document is named within its collection, and how that name is written. Knows nothing of
 //! documents.
 
+use crate::path::{Path, is_unprintable};
 use smallvec::SmallVec;
 use std::{fmt, str::FromStr};
 
@@ -78,6 +79,27 @@ impl Key {
         &self.0
     }
 
+    /// The key as a segment of a path. A path escapes what cannot be seen by itself, so it is left alone here, and what
+    /// a user writes into a path is what is in it.
+    pub fn segment(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text, |_| false).expect("a string takes all");
+        text
+    }
+
+    fn write(&self, out: &mut impl fmt::Write, is_escaped: impl Fn(char) -> bool) -> fmt::Result {
+        for (index, part) in self.0.iter().enumerate() {
+            if index > 0 {
+                out.write_char(':')?;
+            }
+            match part {
+                KeyPart::Number(number) => write!(out, "{number}")?,
+                KeyPart::Text(text) => write_text(out, text, &is_escaped)?,
+            }
+        }
+        Ok(())
+    }
+
     /// The number, if the key is just one.
     pub fn as_number(&self) -> Option<i64> {
         match self.0[..] {
@@ -92,44 +114,41 @@ impl DocumentKey {
     pub fn new(collection: &str, key: Key) -> DocumentKey {
         DocumentKey { collection: collection.into(), key }
     }
+
+    /// The node of the tree that is this document, where locks on it are.
+    pub fn path(&self) -> Path {
+        Path::from_segments([&*self.collection, &self.key.segment()])
+    }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, part) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str(":")?;
-            }
-            match part {
-                KeyPart::Number(number) => number.fmt(f)?,
-                KeyPart::Text(text) => write_text(f, text)?,
-            }
-        }
-        Ok(())
+        self.write(f, is_unprintable)
     }
 }
 
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+fn write_text(out: &mut impl fmt::Write, text: &str, is_escaped: impl Fn(char) -> bool) -> fmt::Result {
     if text.is_empty() {
-        return f.write_str("%_");
+        return out.write_str("%_");
     }
     for char in text.chars() {
         match char {
-            ':' | '%' => write!(f, "%{:02X}", char as u32)?,
-            _ if crate::path::is_unprintable(char) => {
+            ':' | '%' => write!(out, "%{:02X}", char as u32)?,
+            _ if is_escaped(char) => {
                 for byte in char.encode_utf8(&mut [0; 4]).bytes() {
-                    write!(f, "%{byte:02X}")?;
+                    write!(out, "%{byte:02X}")?;
                 }
             }
-            _ => write!(f, "{char}")?,
+            _ => out.write_char(char)?,
         }
     }
     Ok(())
 }
 
+/// As a path, so that what is shown can be given back.
 impl fmt::Display for DocumentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.collection, self.key)
+        self.path().fmt(f)
     }
 }
 

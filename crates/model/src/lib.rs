@@ -1,5 +1,6 @@
 //! The nouns every other crate speaks in. Knows nothing of tables, wires, disks or clocks.
 
+mod address;
 mod budget;
 mod document;
 mod event;
@@ -17,6 +18,7 @@ mod position;
 mod resource;
 mod time;
 
+pub use address::{AddressError, NodeAddress};
 pub use budget::{Budget, Exhausted};
 pub use document::{Document, Field, REMOVED_FIELDS_LEN_MAX};
 pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION};

@@ -10,8 +10,8 @@ pub const PATH_SEGMENTS_CAP: usize = 250;
 ///
 /// Segments are opaque strings: empty ones, slashes and control characters are ordinary content.
 ///
-/// In text a path is written `user/42/name`. `/` alone is the whole namespace; one leading slash is
-/// allowed. Inside a segment `%2F` stands for a slash and `%25` for a percent sign (any byte may be
+/// In text a path is written `user/42/name`. `/` alone is the whole namespace, nothing at all is no path, and one
+/// leading slash is allowed. Inside a segment `%2F` stands for a slash and `%25` for a percent sign (any byte may be
 /// written as `%` and two hex digits), and `%_` stands for an empty segment.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Path {
@@ -23,6 +23,9 @@ pub struct Path {
 /// The text is not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
+    /// The text is empty: most likely a variable that is not set.
+    #[error("an empty path names nothing; write / for the whole namespace or document")]
+    Nothing,
     /// Two slashes in a row, or one at the end.
     #[error("the path {0:?} has an empty segment; write %_ if an empty segment is meant")]
     EmptySegment(String),
@@ -150,6 +153,9 @@ impl FromStr for Path {
     type Err = PathError;
 
     fn from_str(text: &str) -> Result<Path, PathError> {
+        if text.is_empty() {
+            return Err(PathError::Nothing);
+        }
         let inner = text.strip_prefix('/').unwrap_or(text);
         let mut path = Path::root();
         if inner.is_empty() {
@@ -210,7 +216,6 @@ mod tests {
     #[test]
     fn text_form() {
         check("/", &[]);
-        check("", &[]);
         check("user", &["user"]);
         check("/user/42/name", &["user", "42", "name"]);
         check("a%2Fb/50%25", &["a/b", "50%"]);
@@ -228,6 +233,7 @@ mod tests {
             assert!(matches!(text.parse::<Path>(), Err(PathError::BadEscape(_))), "{text}");
         }
         assert!(matches!("%FF".parse::<Path>(), Err(PathError::NotUtf8(_))));
+        assert_eq!("".parse::<Path>(), Err(PathError::Nothing));
         assert_eq!("a/".repeat(300).trim_end_matches('/').parse::<Path>(), Err(PathError::TooLong));
     }
 

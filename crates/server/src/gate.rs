@@ -845,11 +845,12 @@ pub(crate) fn whole(at: &DocumentKey) -> [Resource; 2] {
 
 /// Where a document is in the tree of locks.
 pub(crate) fn document_path(at: &DocumentKey) -> Path {
-    Path::from_segments([&*at.collection, &at.key.to_string()])
+    at.path()
 }
 
 /// A field of a document, with all that is in it.
 pub(crate) fn field(at: &DocumentKey, name: &str, mode: Mode) -> Resource {
-    let path = Path::from_segments([&*at.collection, &at.key.to_string(), name]);
+    let mut path = document_path(at);
+    path.push(name);
     Resource::new(path, mode, Depth::SUBTREE)
 }

@@ -1,7 +1,7 @@
-//! `lockwood delete`: hides a document.
+//! `lockwood delete`: hides a document, or removes a node of it.
 
-use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written};
-use lockwood_client::DocumentKey;
+use super::{Holding, Target, Writer, exit_codes, not_written, parse_node, print_written};
+use lockwood_client::NodeAddress;
 use std::process::ExitCode;
 
 const AFTER_HELP: &str = concat!(
@@ -15,16 +15,17 @@ which stays; only the history knows it then.
     "
 Examples:
   lockwood delete user/42
+  lockwood delete user/42/address
   lockwood delete user/42 --position 7 --user ann --note 'moved away'"
 );
 
-/// Delete a document; it can be restored
+/// Delete a document, which can be restored, or one node of it
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Which document
-    #[arg(value_name = "COLLECTION/KEY", value_parser = parse_document)]
-    document: DocumentKey,
+    /// The document, or the node to remove from it
+    #[arg(value_name = "COLLECTION/KEY[/PATH]", value_parser = parse_node)]
+    node: NodeAddress,
     #[command(flatten)]
     writer: Writer,
     #[command(flatten)]
@@ -38,8 +39,13 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = args.writer.options(args.holding.terms(&args.target));
-    match args.target.store().delete(&args.document, &options).await {
-        Ok(written) => print_written(&written, args.json, &format!("{} deleted", args.document)),
+    let (store, NodeAddress { document, path }) = (args.target.store(), &args.node);
+    let written = match path.is_empty() {
+        true => store.delete(document, &options).await,
+        false => store.unset(document, path, &options).await,
+    };
+    match written {
+        Ok(written) => print_written(&written, args.json, &format!("{} deleted", args.node)),
         Err(error) => Ok(not_written(&error).report()),
     }
 }

@@ -1,8 +1,8 @@
 //! `lockwood get`: one document, or one node of it.
 
-use super::{Deleted, Node, Reader, Target, exit_codes, parse_node};
+use super::{Deleted, Reader, Target, exit_codes, parse_node};
 use crate::{exit::Failure, output};
-use lockwood_client::ReadOptions;
+use lockwood_client::{NodeAddress, ReadOptions};
 use std::{io::IsTerminal, process::ExitCode};
 
 const AFTER_HELP: &str = concat!(
@@ -29,7 +29,7 @@ Examples:
 pub(crate) struct Args {
     /// Which document, and which node of it
     #[arg(value_name = "COLLECTION/KEY[/PATH]", value_parser = parse_node)]
-    node: Node,
+    node: NodeAddress,
     /// Only these fields
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "depth")]
     fields: Vec<String>,
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn show_node(args: &Args, options: &ReadOptions) -> anyhow::Result<ExitCode> {
-    let Node { document, path } = &args.node;
+    let NodeAddress { document, path } = &args.node;
     let answer = match args.target.store().get_node(document, path, args.depth, options).await {
         Ok(answer) => answer,
         Err(error) => return Ok(Failure::from(&error).report()),

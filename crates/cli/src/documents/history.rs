@@ -1,12 +1,12 @@
-//! `lockwood history`: what happened to a document.
+//! `lockwood history`: what happened to a document, or to a node of it.
 
-use super::{Target, exit_codes, parse_document};
+use super::{Target, exit_codes, parse_node};
 use crate::{
     exit::Failure,
     output::{self, Table},
 };
 use lockwood_client::{
-    DocumentKey, text,
+    NodeAddress, text,
     wire::{FieldDiff, HistoryEntry, WireValue},
 };
 use std::{fmt::Write, process::ExitCode};
@@ -16,6 +16,7 @@ const AFTER_HELP: &str = concat!(
     "
 Examples:
   lockwood history user/42
+  lockwood history user/42/address/city
   lockwood history user/42 --after 7 --json"
 );
 
@@ -23,9 +24,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Which document
-    #[arg(value_name = "COLLECTION/KEY", value_parser = parse_document)]
-    document: DocumentKey,
+    /// The document, or the node of it whose changes are shown
+    #[arg(value_name = "COLLECTION/KEY[/PATH]", value_parser = parse_node)]
+    node: NodeAddress,
     /// Only what happened after this position
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
@@ -40,12 +41,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let store = args.target.store();
+    let (store, NodeAddress { document, path }) = (args.target.store(), &args.node);
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut after = args.after;
     let mut table = Table::default();
     while left > 0 {
-        let mut page = match store.history(&args.document, after, args.limit.map(|_| left)).await {
+        let limit = args.limit.map(|_| left);
+        let page = match path.is_empty() {
+            true => store.history(document, after, limit).await,
+            false => store.node_history(document, path, after, limit).await,
+        };
+        let mut page = match page {
             Ok(page) => page,
             Err(error) => return Ok(Failure::from(&error).report()),
         };

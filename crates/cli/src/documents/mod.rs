@@ -24,7 +24,8 @@ use crate::{
     wait::parse_span,
 };
 use lockwood_client::{
-    Code, DocumentKey, Error, Filter, Path, PutOptions, ReadOptions, Shards, Store, Terms, wire,
+    AddressError, Code, DocumentKey, Error, Filter, NodeAddress, PathError, PutOptions, ReadOptions, Shards, Store,
+    Terms, wire,
 };
 use std::{process::ExitCode, time::Duration};
 
@@ -186,35 +187,38 @@ fn not_written(error: &Error) -> Failure {
     failure
 }
 
-/// A node of a document, or the document itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Node {
-    document: DocumentKey,
-    path: Path,
-}
-
-/// `user/42/address/city`, as locks are written: the key ends at the second slash.
-fn parse_node(text: &str) -> Result<Node, String> {
-    let mut parts = text.splitn(3, '/');
-    let collection = parts.next().unwrap_or_default();
-    let document = parse_document(&format!("{collection}/{}", parts.next().unwrap_or_default()))?;
-    let path = parts.next();
-    if path == Some("") {
-        return Err("nothing follows the last slash; %_ is an empty name".to_owned());
-    }
-    let path = path.map(str::parse::<Path>).transpose().map_err(|error| error.to_string())?;
-    Ok(Node { document, path: path.unwrap_or_default() })
-}
-
-/// `user/42`: everything up to the first slash is the collection. A slash in a key can be written %2F.
-pub(crate) fn parse_document(text: &str) -> Result<DocumentKey, String> {
-    match text.split_once('/') {
-        Some((collection, key)) if !collection.is_empty() => {
-            let key = key.replace("%2F", "/").replace("%2f", "/");
-            Ok(DocumentKey::new(collection, key.parse().map_err(|error| format!("{error}"))?))
+/// `user/42` or `user/42/address/city`, read as locks read it.
+fn parse_node(text: &str) -> Result<NodeAddress, String> {
+    text.parse().map_err(|error: AddressError| match error {
+        AddressError::Path(PathError::Nothing) => {
+            "nothing is given; a document is COLLECTION/KEY, for example user/42".to_owned()
         }
-        _ => Err("write collection and key, for example user/42 or order:item/7:1".to_owned()),
+        AddressError::Collection(ref collection) => {
+            format!("{error}; `lockwood filter {collection}` lists a collection")
+        }
+        error => error.to_string(),
+    })
+}
+
+/// The same for commands that are about whole documents.
+pub(crate) fn parse_document(text: &str) -> Result<DocumentKey, String> {
+    let NodeAddress { document, path } = parse_node(text)?;
+    if path.is_empty() {
+        return Ok(document);
     }
+    Err(format!(
+        "{path} is a node of the document {document}, and this is about whole documents; a slash inside a key is \
+         written %2F"
+    ))
+}
+
+/// A value, given as JSON or on standard input.
+fn read_value(given: &str) -> Result<wire::WireValue, Failure> {
+    let text = if given == "-" { read_file("-")? } else { given.to_owned() };
+    wire::WireValue::from_text(text).map_err(|error| {
+        let message = error.message;
+        bad_data(format!("the value is not JSON (text needs quotes inside quotes, '\"Ulm\"'): {message}"))
+    })
 }
 
 /// The fields of a document, given as JSON or on standard input.
@@ -255,9 +259,10 @@ mod tests {
     fn documents_are_named_by_collection_and_key() {
         let check = |text: &str, shown: &str| assert_eq!(parse_document(text).unwrap().to_string(), shown);
         check("user/42", "user/42");
+        check("/user/42", "user/42");
         check("order/a:1", "order/a:1");
-        check("file/a/b", "file/a/b");
-        for text in ["user", "user/", "/42", "user/a::b", ""] {
+        check("file/a%2Fb", "file/a%2Fb");
+        for text in ["user", "user/", "/42", "user/a::b", "", "/", "user/42/name"] {
             assert!(parse_document(text).is_err(), "{text}");
         }
     }
@@ -269,11 +274,13 @@ mod tests {
             assert_eq!((node.document.to_string(), node.path.to_string()), (document.into(), path.into()));
         };
         check("user/42", "user/42", "/");
-        check("user/42/address/city", "user/42", "address/city");
-        check("file/a%2Fb/c%2Fd", "file/a/b", "c%2Fd");
-        for text in ["user", "user/", "user/42/", "user/42/a//b", "/42/a", ""] {
+        check("/user/42/address/city", "user/42", "address/city");
+        check("file/a%2Fb/c%2Fd", "file/a%2Fb", "c%2Fd");
+        for text in ["user/", "user/42/", "user/42/a//b"] {
             assert!(parse_node(text).is_err(), "{text}");
         }
+        assert!(parse_node("").unwrap_err().starts_with("nothing is given"));
+        assert!(parse_node("user").unwrap_err().contains("user is a collection"));
     }
 
     #[test]

@@ -1,13 +1,20 @@
-//! `lockwood put`: makes a document what it is told.
+//! `lockwood put`: makes a document, or a node of it, what it is told.
 
-use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written, read_fields};
-use lockwood_client::{DocumentKey, PutIf, PutOptions};
+use super::{
+    Holding, Target, Writer, exit_codes, not_written, parse_node, print_written, read_fields, read_value,
+};
+use crate::exit::Failure;
+use lockwood_client::{
+    Error, NodeAddress, PutIf, PutOptions, Store,
+    wire::{Fields, WireValue, Written},
+};
 use std::process::ExitCode;
 
 const AFTER_HELP: &str = concat!(
     "\
-The document is created, or it is replaced: fields that are not given are removed. To change some fields only,
-see `lockwood write`.
+The document is created, or it is replaced: fields that are not given are removed. What comes after the key leads to
+a node of the document, which alone is replaced, as `lockwood set` does it: the document must be there, and so must be
+what the node is in. To change several fields at once, see `lockwood write`.
 
 ",
     exit_codes!(),
@@ -15,20 +22,21 @@ see `lockwood write`.
 Examples:
   lockwood put user/42 '{\"name\": \"Ann\"}'
   lockwood put user/42 '{\"name\": \"Ann\"}' --if absent --user importer
+  lockwood put user/42/address '{\"city\": \"Ulm\"}'
   lockwood get user/42 | jq '.age += 1' | lockwood put user/42 --position 7
   lockwood put user/42 '{\"name\": \"Ann\"}' --token 34 --wait 10s"
 );
 
-/// Create or replace a document
+/// Create or replace a document, or replace one node of it
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Which document
-    #[arg(value_name = "COLLECTION/KEY", value_parser = parse_document)]
-    document: DocumentKey,
-    /// All its fields as a JSON object; - for standard input
+    /// The document, or the node of it
+    #[arg(value_name = "COLLECTION/KEY[/PATH]", value_parser = parse_node)]
+    node: NodeAddress,
+    /// All fields of the document as a JSON object, or the value of the node; - for standard input
     #[arg(value_name = "JSON", default_value = "-")]
-    fields: String,
+    value: String,
     /// Only if there is no such document, or only if there is one
     #[arg(long = "if", value_enum, value_name = "CASE")]
     only_if: Option<Case>,
@@ -50,8 +58,8 @@ enum Case {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let fields = match read_fields(&args.fields) {
-        Ok(fields) => fields,
+    let value = match Value::read(&args) {
+        Ok(value) => value,
         Err(failure) => return Ok(failure.report()),
     };
     let only_if = args.only_if.map(|case| match case {
@@ -59,8 +67,30 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Case::Present => PutIf::Present,
     });
     let options = PutOptions { only_if, ..args.writer.options(args.holding.terms(&args.target)) };
-    match args.target.store().put(&args.document, &fields, &options).await {
-        Ok(written) => print_written(&written, args.json, &format!("{} written", args.document)),
+    match value.put(&args.target.store(), &args.node, &options).await {
+        Ok(written) => print_written(&written, args.json, &format!("{} written", args.node)),
         Err(error) => Ok(not_written(&error).report()),
+    }
+}
+
+/// What is put: a document consists of fields, a node is any JSON.
+enum Value {
+    Document(Fields),
+    Node(WireValue),
+}
+
+impl Value {
+    fn read(args: &Args) -> Result<Value, Failure> {
+        match args.node.path.is_empty() {
+            true => read_fields(&args.value).map(Value::Document),
+            false => read_value(&args.value).map(Value::Node),
+        }
+    }
+
+    async fn put(&self, store: &Store, at: &NodeAddress, options: &PutOptions) -> Result<Written, Error> {
+        match self {
+            Value::Document(fields) => store.put(&at.document, fields, options).await,
+            Value::Node(value) => store.set(&at.document, &at.path, value, options).await,
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! `lockwood set`: replaces or removes one node of a document.
 
-use super::{Holding, Node, Target, Writer, exit_codes, not_written, parse_node, print_written, read_file};
-use crate::exit::{self, Failure};
-use lockwood_client::wire::WireValue;
+use super::{Holding, Target, Writer, exit_codes, not_written, parse_node, print_written, read_value};
+use lockwood_client::NodeAddress;
 use std::process::ExitCode;
 
 const AFTER_HELP: &str = concat!(
@@ -26,7 +25,7 @@ Examples:
 pub(crate) struct Args {
     /// Which node of which document
     #[arg(value_name = "COLLECTION/KEY/PATH", value_parser = parse_inner)]
-    node: Node,
+    node: NodeAddress,
     /// Its new value as JSON; - for standard input
     #[arg(value_name = "JSON", required_unless_present = "delete", conflicts_with = "delete")]
     value: Option<String>,
@@ -44,7 +43,7 @@ pub(crate) struct Args {
     target: Target,
 }
 
-fn parse_inner(text: &str) -> Result<Node, String> {
+fn parse_inner(text: &str) -> Result<NodeAddress, String> {
     let node = parse_node(text)?;
     if node.path.is_empty() {
         return Err("say which node of the document, for example user/42/address/city".to_owned());
@@ -54,7 +53,7 @@ fn parse_inner(text: &str) -> Result<Node, String> {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (store, options) = (args.target.store(), args.writer.options(args.holding.terms(&args.target)));
-    let Node { document, path } = &args.node;
+    let NodeAddress { document, path } = &args.node;
     let written = match args.value.as_deref().map(read_value).transpose() {
         Ok(Some(value)) => store.set(document, path, &value, &options).await,
         Ok(None) => store.unset(document, path, &options).await,
@@ -62,17 +61,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let done = if args.delete { "removed" } else { "written" };
     match written {
-        Ok(written) => print_written(&written, args.json, &format!("{document}/{path} {done}")),
+        Ok(written) => print_written(&written, args.json, &format!("{} {done}", args.node)),
         Err(error) => Ok(not_written(&error).report()),
     }
-}
-
-fn read_value(given: &str) -> Result<WireValue, Failure> {
-    let text = if given == "-" { read_file("-")? } else { given.to_owned() };
-    WireValue::from_text(text).map_err(|error| {
-        let message = error.message;
-        exit::bad_data(format!(
-            "the value is not JSON (text needs quotes inside quotes, '\"Ulm\"'): {message}"
-        ))
-    })
 }

@@ -241,9 +241,15 @@ impl Decoder<'_> {
     }
 
     pub(crate) fn document(self, collection: &str, key: &WireKey) -> Result<DocumentKey, Trouble> {
-        self.collection(collection)?;
-        self.key(&key.0)?;
-        Ok(DocumentKey::new(collection, key.0.clone()))
+        let at = DocumentKey::new(collection, key.0.clone());
+        self.document_key(&at)?;
+        Ok(at)
+    }
+
+    /// Whether there can be such a document.
+    pub(crate) fn document_key(self, at: &DocumentKey) -> Result<(), Trouble> {
+        self.collection(&at.collection)?;
+        self.key(&at.key)
     }
 
     /// A document as the address names it.

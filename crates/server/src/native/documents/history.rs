@@ -1,6 +1,7 @@
 //! What happened to one document, and where a namespace stands. Knows nothing of how history is kept.
 
 use super::{
+    address::Addressed,
     answer::{json_of, no_document},
     decode::Decoder,
     read::{Moment, aside, check_limit, page_len},
@@ -14,7 +15,7 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
-use lockwood_model::{Change, Document, DocumentKey, Position};
+use lockwood_model::{Change, Document, DocumentKey, Json, Path, Position, node};
 use lockwood_storage::{NamespaceId, Step, StoreError};
 use lockwood_wire::{
     Problem,
@@ -33,7 +34,13 @@ pub(in crate::native) struct HistoryQuery {
     limit: Option<u64>,
     /// Only changes after this position: `next` of the page before.
     after: Option<u64>,
+    /// Only changes that touched this node, a field or something in a field: `/address/city`. The address may name
+    /// the node as well: `history/user/42/address/city`.
+    path: Option<String>,
 }
+
+/// So many changes of a document are looked at for a page with those of one node.
+const STEPS_MAX: usize = 10_000;
 
 /// What happened to a document, oldest first, as far back as is kept.
 #[utoipa::path(get, path = "/v1/{namespace}/history/{collection}/{key}",
@@ -41,12 +48,19 @@ pub(in crate::native) struct HistoryQuery {
     responses((status = 200, body = History), (status = 404, body = Problem)))]
 pub(in crate::native) async fn history(
     State(shared): App,
-    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    address: Addressed,
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
     let query = read_query(query)?;
     check_limit(query.limit)?;
-    let at = Decoder(&shared.config.limits).document_at(&collection, &key)?;
+    let node = address.node(query.path.as_deref())?;
+    let Addressed { namespace, document: at, .. } = address;
+    if let Some(node) = &node {
+        Decoder(&shared.config.limits).node(node)?;
+        let segments: Vec<&str> = node.segments().collect();
+        shared.schemas.active(&shared, &namespace)?.check_field(&at.collection, &segments)?;
+    }
+    let node = node.filter(|node| !node.is_empty());
     let len_max = page_len(&shared, query.limit)?;
     aside(move || {
         let moment = Moment::now(&shared, &namespace)?;
@@ -57,25 +71,70 @@ pub(in crate::native) async fn history(
         }
         let after = Position(query.after.unwrap_or(0));
         moment.check_reached(&shared, after)?;
-        // One more than wanted shows whether there is another page.
-        let mut entries = Vec::new();
-        state.each_step(id, &at, after, len_max + 1, &mut |step| {
-            entries.push(entry(&moment, (id, &at), step)?);
-            Ok(())
-        })?;
-        entries.reverse();
-        let more = entries.len() > len_max;
-        entries.truncate(len_max);
-        let next = entries.last().filter(|_| more).map(|entry: &HistoryEntry| entry.position);
+        let (entries, next) = page(&moment, (id, &at), node.as_ref(), after, len_max)?;
         Ok(json_of(&History { position: moment.position.0, entries, next }))
     })
     .await
+}
+
+/// The changes after a position, oldest first, and where the next page begins.
+fn page(
+    moment: &Moment,
+    (id, at): (NamespaceId, &DocumentKey),
+    node: Option<&Path>,
+    mut after: Position,
+    len_max: usize,
+) -> Result<(Vec<HistoryEntry>, Option<u64>), StoreError> {
+    let (mut entries, mut steps_len) = (Vec::new(), 0);
+    loop {
+        // One more than wanted shows whether there is another page.
+        let (mut found, mut seen_len, mut last) = (Vec::new(), 0, after);
+        moment.reading.state().each_step(id, at, after, len_max + 1, &mut |step| {
+            seen_len += 1;
+            last = last.max(step.position);
+            if node.is_none_or(|node| touches(step, node)) {
+                found.push(entry(moment, (id, at), step, node)?);
+            }
+            Ok(())
+        })?;
+        entries.extend(found.into_iter().rev());
+        if entries.len() > len_max {
+            entries.truncate(len_max);
+            let next = entries.last().map(|entry: &HistoryEntry| entry.position);
+            return Ok((entries, next));
+        }
+        if seen_len <= len_max {
+            return Ok((entries, None));
+        }
+        steps_len += seen_len;
+        after = last;
+        if steps_len >= STEPS_MAX {
+            return Ok((entries, Some(after.0)));
+        }
+    }
+}
+
+/// Whether a change concerns a node: its value is another one, or it came or went with its document.
+fn touches(step: &Step, node: &Path) -> bool {
+    let before = step.before.as_ref().and_then(|before| node_of(before, node));
+    let after = node_of(&step.after, node);
+    let exists = |document: &Document| !document.deleted;
+    let comes_or_goes = step.before.as_ref().is_some_and(exists) != exists(&step.after);
+    before != after || comes_or_goes && (before.is_some() || after.is_some())
+}
+
+/// The JSON of a node of a document.
+fn node_of<'a>(document: &'a Document, node: &Path) -> Option<&'a str> {
+    let mut segments = node.segments();
+    let value = document.get(segments.next()?)?;
+    node::find(value.as_str(), segments)
 }
 
 fn entry(
     moment: &Moment,
     (id, at): (NamespaceId, &DocumentKey),
     step: &Step,
+    node: Option<&Path>,
 ) -> Result<HistoryEntry, StoreError> {
     let origin = moment.reading.state().origin(id, at, step.position)?;
     Ok(HistoryEntry {
@@ -84,7 +143,10 @@ fn entry(
         user: origin.as_ref().and_then(|origin| origin.user.as_ref()).map(WireValue::from),
         note: origin.as_ref().and_then(|origin| origin.note.as_ref()).map(WireValue::from),
         event: kind(moment, (id, at), step)?,
-        changes: changes(step.before.as_ref(), &step.after),
+        changes: match node {
+            Some(node) => node_changes(step, node),
+            None => changes(step.before.as_ref(), &step.after),
+        },
     })
 }
 
@@ -124,6 +186,14 @@ fn changes(before: Option<&Document>, after: &Document) -> Named<FieldDiff> {
         (diff.before != diff.after).then(|| (name.into(), diff))
     });
     Named(diffs.collect())
+}
+
+/// What the node was and is, by its path, if that differs.
+fn node_changes(step: &Step, node: &Path) -> Named<FieldDiff> {
+    let value = |document: &Document| node_of(document, node).map(|json| WireValue::from(&Json::trusted(json)));
+    let diff = FieldDiff { before: step.before.as_ref().and_then(value), after: value(&step.after) };
+    let differs = diff.before != diff.after;
+    Named(differs.then(|| (node.to_string().into(), diff)).into_iter().collect())
 }
 
 /// Where a namespace stands, and how far back its history goes.

@@ -1,6 +1,7 @@
 //! The documents of the native interface. Each handler decodes, asks the shard, encodes. Knows nothing of how
 //! documents are kept.
 
+mod address;
 mod answer;
 mod body;
 mod cursor;
@@ -55,6 +56,10 @@ pub(super) fn router() -> Router<Arc<Shared>> {
             "/v1/{namespace}/documents/{collection}/{key}",
             get(read::document).put(write::put).delete(write::delete),
         )
+        .route(
+            "/v1/{namespace}/documents/{collection}/{key}/{*path}",
+            get(read::document).put(write::put).delete(write::delete),
+        )
         .route("/v1/{namespace}/documents/{collection}", get(read::documents))
         .route("/v1/{namespace}/restore/{collection}/{key}", post(write::restore))
         .route("/v1/{namespace}/write", post(write::write))
@@ -67,6 +72,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/v1/{namespace}/max", post(read::max))
         .route("/v1/{namespace}/join", post(join::join))
         .route("/v1/{namespace}/history/{collection}/{key}", get(history::history))
+        .route("/v1/{namespace}/history/{collection}/{key}/{*path}", get(history::history))
         .route("/v1/{namespace}/changes", get(feed::changes))
         .route("/v1/{namespace}/position", get(history::position))
         .route("/v1/{namespace}/collections", get(history::collections))

@@ -1,6 +1,7 @@
 //! Reading documents: one, several, or those that match. Every answer says at which position it was true.
 
 use super::{
+    address::Addressed,
     answer::{self, ahead, json, json_of, no_document, open, too_old, write_found, write_node},
     body::JsonBody,
     cursor,
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     cluster::{NOWHERE, custody},
-    native::http::{App, InPath, check_namespace, read_path, read_query},
+    native::http::{App, InPath, check_namespace, read_query},
     schemas::check_names,
     shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
@@ -124,7 +125,8 @@ pub(in crate::native) struct DocumentQuery {
     #[serde(default)]
     deleted: Deleted,
     /// Only this node, a field or something in a field: `/address/city`, with %2F for a slash inside a name. The
-    /// answer then is a node instead of a document.
+    /// answer then is a node instead of a document. The address may name the node as well:
+    /// `documents/user/42/address/city`.
     path: Option<String>,
     /// How many levels of the node, or of the document, 1 being itself alone; all if absent. What is deeper is cut
     /// off, and the answer says where.
@@ -150,16 +152,15 @@ pub(in crate::native) struct DocumentQuery {
     (status = 412, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn document(
     State(shared): App,
-    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    address: Addressed,
     query: Result<Query<DocumentQuery>, QueryRejection>,
     conditions: Conditions,
 ) -> Result<Response, Trouble> {
     let query = read_query(query)?;
-    let decoder = Decoder(&shared.config.limits);
-    let at = decoder.document_at(&collection, &key)?;
-    let wanted = WantedPart::of_query(decoder, &query)?;
+    let wanted = WantedPart::new(Decoder(&shared.config.limits), &address, &query)?;
+    let Addressed { namespace, document: at, .. } = address;
     let terms = (query.token.as_deref(), query.wait_ms);
-    wanted.check_names(&shared, &namespace, &collection)?;
+    wanted.check_names(&shared, &namespace, &at.collection)?;
     let access = Access::of_query(&shared, query.isolation, terms, query.at)?;
     let moment = access.moment(&shared, &namespace, || wanted.resources(&at)).await?;
     let as_of = moment.as_of(query.at)?;
@@ -212,15 +213,20 @@ impl WantedPart {
         }
     }
 
-    fn of_query(decoder: Decoder<'_>, query: &DocumentQuery) -> Result<WantedPart, Trouble> {
-        if query.path.is_none() && query.depth.is_none() {
+    fn new(
+        decoder: Decoder<'_>,
+        address: &Addressed,
+        query: &DocumentQuery,
+    ) -> Result<WantedPart, Trouble> {
+        let path = address.node(query.path.as_deref())?;
+        if path.is_none() && query.depth.is_none() {
             return field_list(decoder, query.fields.as_deref()).map(WantedPart::Fields);
         }
         if query.fields.is_some() {
             let message = "fields go with whole documents; leave them out, or path and depth";
             return Err(Trouble::new(Code::BadQuery, message));
         }
-        let path = query.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
+        let path = path.unwrap_or_default();
         decoder.node(&path)?;
         let depth = query.depth.map_or(Some(Depth::SUBTREE), Depth::levels);
         let message = "depth counts levels from 1 (the node alone); leave it out for all";

@@ -1,6 +1,7 @@
 //! Writing documents.
 
 use super::{
+    address::Addressed,
     answer::json_of,
     body::JsonBody,
     decode::Decoder,
@@ -11,7 +12,7 @@ use super::{
 use crate::{
     cluster::dispatch,
     gate::{self, Terms},
-    native::http::{App, InPath, check_namespace, read_path, read_query},
+    native::http::{App, InPath, check_namespace, read_query},
     shard::Call,
     shared::Shared,
     trouble::Trouble,
@@ -131,13 +132,12 @@ pub(in crate::native) struct PutQuery {
     (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(in crate::native) async fn put(
     State(shared): App,
-    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    address: Addressed,
     query: Result<Query<PutQuery>, QueryRejection>,
     conditions: Conditions,
     retry: Retry,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let when = match query.r#if.as_deref() {
@@ -146,11 +146,10 @@ pub(in crate::native) async fn put(
         Some("present") => PutIf::Present,
         Some(_) => return Err(Trouble::new(Code::BadQuery, "if is absent or present")),
     };
-    let at = decoder.document_at(&collection, &key)?;
-    let action = match (&query.path, when) {
+    let action = match (address.node(query.path.as_deref())?, when) {
         (None, when) => Action::Put { fields: decoder.fields(&body.read::<Fields>()?)?, when },
         (Some(path), PutIf::Always | PutIf::Present) => {
-            decoder.set(&read_path(path)?, Some(&body.read::<WireValue>()?))?
+            decoder.set(&path, Some(&body.read::<WireValue>()?))?
         }
         (Some(_), PutIf::Absent) => {
             let message = "a node can be put into a document that is there only; leave out if or path";
@@ -158,6 +157,7 @@ pub(in crate::native) async fn put(
         }
     };
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
+    let Addressed { namespace, document: at, .. } = address;
     let written_by = (query.user, query.note);
     let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
     let written = written(&shared, &namespace, &retry.mark(call), &terms).await?;
@@ -188,20 +188,19 @@ pub(in crate::native) struct DeleteQuery {
     responses((status = 200, body = Written), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(in crate::native) async fn delete(
     State(shared): App,
-    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    address: Addressed,
     query: Result<Query<DeleteQuery>, QueryRejection>,
     conditions: Conditions,
     retry: Retry,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
-    let at = decoder.document_at(&collection, &key)?;
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
-    let action = match &query.path {
+    let action = match address.node(query.path.as_deref())? {
         None => Action::Delete,
-        Some(path) => decoder.set(&read_path(path)?, None)?,
+        Some(path) => decoder.set(&path, None)?,
     };
+    let Addressed { namespace, document: at, .. } = address;
     let written_by = (query.user, query.note);
     let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
     answer(&shared, &namespace, &retry.mark(call), &terms).await
@@ -231,14 +230,12 @@ pub(in crate::native) struct RestoreQuery {
     (status = 404, body = Problem), (status = 409, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn restore(
     State(shared): App,
-    InPath((namespace, collection, key)): InPath<(String, String, String)>,
+    Addressed { namespace, document: at, .. }: Addressed,
     query: Result<Query<RestoreQuery>, QueryRejection>,
     retry: Retry,
 ) -> Result<Response, Trouble> {
-    check_namespace(&shared, &namespace)?;
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
-    let at = decoder.document_at(&collection, &key)?;
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let intent = Intent { at, action: Action::Restore };
     let conditions = (query.position, Conditions::default());

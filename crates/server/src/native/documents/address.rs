@@ -1,0 +1,58 @@
+//! Which document, or node of one, an address of the server names. Knows nothing of what is done there.
+
+use super::decode::Decoder;
+use crate::{native::http::check_namespace, shared::Shared, trouble::Trouble};
+use axum::extract::FromRequestParts;
+use hyper::http::request::Parts;
+use lockwood_model::{AddressError, DocumentKey, NodeAddress, Path};
+use lockwood_wire::Code;
+use std::sync::Arc;
+
+/// `/v1/NAMESPACE/documents/COLLECTION/KEY/PATH`, and the same with another word instead of `documents`.
+///
+/// What follows the word is a path of the tree, as locks and commands write it, with the same escapes.
+pub(in crate::native) struct Addressed {
+    pub(super) namespace: String,
+    pub(super) document: DocumentKey,
+    /// The node that the address leads to; none if it ends with the document.
+    node: Option<Path>,
+}
+
+/// `v1`, the namespace and the word.
+const BEFORE_LEN: usize = 3;
+
+impl FromRequestParts<Arc<Shared>> for Addressed {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Addressed, Trouble> {
+        let whole: Path = parts.uri.path().parse().map_err(|error| wrong(&AddressError::Path(error)))?;
+        let namespace = whole.segments().nth(1).unwrap_or_default().to_owned();
+        check_namespace(shared, &namespace)?;
+        let path = Path::from_segments(whole.segments().skip(BEFORE_LEN));
+        let NodeAddress { document, path } = NodeAddress::of(&path).map_err(|error| wrong(&error))?;
+        let decoder = Decoder(&shared.config.limits);
+        decoder.document_key(&document)?;
+        decoder.node(&path)?;
+        Ok(Addressed { namespace, document, node: Some(path).filter(|path| !path.is_empty()) })
+    }
+}
+
+impl Addressed {
+    /// The node that is meant: in the address, or in the parameter `path`.
+    pub(super) fn node(&self, path: Option<&str>) -> Result<Option<Path>, Trouble> {
+        let Some(path) = path else { return Ok(self.node.clone()) };
+        if self.node.is_some() {
+            let message = "the address leads to a node already; leave out path, or what follows the key";
+            return Err(Trouble::new(Code::BadQuery, message));
+        }
+        crate::listing::read_path(path).map(Some)
+    }
+}
+
+fn wrong(error: &AddressError) -> Trouble {
+    let code = match error {
+        AddressError::Key(_) => Code::BadKey,
+        AddressError::Path(_) | AddressError::Namespace | AddressError::Collection(_) => Code::BadPath,
+    };
+    Trouble::new(code, error.to_string())
+}
