@@ -47,7 +47,10 @@ fn value(store: &Store) -> Value {
 #[test]
 fn every_command_reads_a_path_as_locks_do() {
     let (server, store) = start();
-    assert_eq!(done(&server, &["put", "user/42/address", r#"{"zip":1}"#]), "user/42/address written at position 2\n");
+    assert_eq!(
+        done(&server, &["put", "user/42/address", r#"{"zip":1}"#]),
+        "user/42/address written at position 2\n"
+    );
     assert_eq!(value(&store), json!({ "name": "Ann", "address": { "zip": 1 } }));
     assert_eq!(store.found(&json!({ "collection": "user" })), ["42"], "there is no second document");
     assert_eq!(done(&server, &["get", "user/42/address/zip"]), "1\n");
@@ -64,7 +67,8 @@ fn every_command_reads_a_path_as_locks_do() {
 #[test]
 fn a_lock_on_a_document_covers_what_is_put_below_its_path() {
     let (server, store) = start();
-    let lock = json!({ "owner": "me", "ttl_ms": 60_000, "resources": [{ "path": "user/42", "mode": "write" }] });
+    let lock =
+        json!({ "owner": "me", "ttl_ms": 60_000, "resources": [{ "path": "user/42", "mode": "write" }] });
     assert_eq!(store.send("POST", "locks", &lock.to_string()).status, 201);
     refused(&server, &["put", "user/42/address", "{}", "--wait", "0"], 75);
     refused(&server, &["delete", "user/42/name", "--wait", "0"], 75);
@@ -74,10 +78,14 @@ fn a_lock_on_a_document_covers_what_is_put_below_its_path() {
 #[test]
 fn a_lock_on_the_path_of_a_document_covers_exactly_this_document() {
     let (server, store) = start();
-    for (path, sibling) in
-        [("line/a:1", "line/a"), ("line/a%2Fb", "line/a"), ("line/a%253Ab", "line/a:b"), ("line/%01", "line/x")]
-    {
-        let lock = json!({ "owner": path, "ttl_ms": 60_000, "resources": [{ "path": path, "mode": "write" }] });
+    for (path, sibling) in [
+        ("line/a:1", "line/a"),
+        ("line/a%2Fb", "line/a"),
+        ("line/a%253Ab", "line/a:b"),
+        ("line/%01", "line/x"),
+    ] {
+        let lock =
+            json!({ "owner": path, "ttl_ms": 60_000, "resources": [{ "path": path, "mode": "write" }] });
         assert_eq!(store.send("POST", "locks", &lock.to_string()).status, 201);
         refused(&server, &["put", path, "{}", "--wait", "0"], 75);
         let address = format!("documents/{path}?wait_ms=0");
@@ -115,7 +123,8 @@ fn addresses_name_nodes_as_commands_do() {
     let page = store.get("history/user/42?path=/address&after=1");
     assert_eq!(page["entries"].as_array().unwrap().len(), 2, "it was gone when the document went: {page}");
     let page = store.get("history/user/42?path=/name");
-    let kinds: Vec<&Value> = page["entries"].as_array().unwrap().iter().map(|entry| &entry["event"]).collect();
+    let kinds: Vec<&Value> =
+        page["entries"].as_array().unwrap().iter().map(|entry| &entry["event"]).collect();
     assert_eq!(kinds, ["created", "updated", "deleted"]);
     let first = store.get("history/user/42/name?limit=1");
     assert_eq!((&first["entries"][0]["position"], &first["next"]), (&json!(1), &json!(1)));
@@ -139,7 +148,8 @@ fn an_empty_path_is_refused() {
     let (server, store) = start();
     let said = refused(&server, &["lock", "--write", "", "--", "true"], 2);
     assert!(said.contains("write / for the whole namespace"), "{said}");
-    for arguments in [&["get", ""][..], &["put", "", "{}"], &["delete", ""], &["history", ""], &["locks", ""]] {
+    for arguments in [&["get", ""][..], &["put", "", "{}"], &["delete", ""], &["history", ""], &["locks", ""]]
+    {
         refused(&server, arguments, 2);
     }
     let said = refused(&server, &["get", "user"], 2);

@@ -82,8 +82,8 @@ fn a_schema_from_file_to_grave() {
     shell.shows("diff user 2 2", "version 2 → 2\n  no difference\n");
     shell.shows(
         "settings user --level full --mode readonly",
-        "setting  value     from\nlevel    FULL      set here\npolicy   STRICT    not set here\n\
-         mode     READONLY  set here\n",
+        "setting    value     from\nlevel      FULL      set here\npolicy     STRICT    not set here\n\
+         mode       READONLY  set here\nisolation  snapshot  not set here\n",
     );
     shell.fails("delete user 2", 70, "schema_read_only");
     assert_eq!(shell.json("settings user --mode default --json")["own"], json!(["level"]));

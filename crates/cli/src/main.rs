@@ -137,11 +137,18 @@ mod tests {
             "get user/42 -n PATH",
         ] {
             let given = |path: &str| {
-                let line = line.split(' ').map(|word| if word == "PATH" { path.to_owned() } else { word.to_owned() });
+                let line = line
+                    .split(' ')
+                    .map(|word| if word == "PATH" { path.to_owned() } else { word.to_owned() });
                 Cli::try_parse_from(std::iter::once("lockwood".to_owned()).chain(line))
             };
             let error = given("").err().unwrap_or_else(|| panic!("{line} is accepted")).to_string();
-            assert!(error.contains("empty path names nothing") || error.contains("nothing is given") || error.contains("needs a name"), "{line}: {error}");
+            assert!(
+                error.contains("empty path names nothing")
+                    || error.contains("nothing is given")
+                    || error.contains("needs a name"),
+                "{line}: {error}"
+            );
         }
         check("lockwood lock --write / -- true", true);
     }

@@ -31,6 +31,7 @@ Examples:
   lockwood schema show user 1
   lockwood schema diff user 1 2
   lockwood schema settings user --level full --policy lenient
+  lockwood schema settings user --isolation locked
   lockwood schema delete user 1";
 
 /// Register, list, compare and delete the schemas of collections
@@ -164,6 +165,9 @@ struct Settings {
     /// readwrite or readonly
     #[arg(long)]
     mode: Option<String>,
+    /// snapshot, locked or document: how reads of the collection stand to locks unless they say so themselves
+    #[arg(long)]
+    isolation: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -317,8 +321,12 @@ async fn settings(args: &Settings) -> Result<Shown, Failure> {
     let said = |text: &Option<String>| {
         text.as_ref().map(|text| Some(text.to_uppercase()).filter(|text| text != "DEFAULT"))
     };
-    let request =
-        SettingsRequest { level: said(&args.level), policy: said(&args.policy), mode: said(&args.mode) };
+    let request = SettingsRequest {
+        level: said(&args.level),
+        policy: said(&args.policy),
+        mode: said(&args.mode),
+        isolation: said(&args.isolation),
+    };
     let answer = match request == SettingsRequest::default() {
         true => schemas.settings(args.subject.as_deref()).await,
         false => schemas.set(args.subject.as_deref(), &request).await,
@@ -327,12 +335,12 @@ async fn settings(args: &Settings) -> Result<Shown, Failure> {
     if args.common.json {
         return Ok(output::json_line(&answer).into());
     }
-    let SettingsAnswer { level, policy, mode, own, .. } = answer;
+    let SettingsAnswer { level, policy, mode, isolation, own, .. } = answer;
     let row = |name: &str, value: String| {
         let from = if own.iter().any(|own| own == name) { "set here" } else { "not set here" };
         vec![name.to_owned(), value, from.to_owned()]
     };
     let header = ["setting", "value", "from"].map(str::to_owned);
-    let rows = [row("level", level), row("policy", policy), row("mode", mode)];
+    let rows = [row("level", level), row("policy", policy), row("mode", mode), row("isolation", isolation)];
     Ok(Table::default().render(&header, &rows).into())
 }

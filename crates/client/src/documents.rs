@@ -59,8 +59,8 @@ pub struct ReadOptions {
     pub at: Option<u64>,
     /// Whether a deleted document is seen.
     pub deleted: Deleted,
-    /// How the read stands to locks.
-    pub isolation: Isolation,
+    /// How the read stands to locks; as the collection or the namespace is set if none.
+    pub isolation: Option<Isolation>,
     /// With which locks, and how long to wait for those of others.
     pub terms: Terms,
 }
@@ -131,7 +131,8 @@ impl Store {
         options: &PutOptions,
     ) -> Result<Written, Error> {
         let target = self.document(at).query("path", Some(path)).query("if", options.case());
-        self.write_on(Call::with_json(Method::PUT, written_by(target, options).text, value), &options.terms).await
+        self.write_on(Call::with_json(Method::PUT, written_by(target, options).text, value), &options.terms)
+            .await
     }
 
     /// Removes one node of a document.
@@ -349,11 +350,10 @@ fn deleted(deleted: Deleted) -> Option<&'static str> {
 }
 
 fn read_by(target: Target, options: &ReadOptions) -> Target {
-    let isolation = Some(options.isolation).filter(|isolation| *isolation != Isolation::default());
     let target = target
         .query("at", options.at)
         .query("deleted", deleted(options.deleted))
-        .query("isolation", isolation.map(Isolation::as_str));
+        .query("isolation", options.isolation.map(Isolation::as_str));
     options.terms.on(target)
 }
 

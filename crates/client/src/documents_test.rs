@@ -117,7 +117,7 @@ async fn reading_and_writing_one_node_under_locks() {
     let (store, server) = serve(vec![ok(node), ok(WRITTEN), ok(WRITTEN), ok(joined)]).await;
     let path = "a%2Fb/0".parse().unwrap();
     let options = ReadOptions {
-        isolation: Isolation::Locked,
+        isolation: Some(Isolation::Locked),
         terms: Terms::default().token(Token(7)).token(Token(8)).wait(Duration::from_millis(5)),
         ..ReadOptions::default()
     };

@@ -194,7 +194,7 @@ fn in_order(mut commit: Commit) -> Commit {
     for event in &mut commit.events {
         match &mut event.change {
             Change::Created { fields } | Change::Restored { fields } => fields.sort_by(|a, b| a.0.cmp(&b.0)),
-            Change::Updated { set, removed } => {
+            Change::Updated { set, removed } | Change::Recreated { fields: set, removed } => {
                 set.sort_by(|a, b| a.0.cmp(&b.0));
                 removed.sort();
             }

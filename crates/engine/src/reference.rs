@@ -367,6 +367,9 @@ fn touches(change: &Change) -> BTreeSet<Box<str>> {
         Change::Updated { set, removed } => ([names(set), removed.clone()].concat(), &[]),
         Change::Deleted { fields } => (fields.clone(), &[META_DELETED, META_POSITION]),
         Change::Restored { fields } => (names(fields), &[META_DELETED, META_POSITION]),
+        Change::Recreated { fields, removed } => {
+            ([names(fields), removed.clone()].concat(), &[META_DELETED, META_POSITION])
+        }
     };
     touched.extend(meta.iter().map(|name| Box::from(*name)));
     touched.into_iter().collect()
@@ -375,7 +378,7 @@ fn touches(change: &Change) -> BTreeSet<Box<str>> {
 /// Only what writes values can make a document too large.
 fn check_limits(at: &DocumentKey, change: &Change, new: &Version, limits: Limits) -> Result<(), Refused> {
     let writes = match change {
-        Change::Created { .. } => true,
+        Change::Created { .. } | Change::Recreated { .. } => true,
         Change::Updated { set, .. } => !set.is_empty(),
         Change::Deleted { .. } | Change::Restored { .. } => false,
     };

@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn a_lock_on_an_address_is_on_the_document_it_names() {
-        for text in ["user/42", "line/order:7", "file/a%2Fb", "file/a%253Ab", "user/%1B%E2%80%AE", "a/50%2525"] {
+        for text in
+            ["user/42", "line/order:7", "file/a%2Fb", "file/a%253Ab", "user/%1B%E2%80%AE", "a/50%2525"]
+        {
             let path: Path = text.parse().unwrap();
             assert_eq!(NodeAddress::of(&path).unwrap().document.path(), path, "{text}");
         }

@@ -4,6 +4,7 @@
 use crate::{
     lease::queue_full,
     namespace::{Admission, Namespace, Reclaimed, State},
+    schemas::names_fields,
     session::{Notice, Opening},
     shared::Shared,
     trouble::Trouble,
@@ -34,6 +35,9 @@ pub(crate) struct Seat {
     after: AtomicU64,
     /// The session holds a lock, and less than its abandon timeout is on record for that.
     uncovered: AtomicBool,
+    /// No collection of the namespace had a schema when [`Schemas::changes`](crate::schemas::Schemas::changes) was one
+    /// less; 0 if that was not looked up.
+    schemaless: AtomicU64,
 }
 
 /// How a lock or a conversion was answered at once.
@@ -63,12 +67,23 @@ impl Seat {
 
     pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
-        let (shared, after) = (Arc::clone(shared), AtomicU64::new(0));
+        let (shared, after, schemaless) = (Arc::clone(shared), AtomicU64::new(0), AtomicU64::new(0));
         // An earlier connection may have been granted locks that it was never told of.
         let holds = held.iter().any(|lock| lock.token.is_some());
         let uncovered = holds && namespace.cover.granted(abandon_timeout_ms);
         let uncovered = AtomicBool::new(uncovered);
-        Seat { shared, namespace, owner, number: seat, inbox, held, abandon_timeout_ms, after, uncovered }
+        Seat {
+            shared,
+            namespace,
+            owner,
+            number: seat,
+            inbox,
+            held,
+            abandon_timeout_ms,
+            after,
+            uncovered,
+            schemaless,
+        }
     }
 
     pub(crate) fn namespace(&self) -> &Namespace {
@@ -78,6 +93,20 @@ impl Seat {
     /// Whether resources are within the limits.
     pub(crate) fn check(&self, resources: &[Resource]) -> Result<(), Trouble> {
         check_resources(&self.shared, resources)
+    }
+
+    /// Whether the schemas of the namespace know the fields that are to be locked. A session in a namespace without
+    /// schemas finds that out once.
+    pub(crate) fn check_names(&self, resources: &[Resource]) -> Result<(), Trouble> {
+        let changes = self.shared.schemas.changes() + 1;
+        if !names_fields(resources) || self.schemaless.load(Ordering::Relaxed) == changes {
+            return Ok(());
+        }
+        let active = self.shared.schemas.active(&self.shared, &self.namespace.name)?;
+        if active.is_empty() {
+            self.schemaless.store(changes, Ordering::Relaxed);
+        }
+        active.check_locked(resources)
     }
 
     /// Nothing that was answered so far is to be told before this record is durable.

@@ -190,6 +190,10 @@ pub struct SettingsRequest {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub mode: Option<Option<String>>,
+    /// How reads of the collection stand to locks unless they say so: snapshot, locked or document.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub isolation: Option<Option<String>>,
 }
 
 /// Tells null from what is not there.
@@ -209,6 +213,8 @@ pub struct SettingsAnswer {
     pub policy: String,
     /// Whether versions can be registered.
     pub mode: String,
+    /// How reads of the collection stand to locks unless they say so.
+    pub isolation: String,
     /// Which of these it says itself.
     pub own: Vec<String>,
 }

@@ -24,8 +24,8 @@ use crate::{
     wait::parse_span,
 };
 use lockwood_client::{
-    AddressError, Code, DocumentKey, Error, Filter, NodeAddress, PathError, PutOptions, ReadOptions, Shards, Store,
-    Terms, wire,
+    AddressError, Code, DocumentKey, Error, Filter, NodeAddress, PathError, PutOptions, ReadOptions, Shards,
+    Store, Terms, wire,
 };
 use std::{process::ExitCode, time::Duration};
 
@@ -106,24 +106,23 @@ struct Writer {
 /// How a read stands to locks.
 #[derive(clap::Args, Debug, Clone)]
 struct Reader {
-    /// Whether others' locks are waited for
-    #[arg(long, value_enum, default_value_t)]
-    isolation: Isolation,
+    /// Whether others' locks are waited for [default: as the collection or the namespace is set, usually snapshot]
+    #[arg(long, value_enum)]
+    isolation: Option<Isolation>,
     #[command(flatten)]
     holding: Holding,
 }
 
 impl Reader {
     fn options(&self, target: &Target) -> ReadOptions {
-        let (isolation, terms) = (self.isolation.into(), self.holding.terms(target));
+        let (isolation, terms) = (self.isolation.map(Into::into), self.holding.terms(target));
         ReadOptions { isolation, terms, ..ReadOptions::default() }
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Isolation {
     /// Show what is there, whoever has locks on it
-    #[default]
     Snapshot,
     /// Wait until nobody else's lock is in the way of anything that is read
     Locked,

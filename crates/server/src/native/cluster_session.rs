@@ -16,6 +16,7 @@ use crate::{
     frame::{Encoder, Fault},
     lease::{self, LeaseRequest, Which},
     listing::Selection,
+    schemas::check_locked,
     seat::{check_resources, invalid_conversion},
     secret::Secrets,
     session::Notice,
@@ -599,10 +600,12 @@ impl Session {
         if self.locks.lock().len() as u64 >= limit {
             return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
         }
+        let resources = read_resources(resources)?;
+        check_locked(shared, &self.namespace, &resources)?;
         Ok(LeaseRequest {
             owner: self.id.clone(),
             via: LeaseVia::Native,
-            resources: read_resources(resources)?,
+            resources,
             ttl_ms: Some(self.ttl_ms()),
             wait,
             note: self.note.clone(),

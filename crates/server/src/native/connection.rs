@@ -348,6 +348,7 @@ fn answer(seat: &Seat, message: ClientMessage) -> Reply {
 
 fn lock(seat: &Seat, id: u64, resources: Vec<WireResource>, wait: Wait) -> Result<ServerMessage, Trouble> {
     let resources = read_resources(resources)?;
+    seat.check_names(&resources)?;
     Ok(match seat.lock(resources, wait, id)? {
         Answer::Done { lock, token } => ServerMessage::Granted { id, lock: lock.0, token },
         Answer::Queued { lock, line } => queued(id, lock, line),

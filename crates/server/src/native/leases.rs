@@ -8,6 +8,7 @@ use crate::{
     clock::rfc3339,
     cluster::locks as spread,
     lease::{self, Share, Taken, Which},
+    schemas::check_locked,
     shared::Shared,
     trouble::Trouble,
 };
@@ -37,6 +38,7 @@ pub(super) async fn take(
     let body: LeaseRequest = body.read()?;
     let (wait_ms, poll_ms) = waits(&shared, &body)?;
     let request = read_request(&shared, body, wait_ms)?;
+    check_locked(&shared, &namespace, &request.resources)?;
     let patience = poll_ms.filter(|poll_ms| *poll_ms < wait_ms).map(Duration::from_millis);
     if shared.cluster.spreads(&namespace) {
         return Ok(answer(&spread::take(&shared, &namespace, request, patience).await?));

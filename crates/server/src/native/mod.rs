@@ -16,8 +16,8 @@ mod shards;
 pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
-    collection_resource, drain, get_limits, get_resources, json_of, key_cursor, list_request, read_head,
-    read_json_body, stream, too_old, written_documents,
+    collection_resource, drain, get_limits, get_resources, isolation_in_force, json_of, key_cursor,
+    list_request, read_head, read_json_body, stream, too_old, written_documents,
 };
 
 use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};

@@ -22,7 +22,8 @@ use lockwood_schema::{ChangeKind, Direction, Incompatibility, Level, Policy, dif
 use lockwood_wire::{
     Code, Problem, SchemaChange, SchemaCheck, SchemaDeleted, SchemaDiff, SchemaInfo, SchemaReason,
     SchemaRegistered, SchemaRequest, SettingsAnswer, SettingsRequest, SubjectInfo, SubjectList, VersionInfo,
-    VersionList, documents::WireValue,
+    VersionList,
+    documents::{Isolation, WireValue},
 };
 use serde::Deserialize;
 use std::sync::Arc;
@@ -420,7 +421,7 @@ pub(super) async fn forget_for_all(
 }
 
 fn nothing() -> SettingsRequest {
-    SettingsRequest { level: Some(None), policy: Some(None), mode: Some(None) }
+    SettingsRequest { level: Some(None), policy: Some(None), mode: Some(None), isolation: Some(None) }
 }
 
 async fn change(
@@ -447,10 +448,15 @@ fn read_settings(request: &SettingsRequest) -> Result<SubjectSettings, Trouble> 
         let message = format!("{text:?} is no mode; there are READWRITE and READONLY");
         Mode::named(text).ok_or_else(|| Trouble::new(Code::BadSetting, message))
     };
+    let isolation = |text: &str| {
+        let read = text.to_ascii_lowercase().parse::<Isolation>();
+        read.map_err(|message| Trouble::new(Code::BadSetting, message))
+    };
     Ok(SubjectSettings {
         level: read(request.level.as_ref(), level)?,
         policy: read(request.policy.as_ref(), policy)?,
         mode: read(request.mode.as_ref(), mode)?,
+        isolation: read(request.isolation.as_ref(), isolation)?,
     })
 }
 
@@ -471,6 +477,7 @@ fn shown(shared: &Shared, namespace: &str, subject: Option<String>) -> Result<Re
         ("level", own.is_some_and(|own| own.level.is_some())),
         ("policy", own.is_some_and(|own| own.policy.is_some())),
         ("mode", own.is_some_and(|own| own.mode.is_some())),
+        ("isolation", own.is_some_and(|own| own.isolation.is_some())),
     ];
     let own = said.into_iter().filter(|(_, said)| *said).map(|(name, _)| name.to_owned()).collect();
     let (level, policy, mode) = match &subject {
@@ -482,7 +489,12 @@ fn shown(shared: &Shared, namespace: &str, subject: Option<String>) -> Result<Re
             (level.to_string(), policy_name(policy).to_owned(), mode.as_str().to_owned())
         }
     };
-    Ok(json_of(&SettingsAnswer { subject, level, policy, mode, own }))
+    let isolation = match &subject {
+        Some(subject) => book.isolation(subject),
+        None => book.settings.isolation.unwrap_or_default(),
+    };
+    let isolation = isolation.as_str().to_owned();
+    Ok(json_of(&SettingsAnswer { subject, level, policy, mode, isolation, own }))
 }
 
 /// Why a registry was not changed, in words.

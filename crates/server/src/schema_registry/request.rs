@@ -87,7 +87,11 @@ pub(super) fn read_config(body: &[u8]) -> Result<SubjectSettings, Refusal> {
         let message = format!("{text:?} is no compatibilityPolicy; there are STRICT and LENIENT");
         read_policy(&text).ok_or_else(|| Refusal::bad_level(message))
     });
-    Ok(SubjectSettings { level: level.map(Some), policy: policy.transpose()?.map(Some), mode: None })
+    Ok(SubjectSettings {
+        level: level.map(Some),
+        policy: policy.transpose()?.map(Some),
+        ..SubjectSettings::default()
+    })
 }
 
 #[derive(Deserialize)]

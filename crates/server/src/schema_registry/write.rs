@@ -176,7 +176,11 @@ impl SchemaRegistry {
                 own.level.unwrap_or_else(|| book.level(subject))
             }
         };
-        self.set(place, SubjectSettings { level: Some(None), policy: Some(None), mode: None }).await?;
+        self.set(
+            place,
+            SubjectSettings { level: Some(None), policy: Some(None), ..SubjectSettings::default() },
+        )
+        .await?;
         done(&json!({ "compatibilityLevel": level.as_str() }))
     }
 

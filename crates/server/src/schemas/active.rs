@@ -4,13 +4,22 @@
 use super::book::Book;
 use lockwood_engine::{Misfit, Refused, Rules};
 use lockwood_model::{Document, DocumentKey};
-use lockwood_schema::Schema;
+use lockwood_schema::{Policy, Schema};
+use lockwood_wire::documents::Isolation;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The schemas that hold, by collection.
+/// The schemas that hold, and what else a registry says about collections.
 #[derive(Debug, Default)]
-pub(crate) struct Active(BTreeMap<Box<str>, Schema>);
+pub(crate) struct Active {
+    schemas: BTreeMap<Box<str>, Schema>,
+    /// Collections that may be locked at fields their schemas do not know.
+    lenient: BTreeSet<Box<str>>,
+    /// How reads of collections stand to locks, where a collection itself says so.
+    isolations: BTreeMap<Box<str>, Isolation>,
+    /// The same for all other collections.
+    isolation: Isolation,
+}
 
 impl Active {
     pub(super) fn of(book: &Book) -> Active {
@@ -19,16 +28,38 @@ impl Active {
             // What is not about objects is somebody else's, and no document is held to it.
             schema.describes_objects().then(|| (name.clone(), schema.clone()))
         });
-        Active(latest.collect())
+        let schemas: BTreeMap<Box<str>, Schema> = latest.collect();
+        let lenient = schemas.keys().filter(|name| book.policy(name) == Policy::Lenient).cloned().collect();
+        let isolations = book
+            .subjects
+            .iter()
+            .filter_map(|(name, subject)| Some((name.clone(), subject.settings.isolation?)));
+        Active {
+            lenient,
+            schemas,
+            isolations: isolations.collect(),
+            isolation: book.settings.isolation.unwrap_or_default(),
+        }
     }
 
+    /// Whether no collection has a schema.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.schemas.is_empty()
+    }
+
+    /// Whether a collection may be locked at fields that its schema does not know.
+    pub(super) fn is_lenient(&self, collection: &str) -> bool {
+        self.lenient.contains(collection)
+    }
+
+    /// How reads of a collection stand to locks that do not say so themselves.
+    pub(crate) fn isolation(&self, collection: &str) -> Isolation {
+        self.isolations.get(collection).copied().unwrap_or(self.isolation)
     }
 
     /// The schema of a collection; none if it is open.
     pub(crate) fn schema(&self, collection: &str) -> Option<&Schema> {
-        self.0.get(collection)
+        self.schemas.get(collection)
     }
 }
 

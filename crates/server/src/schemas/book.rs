@@ -4,6 +4,7 @@ use super::COLLECTION;
 use lockwood_model::{Json, Key};
 use lockwood_schema::{Level, Policy, Schema};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, State, StoreError};
+use lockwood_wire::documents::Isolation;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A registry at one moment.
@@ -48,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) level: Option<Level>,
     pub(crate) policy: Option<Policy>,
     pub(crate) mode: Option<Mode>,
+    /// How reads stand to locks that do not say so themselves.
+    pub(crate) isolation: Option<Isolation>,
     /// The document it is kept in, if anything was ever said.
     pub(super) key: Option<i64>,
 }
@@ -116,6 +119,7 @@ impl Book {
                     level: read(member("level")?, |level| level.parse().ok())?,
                     policy: read(member("policy")?, read_policy)?,
                     mode: read(member("mode")?, Mode::named)?,
+                    isolation: read(member("isolation")?, |isolation| isolation.parse().ok())?,
                     key: Some(key),
                 };
                 self.say(member("subject")?.as_deref(), settings);
@@ -199,6 +203,11 @@ impl Book {
         own.or(self.settings.mode).unwrap_or_default()
     }
 
+    pub(crate) fn isolation(&self, subject: &str) -> Isolation {
+        let own = self.subjects.get(subject).and_then(|subject| subject.settings.isolation);
+        own.or(self.settings.isolation).unwrap_or_default()
+    }
+
     /// Every use of a schema: subject and version, also deleted ones.
     pub(crate) fn uses(&self, id: u64) -> impl Iterator<Item = (&str, &Version)> {
         self.subjects.iter().flat_map(move |(name, subject)| {
@@ -277,7 +286,9 @@ mod tests {
         let mut book = Book::default();
         take(&mut book, 1, &VERSION, false).unwrap();
         take(&mut book, 2, &[("settings", "true"), ("level", r#""NONE""#)], false).unwrap();
-        take(&mut book, 5, &[("subject", r#""a""#), ("policy", r#""LENIENT""#)], false).unwrap();
+        let own = [("subject", r#""a""#), ("policy", r#""LENIENT""#), ("isolation", r#""locked""#)];
+        take(&mut book, 5, &own, false).unwrap();
+        assert_eq!((book.isolation("a"), book.isolation("b")), (Isolation::Locked, Isolation::Snapshot));
         assert_eq!(
             (book.level("a"), book.policy("a"), book.mode("a")),
             (Level::None, Policy::Lenient, Mode::ReadWrite)

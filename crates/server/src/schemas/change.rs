@@ -16,6 +16,7 @@ use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{FieldValue, Json, Wait};
 use lockwood_schema::{Incompatibility, Invalid, Level, Policy, Schema, check};
 use lockwood_storage::StoreError;
+use lockwood_wire::documents::Isolation;
 use std::sync::Arc;
 
 /// What became of a schema that was to be registered.
@@ -40,6 +41,7 @@ pub(crate) struct SubjectSettings {
     pub(crate) level: Option<Option<Level>>,
     pub(crate) policy: Option<Option<Policy>>,
     pub(crate) mode: Option<Option<Mode>>,
+    pub(crate) isolation: Option<Option<Isolation>>,
 }
 
 /// Why a registry was not changed.
@@ -296,13 +298,15 @@ impl Registry {
         }
         let key = old.key.unwrap_or(self.book.last_key + 1);
         let (level, policy) = (said.level.unwrap_or(old.level), said.policy.unwrap_or(old.policy));
-        if old.key.is_none() && level.is_none() && policy.is_none() && mode.is_none() {
+        let isolation = said.isolation.unwrap_or(old.isolation);
+        let new = Settings { level, policy, mode, isolation, key: old.key };
+        if new == Settings::default() {
             return Ok(());
         }
         if subject.is_some() && old.key.is_none() {
             self.check_room("the namespace has as many schemas and settings of subjects as it may have")?;
         }
-        let new = Settings { level, policy, mode, key: Some(key) };
+        let new = Settings { key: Some(key), ..new };
         let put = Action::Put { fields: settings_fields(subject, &new), when: PutIf::Always };
         let mut book = Book::clone(&self.book);
         book.say(subject, new);
@@ -414,6 +418,7 @@ fn settings_fields(subject: Option<&str>, settings: &Settings) -> Vec<FieldValue
         ("level", settings.level.map(Level::as_str)),
         ("policy", settings.policy.map(policy_name)),
         ("mode", settings.mode.map(Mode::as_str)),
+        ("isolation", settings.isolation.map(Isolation::as_str)),
     ];
     let mut fields: Vec<FieldValue> =
         said.into_iter().filter_map(|(name, text)| Some((name.into(), quoted(text?)))).collect();

@@ -19,14 +19,20 @@ pub(crate) use change::{
     For, Registered, Removed, SchemaError, SubjectSettings, aside, check_sizes, delete, read_schema,
     register, set,
 };
-pub(crate) use names::check_names;
+pub(crate) use names::{check_locked, check_names, names_fields};
 
 use crate::shared::Shared;
 use lockwood_engine::{Refused, Rules};
 use lockwood_model::{Document, DocumentKey};
 use lockwood_storage::StoreError;
 use parking_lot::RwLock;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 /// The collection a registry is kept in.
 pub(crate) const COLLECTION: &str = "_schemas";
@@ -39,6 +45,8 @@ pub(crate) struct Schemas {
     known: RwLock<HashMap<Box<str>, Known>>,
     /// Held by whoever changes what is in a registry.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// How often a registry has changed, so that sessions need not look again before that.
+    changes: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -76,6 +84,7 @@ impl Schemas {
     /// What is in the registry of a namespace has changed in another way than by [`register`] and the like.
     pub(crate) fn reread(&self, shared: &Shared, namespace: &str) {
         let mut all = self.known.write();
+        self.changes.fetch_add(1, Ordering::Release);
         all.remove(namespace);
         if let Err(error) = Schemas::read(&mut all, shared, namespace) {
             tracing::error!(%error, namespace, "read the schemas of a namespace");
@@ -83,7 +92,15 @@ impl Schemas {
     }
 
     fn install(&self, namespace: &str, book: Book) {
-        self.known.write().insert(namespace.into(), Known::new(book));
+        let mut all = self.known.write();
+        self.changes.fetch_add(1, Ordering::Release);
+        all.insert(namespace.into(), Known::new(book));
+    }
+
+    /// How often a registry has changed. Whoever finds no schema after asking this need not look again while it is the
+    /// same.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     fn known(&self, shared: &Shared, namespace: &str) -> Result<Known, StoreError> {

@@ -7,7 +7,7 @@ use crate::{
     trouble::Trouble,
 };
 use lockwood_engine::{Action, Intent, Target};
-use lockwood_model::{FieldValue, Filter};
+use lockwood_model::{FieldValue, Filter, Resource};
 use lockwood_schema::{FieldKnown, UnknownField};
 use lockwood_wire::Code;
 use serde_json::{Map, Value};
@@ -24,6 +24,23 @@ impl Active {
             FieldKnown::Known => Ok(()),
             FieldKnown::Unknown(unknown) => Err(unknown_field(collection, &unknown)),
         }
+    }
+
+    /// Whether the collections know the fields that are to be locked, unless their policy is lenient.
+    pub(crate) fn check_locked(&self, resources: &[Resource]) -> Result<(), Trouble> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        for resource in resources {
+            let segments: Vec<&str> = resource.path.segments().collect();
+            if let [collection, _, field @ ..] = &segments[..]
+                && !field.is_empty()
+                && !self.is_lenient(collection)
+            {
+                self.check_field(collection, field)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a collection knows every field a filter names.
@@ -100,6 +117,22 @@ impl Active {
     }
 }
 
+/// Whether the schemas of collections know the fields that are to be locked. To be asked before a lock waits.
+pub(crate) fn check_locked(shared: &Shared, namespace: &str, resources: &[Resource]) -> Result<(), Trouble> {
+    if !names_fields(resources) {
+        return Ok(());
+    }
+    shared.schemas.active(shared, namespace)?.check_locked(resources)
+}
+
+/// Whether a resource is a field, or something in one.
+pub(crate) fn names_fields(resources: &[Resource]) -> bool {
+    resources.iter().any(|resource| resource.path.len() > DOCUMENT_LEN)
+}
+
+/// The segments of a document's path: collection and key.
+const DOCUMENT_LEN: usize = 2;
+
 /// Whether the schema of a collection, if it has one, knows every field that a request names: those to be read,
 /// sorted by or compared, and those of its filter. To be asked before any lock is taken.
 pub(crate) fn check_names<'a>(
@@ -116,7 +149,7 @@ pub(crate) fn check_names<'a>(
 
 fn unknown_field(collection: &str, unknown: &UnknownField) -> Trouble {
     let message = format!(
-        "{unknown} (collection {collection:?}; only what its schema names can be read, searched or written, and \
+        "{unknown} (collection {collection:?}; only what its schema names can be read, searched, written or locked, and \
          `lockwood schema show {collection}` prints that)"
     );
     Trouble::new(Code::UnknownField, message)

@@ -107,8 +107,13 @@ impl Isolation {
         }
     }
 
-    fn is_default(&self) -> bool {
-        *self == Isolation::Snapshot
+    /// The one that keeps more of the others' locks away.
+    pub fn stronger(self, other: Isolation) -> Isolation {
+        match (self, other) {
+            (Isolation::Locked, _) | (_, Isolation::Locked) => Isolation::Locked,
+            (Isolation::Document, _) | (_, Isolation::Document) => Isolation::Document,
+            (Isolation::Snapshot, Isolation::Snapshot) => Isolation::Snapshot,
+        }
     }
 }
 
@@ -164,9 +169,9 @@ pub struct GetRequest {
     /// Whether deleted documents are seen.
     #[serde(default, skip_serializing_if = "Deleted::is_default")]
     pub deleted: Deleted,
-    /// How the read stands to locks.
-    #[serde(default, skip_serializing_if = "Isolation::is_default")]
-    pub isolation: Isolation,
+    /// How the read stands to locks; as the collection or the namespace is set if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<u64>,
@@ -224,9 +229,9 @@ pub struct FilterRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// How the read stands to locks.
-    #[serde(default, skip_serializing_if = "Isolation::is_default")]
-    pub isolation: Isolation,
+    /// How the read stands to locks; as the collection or the namespace is set if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<u64>,
@@ -273,9 +278,9 @@ pub struct CountRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// How the read stands to locks.
-    #[serde(default, skip_serializing_if = "Isolation::is_default")]
-    pub isolation: Isolation,
+    /// How the read stands to locks; as the collection or the namespace is set if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<u64>,
@@ -304,9 +309,9 @@ pub struct JoinRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// How the read stands to locks.
-    #[serde(default, skip_serializing_if = "Isolation::is_default")]
-    pub isolation: Isolation,
+    /// How the read stands to locks; as the collection or the namespace is set if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<u64>,
@@ -386,9 +391,9 @@ pub struct ExtremeRequest {
     /// As of which position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// How the read stands to locks.
-    #[serde(default, skip_serializing_if = "Isolation::is_default")]
-    pub isolation: Isolation,
+    /// How the read stands to locks; as the collection or the namespace is set if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, all of one owner. If one of them is over, nothing is read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<u64>,

@@ -25,7 +25,7 @@ impl FromRequestParts<Arc<Shared>> for Addressed {
     type Rejection = Trouble;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Addressed, Trouble> {
-        let whole: Path = parts.uri.path().parse().map_err(|error| wrong(&AddressError::Path(error)))?;
+        let whole = parts.uri.path().parse::<Path>().map_err(|error| wrong(&AddressError::Path(error)))?;
         let namespace = whole.segments().nth(1).unwrap_or_default().to_owned();
         check_namespace(shared, &namespace)?;
         let path = Path::from_segments(whole.segments().skip(BEFORE_LEN));

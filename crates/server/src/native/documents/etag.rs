@@ -131,20 +131,20 @@ fn first_tag(text: &str) -> Option<(Tag<'_>, &str)> {
 mod tests {
     use super::*;
 
-    fn read(name: HeaderName, values: &[&str]) -> Result<Conditions, Code> {
+    fn read(name: &HeaderName, values: &[&str]) -> Result<Conditions, Code> {
         let mut headers = HeaderMap::new();
         for value in values {
-            headers.append(&name, HeaderValue::from_str(value).unwrap());
+            headers.append(name, HeaderValue::from_str(value).unwrap());
         }
         Conditions::read(&headers).map_err(|trouble| trouble.code)
     }
 
     fn if_match(values: &[&str]) -> Option<Expectation> {
-        read(header::IF_MATCH, values).unwrap().if_match
+        read(&header::IF_MATCH, values).unwrap().if_match
     }
 
     fn if_none_match(values: &[&str]) -> Option<Expectation> {
-        read(header::IF_NONE_MATCH, values).unwrap().if_none_match
+        read(&header::IF_NONE_MATCH, values).unwrap().if_none_match
     }
 
     #[test]
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn malformed_tags_are_refused() {
         for wrong in ["7", "\"7", "", "\"7\" \"8\"", "w/\"7\""] {
-            assert_eq!(read(header::IF_MATCH, &[wrong]), Err(Code::BadQuery), "{wrong}");
+            assert_eq!(read(&header::IF_MATCH, &[wrong]), Err(Code::BadQuery), "{wrong}");
         }
         let many = "\"1\",".repeat(TAGS_LEN_MAX + 1);
-        assert_eq!(read(header::IF_MATCH, &[&many]), Err(Code::BadQuery));
+        assert_eq!(read(&header::IF_MATCH, &[&many]), Err(Code::BadQuery));
     }
 }

@@ -190,7 +190,8 @@ fn changes(before: Option<&Document>, after: &Document) -> Named<FieldDiff> {
 
 /// What the node was and is, by its path, if that differs.
 fn node_changes(step: &Step, node: &Path) -> Named<FieldDiff> {
-    let value = |document: &Document| node_of(document, node).map(|json| WireValue::from(&Json::trusted(json)));
+    let value =
+        |document: &Document| node_of(document, node).map(|json| WireValue::from(&Json::trusted(json)));
     let diff = FieldDiff { before: step.before.as_ref().and_then(value), after: value(&step.after) };
     let differs = diff.before != diff.after;
     Named(differs.then(|| (node.to_string().into(), diff)).into_iter().collect())

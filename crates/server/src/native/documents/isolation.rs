@@ -131,6 +131,25 @@ impl Access {
     }
 }
 
+/// How a read stands to locks: as it says, or else as its collections are set, the strongest of them. The past does
+/// not change and cannot be locked.
+pub(crate) fn in_force<'a>(
+    shared: &Shared,
+    namespace: &str,
+    collections: impl IntoIterator<Item = &'a str>,
+    (given, at): (Option<Isolation>, Option<u64>),
+) -> Result<Isolation, Trouble> {
+    match (given, at) {
+        (Some(given), _) => Ok(given),
+        (None, Some(_)) => Ok(Isolation::Snapshot),
+        (None, None) => {
+            let active = shared.schemas.active(shared, namespace)?;
+            let isolations = collections.into_iter().map(|collection| active.isolation(collection));
+            Ok(isolations.fold(Isolation::Snapshot, Isolation::stronger))
+        }
+    }
+}
+
 /// Whether a read may be done on such terms.
 pub(crate) fn check_access(
     shared: &Shared,

@@ -46,9 +46,12 @@ pub(in crate::native) async fn join(
         side.sought.check_names(&shared, &namespace)?;
         check_names(&shared, &namespace, &side.sought.collection, [&*side.field], None)?;
     }
-    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let collections = [&*request.left.collection, &*request.right.collection];
+    let manner = (request.isolation, request.at);
+    let isolation = isolation::in_force(&shared, &namespace, collections, manner)?;
+    let access = Access::new(&shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let both = [&plan.left, &plan.right].map(|side| isolation::collection(&side.sought.collection));
-    let done = match request.isolation {
+    let done = match isolation {
         Isolation::Snapshot | Isolation::Locked => {
             let moment = access.moment(&shared, &namespace, || both.to_vec()).await?;
             plan.join(&shared, moment, None).await?

@@ -36,7 +36,7 @@ pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;
 pub(super) use indexes::*;
-pub(crate) use isolation::{check_access, collection as collection_resource};
+pub(crate) use isolation::{check_access, collection as collection_resource, in_force as isolation_in_force};
 pub(super) use join::*;
 pub(crate) use join::{JoinPlan, answer_join};
 pub(super) use load::*;

@@ -131,9 +131,8 @@ pub(in crate::native) struct DocumentQuery {
     /// How many levels of the node, or of the document, 1 being itself alone; all if absent. What is deeper is cut
     /// off, and the answer says where.
     depth: Option<u64>,
-    /// How the read stands to locks: snapshot, locked, document.
-    #[serde(default)]
-    isolation: Isolation,
+    /// How the read stands to locks: snapshot, locked, document; as the collection or the namespace is set if absent.
+    isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, with commas between them. If one of them is over, nothing is read.
     token: Option<String>,
     /// How many milliseconds to wait for others' locks.
@@ -161,7 +160,9 @@ pub(in crate::native) async fn document(
     let Addressed { namespace, document: at, .. } = address;
     let terms = (query.token.as_deref(), query.wait_ms);
     wanted.check_names(&shared, &namespace, &at.collection)?;
-    let access = Access::of_query(&shared, query.isolation, terms, query.at)?;
+    let manner = (query.isolation, query.at);
+    let isolation = isolation::in_force(&shared, &namespace, [&*at.collection], manner)?;
+    let access = Access::of_query(&shared, isolation, terms, query.at)?;
     let moment = access.moment(&shared, &namespace, || wanted.resources(&at)).await?;
     let as_of = moment.as_of(query.at)?;
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
@@ -213,11 +214,7 @@ impl WantedPart {
         }
     }
 
-    fn new(
-        decoder: Decoder<'_>,
-        address: &Addressed,
-        query: &DocumentQuery,
-    ) -> Result<WantedPart, Trouble> {
+    fn new(decoder: Decoder<'_>, address: &Addressed, query: &DocumentQuery) -> Result<WantedPart, Trouble> {
         let path = address.node(query.path.as_deref())?;
         if path.is_none() && query.depth.is_none() {
             return field_list(decoder, query.fields.as_deref()).map(WantedPart::Fields);
@@ -303,7 +300,10 @@ pub(in crate::native) async fn get_many(
         check_names(&shared, &namespace, collection, named.into_iter().flatten().map(String::as_str), None)?;
         wanted.push((at, fields.as_deref().or(request.fields.as_deref())));
     }
-    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let collections = request.documents.iter().map(|wanted| wanted.collection.as_str());
+    let manner = (request.isolation, request.at);
+    let isolation = isolation::in_force(&shared, &namespace, collections, manner)?;
+    let access = Access::new(&shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let moment = access.moment(&shared, &namespace, || get_resources(&request)).await?;
     let as_of = moment.as_of(request.at)?;
     let position = moment.told(request.at);
@@ -418,9 +418,8 @@ pub(in crate::native) struct DocumentsQuery {
     deleted: Deleted,
     /// As of this position.
     at: Option<u64>,
-    /// How the read stands to locks: snapshot, locked, document.
-    #[serde(default)]
-    isolation: Isolation,
+    /// How the read stands to locks: snapshot, locked, document; as the collection or the namespace is set if absent.
+    isolation: Option<Isolation>,
     /// Tokens of locks the reader holds, with commas between them. If one of them is over, nothing is read.
     token: Option<String>,
     /// How many milliseconds to wait for others' locks.
@@ -507,7 +506,9 @@ pub(crate) fn key_cursor(collection: &str, key: &Key) -> String {
 }
 
 async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) -> Result<Response, Trouble> {
-    let access = Access::new(&shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let manner = (request.isolation, request.at);
+    let isolation = isolation::in_force(&shared, &namespace, [request.collection.as_str()], manner)?;
+    let access = Access::new(&shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let plan = PagePlan::new(&shared, request)?;
     let request = &plan.request;
     let sorted_by = plan.sort.iter().map(|sort| &*sort.field);
@@ -630,6 +631,7 @@ async fn counted<G: Gather + 'static>(
     gather: G,
 ) -> Result<(Position, G), Trouble> {
     let CountRequest { collection, filter, deleted, at, isolation, tokens, wait_ms } = body.read()?;
+    let isolation = isolation::in_force(&shared, &namespace, [collection.as_str()], (isolation, at))?;
     let access = Access::new(&shared, isolation, (&tokens, wait_ms), at)?;
     let decoder = Decoder(&shared.config.limits);
     let scope = Scope::Fields(Vec::new());
@@ -667,6 +669,7 @@ async fn extreme(
 ) -> Result<Response, Trouble> {
     let ExtremeRequest { collection, field, filter, deleted, at, isolation, tokens, wait_ms } =
         body.read()?;
+    let isolation = isolation::in_force(&shared, &namespace, [collection.as_str()], (isolation, at))?;
     let access = Access::new(&shared, isolation, (&tokens, wait_ms), at)?;
     let decoder = Decoder(&shared.config.limits);
     decoder.field(&field)?;

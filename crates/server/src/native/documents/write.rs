@@ -97,10 +97,14 @@ async fn written(
 }
 
 /// Refuses position locks of the future: such a lock could never be broken, so it would protect nothing. A position
-/// is told only when it is durable, so whatever a writer was told is behind the present reading.
+/// is told only when it is durable, so whatever a writer was told is behind the present reading; beyond it are only the
+/// requests before it in the same call.
 fn check_locks(shared: &Shared, namespace: &str, call: &Call) -> Result<(), Trouble> {
-    let locks = call.requests.iter().flat_map(|request| &request.locks);
-    let Some(latest) = locks.map(|lock| lock.position).max() else { return Ok(()) };
+    let lock = |(index, request): (u64, &Request)| {
+        let latest = request.locks.iter().map(|lock| lock.position).max()?;
+        Some(Position(latest.0.saturating_sub(index)))
+    };
+    let Some(latest) = (0..).zip(&call.requests).filter_map(lock).max() else { return Ok(()) };
     Moment::uncounted(shared, namespace)?.check_reached(shared, latest)
 }
 

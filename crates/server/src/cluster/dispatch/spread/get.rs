@@ -8,7 +8,7 @@ use super::{
     target,
 };
 use crate::{
-    native::{Decoder, check_access, get_limits, get_resources},
+    native::{Decoder, check_access, get_limits, get_resources, isolation_in_force},
     trouble::Trouble,
 };
 use axum::{body::Body, response::IntoResponse};
@@ -29,11 +29,13 @@ struct Part {
 /// Several documents, in the order asked for.
 pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -> Answer {
     get_limits(ask.shared, &request)?;
-    check_access(ask.shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let collections = request.documents.iter().map(|wanted| wanted.collection.as_str());
+    let asked = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, collections, asked)?;
+    check_access(ask.shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let places = places(ask, &request.documents)?;
     let shards: Vec<ShardNo> = places.keys().copied().collect();
-    let manner =
-        Manner { isolation: request.isolation, tokens: request.tokens.clone(), wait_ms: request.wait_ms };
+    let manner = Manner { isolation, tokens: request.tokens.clone(), wait_ms: request.wait_ms };
     let part = |shard: ShardNo| {
         let mine = places[&shard].iter().map(|place| request.documents[*place].clone());
         GetRequest { documents: mine.collect(), ..request.clone() }
@@ -43,7 +45,7 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     let target = target(namespace, "get");
     let replies = ask.some(&shards, |shard| {
         let Manner { isolation, tokens, wait_ms } = manner.part();
-        let part = GetRequest { at: cut.at, isolation, tokens, wait_ms, ..part(shard) };
+        let part = GetRequest { at: cut.at, isolation: Some(isolation), tokens, wait_ms, ..part(shard) };
         cut.message(Message::json(&target, &part))
     });
     let parts: Vec<Part> = replies.await?.into_iter().map(|reply| reply.read()).collect::<Result<_, _>>()?;

@@ -10,7 +10,7 @@ use super::{
     is_everywhere, target,
 };
 use crate::{
-    native::{JoinPlan, answer_join, check_access, collection_resource, key_cursor},
+    native::{JoinPlan, answer_join, check_access, collection_resource, isolation_in_force, key_cursor},
     shard::{Find, Found, JoinSide, PageError, Source, join as make},
     trouble::Trouble,
 };
@@ -30,8 +30,11 @@ const PAGE_LEN: u64 = 1000;
 pub(super) async fn join(ask: &Asker<'_>, namespace: &str, request: JoinRequest) -> Answer {
     let plan = Arc::new(JoinPlan::new(ask.shared, request)?);
     let request = &plan.request;
-    check_access(ask.shared, request.isolation, (&request.tokens, request.wait_ms), request.at)?;
-    let isolation = match request.isolation {
+    let collections = [&*request.left.collection, &*request.right.collection];
+    let manner = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, collections, manner)?;
+    check_access(ask.shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
+    let isolation = match isolation {
         Isolation::Snapshot => Isolation::Snapshot,
         // Which documents will be rows is not known before all are looked at.
         Isolation::Locked | Isolation::Document => Isolation::Locked,
@@ -95,7 +98,7 @@ impl Sides<'_> {
             limit: Some(self.page_len),
             cursor: after.map(|key| key_cursor(&find.collection, key)),
             at: self.cut.at,
-            isolation,
+            isolation: Some(isolation),
             tokens,
             wait_ms,
             ..FilterRequest::default()
@@ -133,7 +136,7 @@ impl Sides<'_> {
                     documents: documents.to_vec(),
                     fields: fields.clone(),
                     at: self.cut.at,
-                    isolation,
+                    isolation: Some(isolation),
                     tokens,
                     wait_ms,
                     ..GetRequest::default()

@@ -8,7 +8,7 @@ use super::{
     first, is_everywhere, target,
 };
 use crate::{
-    native::{PagePlan, check_access, collection_resource, list_request},
+    native::{PagePlan, check_access, collection_resource, isolation_in_force, list_request},
     shard::{Place, order},
     trouble::Trouble,
 };
@@ -42,8 +42,9 @@ pub(super) async fn filter(
     }
     let plan = PagePlan::new(ask.shared, request)?;
     let request = &plan.request;
-    let manner =
-        Manner { isolation: request.isolation, tokens: request.tokens.clone(), wait_ms: request.wait_ms };
+    let asked = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, [request.collection.as_str()], asked)?;
+    let manner = Manner { isolation, tokens: request.tokens.clone(), wait_ms: request.wait_ms };
     check_access(ask.shared, manner.isolation, (&manner.tokens, manner.wait_ms), request.at)?;
     let shards: Vec<ShardNo> = ask.current.map.shard_numbers().collect();
     let whole = |_| vec![collection_resource(&request.collection)];
@@ -73,6 +74,7 @@ async fn ask_pages(
     let replies = ask.all(|_| {
         let Manner { isolation, tokens, wait_ms } = manner.part();
         let (fields, limit, at) = (fields(plan), Some(plan.len_max as u64), cut.at);
+        let isolation = Some(isolation);
         let part = FilterRequest { fields, limit, at, isolation, tokens, wait_ms, ..plan.request.clone() };
         cut.message(Message::json(&target, &part))
     });

@@ -7,11 +7,11 @@ use super::{
     cut::{Cut, Manner},
     first, is_everywhere, target,
 };
-use crate::native::{check_access, collection_resource, json_of};
+use crate::native::{check_access, collection_resource, isolation_in_force, json_of};
 use lockwood_model::Scalar;
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{
-    CountAnswer, CountRequest, ExistsAnswer, ExtremeRequest, MaxAnswer, MinAnswer, WireValue,
+    CountAnswer, CountRequest, ExistsAnswer, ExtremeRequest, Isolation, MaxAnswer, MinAnswer, WireValue,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::cmp::Ordering;
@@ -21,7 +21,9 @@ pub(super) async fn count(ask: &Asker<'_>, namespace: &str, request: CountReques
     if is_everywhere(&request.collection) {
         return first(ask, whole).await;
     }
-    let question = Question::about_count(namespace, "count", &request);
+    let asked = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, [request.collection.as_str()], asked)?;
+    let question = Question::about_count((namespace, isolation), "count", &request);
     let (parts, position) = question.ask(ask, |part: &CountAnswer| part.position).await?;
     let count = parts.iter().map(|part| part.count).sum();
     Ok(json_of(&CountAnswer { position, count }))
@@ -32,7 +34,9 @@ pub(super) async fn exists(ask: &Asker<'_>, namespace: &str, request: CountReque
     if is_everywhere(&request.collection) {
         return first(ask, whole).await;
     }
-    let question = Question::about_count(namespace, "exists", &request);
+    let asked = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, [request.collection.as_str()], asked)?;
+    let question = Question::about_count((namespace, isolation), "exists", &request);
     let (parts, position) = question.ask(ask, |part: &ExistsAnswer| part.position).await?;
     let exists = parts.iter().any(|part| part.exists);
     Ok(json_of(&ExistsAnswer { position, exists }))
@@ -43,7 +47,9 @@ pub(super) async fn min(ask: &Asker<'_>, namespace: &str, request: ExtremeReques
     if is_everywhere(&request.collection) {
         return first(ask, whole).await;
     }
-    let question = Question::about_extreme(namespace, "min", &request);
+    let asked = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, [request.collection.as_str()], asked)?;
+    let question = Question::about_extreme((namespace, isolation), "min", &request);
     let (parts, position) = question.ask(ask, |part: &MinAnswer| part.position).await?;
     let min = best(parts.into_iter().map(|part| part.min), Ordering::Less);
     Ok(json_of(&MinAnswer { position, min }))
@@ -54,7 +60,9 @@ pub(super) async fn max(ask: &Asker<'_>, namespace: &str, request: ExtremeReques
     if is_everywhere(&request.collection) {
         return first(ask, whole).await;
     }
-    let question = Question::about_extreme(namespace, "max", &request);
+    let asked = (request.isolation, request.at);
+    let isolation = isolation_in_force(ask.shared, namespace, [request.collection.as_str()], asked)?;
+    let question = Question::about_extreme((namespace, isolation), "max", &request);
     let (parts, position) = question.ask(ask, |part: &MaxAnswer| part.position).await?;
     let max = best(parts.into_iter().map(|part| part.max), Ordering::Greater);
     Ok(json_of(&MaxAnswer { position, max }))
@@ -81,15 +89,15 @@ struct Question<'a, R> {
 
 impl<'a> Question<'a, ()> {
     fn about_count(
-        namespace: &'a str,
+        (namespace, isolation): (&'a str, Isolation),
         word: &'static str,
         request: &'a CountRequest,
     ) -> Question<'a, impl Fn(Option<u64>, Manner) -> CountRequest> {
-        let CountRequest { collection, at, isolation, tokens, wait_ms, .. } = request;
-        let manner = Manner { isolation: *isolation, tokens: tokens.clone(), wait_ms: *wait_ms };
+        let CountRequest { collection, at, tokens, wait_ms, .. } = request;
+        let manner = Manner { isolation, tokens: tokens.clone(), wait_ms: *wait_ms };
         let part = |at, Manner { isolation, tokens, wait_ms }| CountRequest {
             at,
-            isolation,
+            isolation: Some(isolation),
             tokens,
             wait_ms,
             ..request.clone()
@@ -98,15 +106,15 @@ impl<'a> Question<'a, ()> {
     }
 
     fn about_extreme(
-        namespace: &'a str,
+        (namespace, isolation): (&'a str, Isolation),
         word: &'static str,
         request: &'a ExtremeRequest,
     ) -> Question<'a, impl Fn(Option<u64>, Manner) -> ExtremeRequest> {
-        let ExtremeRequest { collection, at, isolation, tokens, wait_ms, .. } = request;
-        let manner = Manner { isolation: *isolation, tokens: tokens.clone(), wait_ms: *wait_ms };
+        let ExtremeRequest { collection, at, tokens, wait_ms, .. } = request;
+        let manner = Manner { isolation, tokens: tokens.clone(), wait_ms: *wait_ms };
         let part = |at, Manner { isolation, tokens, wait_ms }| ExtremeRequest {
             at,
-            isolation,
+            isolation: Some(isolation),
             tokens,
             wait_ms,
             ..request.clone()
