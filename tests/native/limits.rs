@@ -56,6 +56,7 @@ impl Limit {
 fn every_limit_has_a_test() {
     let mut covered = [
         COVERED,
+        crate::budgets::COVERED,
         crate::document_limits::COVERED,
         crate::lease_limits::COVERED,
         crate::elasticsearch_limits::COVERED,

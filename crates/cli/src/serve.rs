@@ -23,6 +23,9 @@ use tracing_subscriber::EnvFilter;
 /// The server stopped although locks were held.
 const STOPPED_WITH_LOCKS: u8 = 3;
 
+/// How long a server that stops at once may take to do so in order.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A shorter key could be guessed.
 const CLUSTER_KEY_BYTES_MIN: usize = 16;
 
@@ -301,7 +304,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(args.threads.map_or_else(default_threads, usize::from));
     let config = args.into_config()?;
-    runtime.enable_all().build().context("start threads")?.block_on(serve(config))
+    let runtime = runtime.enable_all().build().context("start threads")?;
+    let (sender, stop) = mpsc::channel(2);
+    pass_on_signals(sender).context("listen for signals")?;
+    let ended = runtime.block_on(serve(config, stop));
+    // Work that was cancelled ends soon. What does not is left behind.
+    runtime.shutdown_timeout(STOP_PATIENCE);
+    ended
 }
 
 /// A lock takes far less time than the network work around it, most of which the kernel does on other cores.
@@ -309,10 +318,8 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-async fn serve(config: Config) -> anyhow::Result<ExitCode> {
+async fn serve(config: Config, stop: mpsc::Receiver<()>) -> anyhow::Result<ExitCode> {
     let data = config.data.clone();
-    let (sender, stop) = mpsc::channel(2);
-    tokio::spawn(pass_on_signals(sender));
     let greet = |bound: &Bound| {
         // Nobody has to listen.
         let _ = std::io::stdout().write_all(greeting(bound, &data.display().to_string()).as_bytes());
@@ -330,16 +337,31 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn pass_on_signals(stop: mpsc::Sender<()>) {
-    let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = handlers else { return };
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+/// On a thread of its own, so that signals are heard whatever the others are busy with.
+fn pass_on_signals(stop: mpsc::Sender<()>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listen = async move {
+        let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+        let (Ok(mut terminate), Ok(mut interrupt)) = handlers else { return };
+        // The first makes the server drain, the second makes it stop at once.
+        for _ in 0..2 {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            let _ = stop.try_send(());
         }
-        let _ = stop.send(()).await;
-    }
+        tokio::time::sleep(STOP_PATIENCE).await;
+        let _ = writeln!(
+            std::io::stderr(),
+            "lockwood: stopped while requests were worked on; the next start will wait for locks that may be held"
+        );
+        std::process::exit(STOPPED_WITH_LOCKS.into());
+    };
+    std::thread::Builder::new()
+        .name("lockwood-signals".to_owned())
+        .spawn(move || runtime.block_on(listen))?;
+    Ok(())
 }
 
 /// What a user sees first: where everything is and what to try.

@@ -11,7 +11,7 @@ use crate::{
     request::{PositionLock, Target},
     view::{ChangeSeen, Looks, Origin, View},
 };
-use lockwood_model::{Document, Filter, META_DELETED, META_POSITION, Operator, Position};
+use lockwood_model::{Budget, Document, Exhausted, Filter, META_DELETED, META_POSITION, Operator, Position};
 use std::{collections::HashMap, ops::ControlFlow};
 
 /// A position lock that does not hold, and why.
@@ -147,8 +147,9 @@ fn search_changed<V: View>(
     view: &V,
     looks: &Looks,
 ) -> Result<Option<Position>, V::Error> {
-    let watched = watched(field, filter);
-    if is_untouched(collection, watched.as_deref(), since, view)? || is_quiet(collection, filter, since, view)
+    let watched = watched(field, filter, looks);
+    if is_untouched(collection, watched.as_deref(), since, (view, looks))?
+        || is_quiet(collection, filter, since, view)
     {
         return Ok(Some(Position::START));
     }
@@ -156,25 +157,31 @@ fn search_changed<V: View>(
         return Ok(None);
     }
     let mut changed = None;
-    view.changes_after(collection, since, looks, &mut |change| {
-        if !breaks(change, watched.as_deref(), filter) {
-            return looks.change(change);
+    view.changes_after(collection, since, looks, &mut |change| match breaks(
+        change,
+        watched.as_deref(),
+        filter,
+        looks.budget(),
+    ) {
+        Ok(false) => looks.change(change),
+        Ok(true) => {
+            changed = Some(change.position);
+            ControlFlow::Break(())
         }
-        changed = Some(change.position);
-        ControlFlow::Break(())
+        Err(_) => ControlFlow::Break(()),
     })?;
     Ok(changed.or((!looks.is_spent()).then_some(Position::START)))
 }
 
 /// The fields that matter, sorted; none if all do.
-fn watched<'a>(field: &'a str, filter: &'a Filter) -> Option<Vec<&'a str>> {
+fn watched<'a>(field: &'a str, filter: &'a Filter, looks: &Looks) -> Option<Vec<&'a str>> {
     let mut names = if is_planted(Fault::OwnFieldOnly) { Vec::new() } else { filter.fields() };
     if names.contains(&META_POSITION) {
         return None;
     }
     names.push(field);
     // A document without any of these fields comes and goes without touching one.
-    if filter.matches(&Document::unborn()) {
+    if filter.matches_within(&Document::unborn(), looks.budget()).unwrap_or(true) {
         names.push(META_DELETED);
     }
     names.sort_unstable();
@@ -185,11 +192,11 @@ fn is_untouched<V: View>(
     collection: &str,
     watched: Option<&[&str]>,
     since: Position,
-    view: &V,
+    (view, looks): (&V, &Looks),
 ) -> Result<bool, V::Error> {
     let Some(watched) = watched else { return Ok(false) };
     for name in watched {
-        if view.touched(collection, name)? > since {
+        if looks.spend(1).is_break() || view.touched(collection, name)? > since {
             return Ok(false);
         }
     }
@@ -205,10 +212,21 @@ fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &
     })
 }
 
-fn breaks(change: &ChangeSeen<'_>, watched: Option<&[&str]>, filter: &Filter) -> bool {
-    let after = || filter.matches(change.after) && !is_planted(Fault::FilterBeforeOnly);
-    let before =
-        || change.before.is_some_and(|before| filter.matches(before)) && !is_planted(Fault::FilterAfterOnly);
-    watched.is_none_or(|watched| change.touched.iter().any(|name| watched.binary_search(name).is_ok()))
-        && (after() || before())
+fn breaks(
+    change: &ChangeSeen<'_>,
+    watched: Option<&[&str]>,
+    filter: &Filter,
+    budget: &Budget,
+) -> Result<bool, Exhausted> {
+    let is_watched = |watched: &[&str]| change.touched.iter().any(|name| watched.binary_search(name).is_ok());
+    if !watched.is_none_or(is_watched) {
+        return Ok(false);
+    }
+    if !is_planted(Fault::FilterBeforeOnly) && filter.matches_within(change.after, budget)? {
+        return Ok(true);
+    }
+    match change.before.filter(|_| !is_planted(Fault::FilterAfterOnly)) {
+        Some(before) => filter.matches_within(before, budget),
+        None => Ok(false),
+    }
 }

@@ -189,6 +189,12 @@ impl Limits {
 pub trait Rules: Sync {
     /// Whether a document may be as it is.
     fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused>;
+
+    /// Called when all documents of a call were checked. Rules that put some off, because checking them takes long,
+    /// refuse the call here.
+    fn finish(&self) -> Result<(), Refused> {
+        Ok(())
+    }
 }
 
 /// Documents may be anything.
@@ -265,6 +271,9 @@ pub enum Refused {
         /// Where it does not fit; the first few places.
         misfits: Vec<Misfit>,
     },
+    /// Checking documents takes long, and has to be done before the call is decided again.
+    #[error("the documents are not checked yet")]
+    Unchecked,
     /// There is no such node, so it cannot be removed, or nothing can be put into it.
     #[error("there is no node {path} in {at}")]
     NoNode {

@@ -1,7 +1,7 @@
 //! The state as deciding needs to see it. Knows nothing of how it is kept.
 
-use lockwood_model::{Commit, Document, DocumentKey, Json, Position, Timestamp};
-use std::{cell::Cell, ops::ControlFlow};
+use lockwood_model::{Budget, Commit, Document, DocumentKey, Json, Position, Timestamp};
+use std::{cell::OnceCell, ops::ControlFlow};
 
 /// One namespace at one moment, everything included that was decided before, durable or not.
 pub trait View {
@@ -41,9 +41,9 @@ pub trait View {
     fn advance(&mut self, commit: &Commit) -> Result<(), Self::Error>;
 }
 
-/// How much a call may look at to judge its locks. Whoever decides keeps everybody else waiting.
-#[derive(Debug)]
-pub struct Looks(Cell<u64>);
+/// How much a call may look at and compare to judge its locks. All other writers wait for the one that decides.
+#[derive(Debug, Default)]
+pub struct Looks(OnceCell<Budget>);
 
 /// About as many changes of small documents are looked at in a fifth of a second.
 const LOOKS_MAX: u64 = 100_000;
@@ -53,12 +53,6 @@ const EVENTS_PER_LOOK: u64 = 8;
 const BYTES_PER_LOOK: u64 = 4096;
 /// A field counts as so many bytes besides its own.
 const FIELD_BYTES: usize = 64;
-
-impl Default for Looks {
-    fn default() -> Looks {
-        Looks(Cell::new(LOOKS_MAX))
-    }
-}
 
 impl Looks {
     /// A commit is gone through; says whether there may be more.
@@ -73,13 +67,17 @@ impl Looks {
         self.spend(1 + bytes as u64 / BYTES_PER_LOOK)
     }
 
-    fn spend(&self, looks: u64) -> ControlFlow<()> {
-        self.0.set(self.0.get().saturating_sub(looks));
-        if self.is_spent() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    pub(crate) fn spend(&self, looks: u64) -> ControlFlow<()> {
+        if self.budget().spend(looks).is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     pub(crate) fn is_spent(&self) -> bool {
-        self.0.get() == 0
+        self.budget().left() == 0
+    }
+
+    /// What is left for comparing. Most calls have no lock with a filter and never ask.
+    pub(crate) fn budget(&self) -> &Budget {
+        self.0.get_or_init(|| Budget::new(LOOKS_MAX))
     }
 }
 

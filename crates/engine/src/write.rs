@@ -36,7 +36,7 @@ pub fn decide_all<V: View>(
             Err(refused) => return Ok(Err(refused)),
         }
     }
-    Ok(Ok(commits))
+    Ok(rules.finish().map(|()| commits))
 }
 
 /// Decides one request: first whether its locks hold, then what each of its intents does.

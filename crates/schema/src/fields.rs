@@ -6,6 +6,7 @@ use crate::{
     node::{Node, is_schema},
     schema::Schema,
 };
+use lockwood_model::{Budget, Exhausted};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt, sync::LazyLock};
 
@@ -71,34 +72,55 @@ impl Schema {
     /// The names in a document that the schema does not know, in the order they stand in, at most
     /// [`UNKNOWN_FIELDS_LEN_MAX`]. What is below an unknown name is not looked at.
     pub fn unknown_fields_of(&self, document: &Value) -> Vec<UnknownField> {
+        self.unknown_fields_within(document, &Budget::unlimited()).expect("nobody cancels it")
+    }
+
+    /// The same, if the budget suffices to find out.
+    pub fn unknown_fields_within(
+        &self,
+        document: &Value,
+        budget: &Budget,
+    ) -> Result<Vec<UnknownField>, Exhausted> {
         let mut found = Vec::new();
-        look_through(document, &self.root().branches(), json_path::ROOT, &mut found);
-        found
+        look_through(document, &self.root().branches(), json_path::ROOT, &mut found, budget)?;
+        Ok(found)
     }
 }
 
-fn look_through(value: &Value, places: &[Node<'_>], path: &str, found: &mut Vec<UnknownField>) {
+fn look_through(
+    value: &Value,
+    places: &[Node<'_>],
+    path: &str,
+    found: &mut Vec<UnknownField>,
+    budget: &Budget,
+) -> Result<(), Exhausted> {
     match value {
         Value::Object(object) => {
             for (name, value) in object {
+                budget.spend(places.len() as u64)?;
                 let below = members(places, name);
                 if found.len() == UNKNOWN_FIELDS_LEN_MAX {
-                    return;
+                    return Ok(());
                 } else if below.is_empty() {
                     found.push(unknown(json_path::member(path, name), name, places));
                 } else if holds_names(value) {
-                    look_through(value, &spread(&below), &json_path::member(path, name), found);
+                    let below = spread(&below);
+                    budget.spend(below.len() as u64)?;
+                    look_through(value, &below, &json_path::member(path, name), found, budget)?;
                 }
             }
         }
         Value::Array(list) => {
             for (index, value) in list.iter().enumerate().filter(|(_, value)| holds_names(value)) {
+                budget.spend(places.len() as u64)?;
                 let below = spread(&elements(places, index));
-                look_through(value, &below, &json_path::element(path, index), found);
+                budget.spend(below.len() as u64)?;
+                look_through(value, &below, &json_path::element(path, index), found, budget)?;
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 fn holds_names(value: &Value) -> bool {

@@ -2,6 +2,7 @@
 //! the store, of collections or of who registers a schema.
 
 mod compat;
+mod cost;
 mod diff;
 mod draft;
 mod failure;

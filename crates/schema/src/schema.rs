@@ -1,6 +1,7 @@
 //! A schema: read once, shared by everybody, never changed. Knows nothing of where it is kept.
 
 use crate::{
+    cost::Costs,
     draft::Draft,
     failure::{FAILURES_LEN_MAX, Failure},
     node::{Node, Source, is_schema},
@@ -25,6 +26,7 @@ struct Read {
     source: Source,
     canonical: String,
     validator: Validator,
+    costs: Costs,
 }
 
 /// The text is not a schema that can be used.
@@ -51,7 +53,8 @@ impl Schema {
         let canonical = sorted(&root).to_string();
         let source = survey(root, draft)?;
         let validator = compile(&source)?;
-        Ok(Schema(Arc::new(Read { source, canonical, validator })))
+        let costs = Costs::of(&source);
+        Ok(Schema(Arc::new(Read { source, canonical, validator, costs })))
     }
 
     /// Whether a value fits; if not, why, in at most [`FAILURES_LEN_MAX`] places.
@@ -101,6 +104,19 @@ impl Schema {
 
     pub(crate) fn root(&self) -> Node<'_> {
         self.0.source.root()
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.0.source
+    }
+
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.0.costs
+    }
+
+    /// Whether both are handles on one schema.
+    pub fn is_same(&self, other: &Schema) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -28,6 +28,9 @@ pub enum ScriptError {
         /// How many it may take.
         limit: u64,
     },
+    /// The caller does not wait for the function any more.
+    #[error("the function was stopped, because nobody waits for it any more")]
+    Cancelled,
     /// The function needs too much.
     #[error(
         "the function was stopped: it needs more than {limit} bytes of memory (memory_bytes_max); nothing is \
@@ -79,7 +82,10 @@ pub enum ScriptError {
 impl ScriptError {
     /// The sandbox in which this happened may be short of what it needs to go on.
     pub(crate) fn is_limit(&self) -> bool {
-        matches!(self, ScriptError::OutOfSteps { .. } | ScriptError::OutOfMemory { .. })
+        matches!(
+            self,
+            ScriptError::OutOfSteps { .. } | ScriptError::OutOfMemory { .. } | ScriptError::Cancelled
+        )
     }
 }
 

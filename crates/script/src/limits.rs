@@ -7,7 +7,7 @@ pub struct ScriptLimits {
     /// Bytes that one call may take, all together: nothing is reclaimed before it ends.
     pub memory_bytes_max: u64,
     /// Steps that one call may take. A step is a function call or one round of a loop; it counts for more the
-    /// more memory the call has taken, and reading or writing a document counts as a hundred or more.
+    /// longer the text is and the more memory the call has taken, and reading or writing a document counts as a hundred or more.
     pub steps_max: u64,
     /// Bytes of the text.
     pub source_bytes_max: u64,

@@ -5,7 +5,7 @@ use crate::{
     Invocation, ScriptError, ScriptLimits,
     scene::{Shelf, answer, procedure, procedure_within, shard, shard_function},
 };
-use lockwood_model::Key;
+use lockwood_model::{Budget, Key};
 
 const STEPS: ScriptError = ScriptError::OutOfSteps { limit: 100_000 };
 const MEMORY: ScriptError = ScriptError::OutOfMemory { limit: 1 << 20 };
@@ -47,6 +47,27 @@ fn long_work_of_the_library_is_stopped() {
         let outcome = shard(body);
         assert!(outcome == Err(STEPS) || outcome == Err(MEMORY), "{body}: {outcome:?}");
     }
+}
+
+/// Arithmetic without calls is paid for by the length of the text it is written in.
+#[test]
+fn a_long_text_pays_for_what_it_does_between_two_steps() {
+    let rounds = |text: &str| {
+        let body = format!("local n, x = 0, 1.5 while n < 100000 do n += 1 {text} end return n");
+        procedure(&body).unwrap().run(&Invocation { key: None, arguments: &[] }, &mut Shelf::default())
+    };
+    assert_eq!(rounds("x = x * x").unwrap().as_str(), "100000");
+    let long = "x = x * x + x ".repeat(4_000);
+    assert_eq!(rounds(&long), Err(ScriptError::OutOfSteps { limit: 1_000_000 }));
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_is_stopped() {
+    let budget = Budget::unlimited();
+    budget.cancel();
+    let call = Invocation { key: None, arguments: &[] };
+    let forever = procedure("while true do end").unwrap();
+    assert_eq!(forever.run_within(&call, &mut Shelf::default(), &budget), Err(ScriptError::Cancelled));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     source::Code,
     vm::Vm,
 };
-use lockwood_model::{Json, Key};
+use lockwood_model::{Budget, Json, Key};
 use mlua::{MultiValue, Value};
 use std::fmt;
 
@@ -67,7 +67,17 @@ impl Procedure {
 
     /// Runs it. If it fails, none of the writes that `documents` was given must be done.
     pub fn run(&self, call: &Invocation<'_>, documents: &mut dyn Documents) -> Result<Json, ScriptError> {
-        self.pool.call(|vm, code| run(vm, code.limits, call, documents))
+        self.pool.call(|vm, code| run(vm, code.limits, call, (documents, None)))
+    }
+
+    /// The same for a caller that may cancel it.
+    pub fn run_within(
+        &self,
+        call: &Invocation<'_>,
+        documents: &mut dyn Documents,
+        caller: &Budget,
+    ) -> Result<Json, ScriptError> {
+        self.pool.call(|vm, code| run(vm, code.limits, call, (documents, Some(caller))))
     }
 }
 
@@ -75,10 +85,10 @@ fn run(
     vm: &Vm,
     limits: ScriptLimits,
     call: &Invocation<'_>,
-    documents: &mut dyn Documents,
+    (documents, caller): (&mut dyn Documents, Option<&Budget>),
 ) -> Result<Json, ScriptError> {
     let mut desk = Desk::new(documents, Writer::new(limits.result_bytes_max));
-    let outcome = vm.run(limits.memory_bytes_max, || {
+    let outcome = vm.run_within(limits.memory_bytes_max, caller, || {
         let answer: Value = vm.lua.scope(|scope| {
             let serve = scope.create_function_mut(|_, asked: Asked| desk.serve(vm, &asked.into()))?;
             let mut given = MultiValue::new();

@@ -19,7 +19,16 @@ pub(crate) struct Code {
     pub(crate) limits: ScriptLimits,
 }
 
+/// A loop with a body of so many bytes takes about as long as another step.
+const BYTES_PER_STEP: u64 = 2048;
+
 impl Code {
+    /// What a step counts for. Between two steps the function can run through all of its text once, so a long text
+    /// makes every step longer.
+    pub(crate) fn step_cost(&self) -> u64 {
+        1 + self.bytecode.len() as u64 / BYTES_PER_STEP
+    }
+
     pub(crate) fn compile(source: &str, limits: ScriptLimits) -> Result<Code, ScriptError> {
         if source.len() as u64 > limits.source_bytes_max {
             let (what, name) = ("the text of the function", "source_bytes_max");

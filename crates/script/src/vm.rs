@@ -1,8 +1,9 @@
 //! One sandbox with a function in it, and how the function is kept within its limits. Knows nothing of what it
 //! is asked or answers.
 //!
-//! A call is counted in steps, at every function call and every round of a loop. A step costs more the more
-//! memory the call has taken, because one call of a library function can go through all of it. Memory is not
+//! A call is counted in steps, at every function call and every round of a loop. A step costs more the longer the
+//! text is, because all of it can stand between two steps, and the more memory the call has taken, because one call
+//! of a library function can go through all of it. Memory is not
 //! reclaimed while a function runs: so the limit is on all that a call takes, whether a call reaches it does
 //! not depend on when memory is reclaimed, and neither does what weak tables hold.
 
@@ -11,14 +12,18 @@ use crate::{
     sandbox::{self, Prelude},
     source::{CHUNK, Code},
 };
+use lockwood_model::Budget;
 use mlua::{Error, Function, Lua, Table, Value, VmState, chunk::ChunkMode};
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 /// So many bytes taken make every step cost one more.
 const BYTES_PER_STEP: u64 = 128 << 10;
+
+/// Whether the caller is still there is looked at every so many steps.
+const STEPS_UNLOOKED_MAX: u64 = 256;
 
 /// So much garbage may lie about between calls.
 const GARBAGE_BYTES_MAX: usize = 256 << 10;
@@ -44,6 +49,11 @@ pub(crate) struct Vm {
 /// same time.
 pub(crate) struct Meter {
     steps_max: u64,
+    step_cost: u64,
+    /// Who may cancel the call, looked at every now and then.
+    caller: Mutex<Option<Budget>>,
+    unlooked: AtomicU64,
+    is_cancelled: AtomicBool,
     left: AtomicU64,
     used_at_start: AtomicU64,
     is_out: AtomicBool,
@@ -55,7 +65,7 @@ impl Vm {
     }
 
     fn load(code: &Code) -> mlua::Result<Vm> {
-        let meter = Arc::new(Meter::new(code.limits.steps_max));
+        let meter = Arc::new(Meter::new(code.limits.steps_max, code.step_cost()));
         let (lua, Prelude { entry, database, list }) = sandbox::start(&meter)?;
         let text = lua.load(&code.bytecode).set_name(format!("={CHUNK}")).set_mode(ChunkMode::Binary);
         let chunk = text.into_function()?;
@@ -86,11 +96,24 @@ impl Vm {
         memory_bytes_max: u64,
         call: impl FnOnce() -> mlua::Result<R>,
     ) -> Result<R, ScriptError> {
+        self.run_within(memory_bytes_max, None, call)
+    }
+
+    /// The same for a caller that may cancel it.
+    pub(crate) fn run_within<R>(
+        &self,
+        memory_bytes_max: u64,
+        caller: Option<&Budget>,
+        call: impl FnOnce() -> mlua::Result<R>,
+    ) -> Result<R, ScriptError> {
         let used = self.lua.used_memory();
-        self.meter.start(used as u64);
+        self.meter.start(used as u64, caller);
         self.limit_memory(used.saturating_add(usize::try_from(memory_bytes_max).unwrap_or(usize::MAX)));
         let outcome = call();
         self.limit_memory(0);
+        if self.meter.is_cancelled.load(Relaxed) {
+            return Err(ScriptError::Cancelled);
+        }
         if self.meter.is_out.load(Relaxed) {
             return Err(self.meter.out());
         }
@@ -115,12 +138,23 @@ impl Vm {
 }
 
 impl Meter {
-    fn new(steps_max: u64) -> Meter {
-        let (left, used_at_start) = (AtomicU64::new(steps_max), AtomicU64::new(u64::MAX));
-        Meter { steps_max, left, used_at_start, is_out: AtomicBool::new(false) }
+    fn new(steps_max: u64, step_cost: u64) -> Meter {
+        Meter {
+            steps_max,
+            step_cost,
+            caller: Mutex::new(None),
+            unlooked: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            left: AtomicU64::new(steps_max),
+            used_at_start: AtomicU64::new(u64::MAX),
+            is_out: AtomicBool::new(false),
+        }
     }
 
-    fn start(&self, used: u64) {
+    fn start(&self, used: u64, caller: Option<&Budget>) {
+        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = caller.cloned();
+        self.unlooked.store(0, Relaxed);
+        self.is_cancelled.store(false, Relaxed);
         self.left.store(self.steps_max, Relaxed);
         self.used_at_start.store(used, Relaxed);
         self.is_out.store(false, Relaxed);
@@ -128,7 +162,22 @@ impl Meter {
 
     fn step(&self, lua: &Lua) -> mlua::Result<()> {
         let taken = (lua.used_memory() as u64).saturating_sub(self.used_at_start.load(Relaxed));
-        self.take(1 + taken / BYTES_PER_STEP).map_err(Error::external)
+        self.look_at_caller().map_err(Error::external)?;
+        self.take((1 + taken / BYTES_PER_STEP).saturating_mul(self.step_cost)).map_err(Error::external)
+    }
+
+    fn look_at_caller(&self) -> Result<(), ScriptError> {
+        let unlooked = self.unlooked.load(Relaxed) + self.step_cost;
+        self.unlooked.store(if unlooked < STEPS_UNLOOKED_MAX { unlooked } else { 0 }, Relaxed);
+        if unlooked < STEPS_UNLOOKED_MAX {
+            return Ok(());
+        }
+        let caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if caller.as_ref().is_some_and(Budget::is_cancelled) {
+            self.is_cancelled.store(true, Relaxed);
+            return Err(ScriptError::Cancelled);
+        }
+        Ok(())
     }
 
     /// Takes so many steps at once.

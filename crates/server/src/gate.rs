@@ -19,16 +19,17 @@ use crate::{
     },
     lease::Verdict,
     namespace::{Namespace, State},
-    schemas,
-    shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written, in_place},
+    schemas::{self, Rechecks},
+    shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
     view,
+    work::Job,
 };
 use lockwood_engine::{Action, Intent, Limits, NoRules, Target};
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
-    Depth, DocumentKey, Lease, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+    Budget, Depth, DocumentKey, Lease, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
 };
 use lockwood_storage::{Answer, Entry, State as Stored};
 use lockwood_wire::Code;
@@ -142,11 +143,16 @@ pub(crate) async fn write(
         let _passage = shared.cluster.pass(admitted)?;
         shared.shard.decide_write(namespace, call, &rules, now)
     };
-    let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
-        Ok(pending) => shared.shard.settle_write(call, pending).await?,
-        Err(error) => return replay(shared, namespace, call, error).await,
-    };
-    Ok(written)
+    let mut rechecks = Rechecks::new(shared, &rules);
+    loop {
+        let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
+            Ok(pending) => shared.shard.settle_write(call, pending).await,
+            Err(error) => return replay(shared, namespace, call, error).await,
+        };
+        if let Some(written) = rechecks.settled(written).await? {
+            return Ok(written);
+        }
+    }
 }
 
 /// A write call that is made of what is there.
@@ -206,15 +212,19 @@ async fn amend<T>(
         shared.shard.decide_amend(namespace, answer, &make, &rules, now)
     };
     let wanted = Wanted::Resources(&amendment.resources);
-    match pass(shared, namespace, &wanted, terms, decide).await {
-        Ok(pending) => Ok(shared.shard.settle_amend(pending).await??),
-        Err(error) => match (&error, answer) {
-            (GateError::Refused(_), Some(answer)) => {
+    let mut rechecks = Rechecks::new(shared, &rules);
+    loop {
+        let settled = match pass(shared, namespace, &wanted, terms, decide).await {
+            Ok(pending) => shared.shard.settle_amend(pending).await,
+            Err(error) => {
+                let (GateError::Refused(_), Some(answer)) = (&error, answer) else { return Err(error) };
                 let before = shared.shard.answered(namespace, answer).await?;
-                before.map(Amended::Before).ok_or(error)
+                return before.map(Amended::Before).ok_or(error);
             }
-            _ => Err(error),
-        },
+        };
+        if let Some(amended) = rechecks.settled(settled).await? {
+            return Ok(amended?);
+        }
     }
 }
 
@@ -231,16 +241,18 @@ pub(crate) struct Run<T> {
 /// Runs something that reads and writes any documents of this shard, and does what it wants to write, all of it or
 /// nothing. Everything that it touches is locked for it meanwhile: what it touches is seen when it has run, so it
 /// may run several times, and only the time that found everything locked counts.
-pub(crate) async fn run<T>(
+pub(crate) async fn run<T: Send + 'static>(
     shared: &Arc<Shared>,
     namespace: &str,
     (first, answer): (&DocumentKey, Option<&Answer>),
     terms: &Terms,
-    work: impl Fn(&Reading) -> Run<T>,
+    work: Arc<impl Fn(&Reading, &Budget) -> Run<T> + Send + Sync + 'static>,
     call_of: impl Fn(Vec<Intent>, &T) -> Result<Call, Trouble>,
 ) -> Result<Amended<T>, GateError> {
     let terms = &*terms.vouched(shared, namespace).await?;
     let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::from([first.clone()]) };
+    let rules = shared.schemas.held(namespace);
+    let mut rechecks = Rechecks::new(shared, &rules);
     for _ in 0..RUNS_MAX {
         check_reserved(touched.documents())?;
         let admitted = shared.cluster.admit(shared, namespace, touched.documents()).await?;
@@ -256,7 +268,8 @@ pub(crate) async fn run<T>(
         shared.shard.shown(shared.shard.last_index()).await?;
         let run = {
             let _running = shared.cluster.procedures.enter().await;
-            in_place(|| work(&shared.shard.read()))
+            let (work, reading) = (Arc::clone(&work), shared.shard.read());
+            Job::new(shared).run(move |budget| work(&reading, budget)).await.map_err(Trouble::from)?
         };
         if touched.grows(&run) {
             continue;
@@ -271,13 +284,14 @@ pub(crate) async fn run<T>(
         shared.schemas.active(shared, namespace).map_err(ShardError::from)?.check_call(&call)?;
         let pending = {
             let _passage = shared.cluster.pass(admitted)?;
-            let rules = shared.schemas.held(namespace);
             shared.shard.decide_write(namespace, &call, &rules, shared.clock.now())?
         };
         turn.wrote = pending.index;
         drop(turn);
-        let written = shared.shard.settle_write(&call, pending).await?;
-        return Ok(Amended::Now { call, written, made });
+        let written = shared.shard.settle_write(&call, pending).await;
+        if let Some(written) = rechecks.settled(written).await? {
+            return Ok(Amended::Now { call, written, made });
+        }
     }
     let message = format!(
         "it touched other documents each of the {RUNS_MAX} times it ran, so it could not be given all it needs; \
@@ -391,8 +405,14 @@ pub(crate) async fn keep(
         let _passage = shared.cluster.pass(admitted)?;
         shared.shard.decide_keep(namespace, &keep, limits, &rules)
     };
-    let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
-    Ok(shared.shard.settle(pending).await?)
+    let mut rechecks = Rechecks::new(shared, &rules);
+    loop {
+        let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
+        let kept = shared.shard.settle(pending).await;
+        if rechecks.settled(kept).await?.is_some() {
+            return Ok(());
+        }
+    }
 }
 
 /// Puts a record into the log that is about a whole namespace, once nobody else has a lock there. It is brought

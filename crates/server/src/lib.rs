@@ -37,6 +37,7 @@ mod socket;
 mod trouble;
 mod verify;
 mod view;
+mod work;
 
 pub use cluster::ClusterConfig;
 pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};

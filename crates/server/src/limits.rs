@@ -136,6 +136,12 @@ limits! {
     documents_per_page_max: 10_000, 1..=1_000_000;
     /// Documents looked at for one answer.
     looks_max: 10_000_000, 1..=1_000_000_000;
+    /// Steps of work for one request; a step is comparing a short value, or 256 bytes.
+    work_max: 100_000_000, 1000..=1_000_000_000_000;
+    /// Milliseconds of work for one request that looks at many documents, validates large ones or runs a procedure.
+    work_ms_max: 30_000, 1..=86_400_000;
+    /// Requests of that kind that are worked on at the same time; more wait.
+    jobs_max: 16, 1..=512;
     /// Documents of one side of a join that are remembered at once.
     join_rows_max: 1_000_000, 1..=100_000_000;
     /// Fields to sort by.

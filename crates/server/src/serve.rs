@@ -21,6 +21,7 @@ use crate::{
     session::Notice,
     shard::{Shard, ShardLimits},
     shared::Shared,
+    work::Work,
 };
 use lockwood_locks::Series;
 use lockwood_model::Timestamp;
@@ -277,6 +278,7 @@ async fn open(config: Config, listen: &str) -> Result<Arc<Shared>, ServeError> {
     };
     let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
     let cluster = Cluster::new(config.cluster.as_ref(), listen);
+    let work = Work::new(&config.limits, config.cluster.is_some());
     let shared = Shared {
         cluster,
         config,
@@ -290,6 +292,7 @@ async fn open(config: Config, listen: &str) -> Result<Arc<Shared>, ServeError> {
         schemas: Schemas::default(),
         metrics: Metrics::default(),
         feeds: Feeds::default(),
+        work,
         connections: AtomicU64::new(0),
         sessions: AtomicU64::new(0),
         draining: AtomicBool::new(false),
@@ -377,6 +380,7 @@ async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
 
 /// Ends the connections and notes what is still held.
 async fn close(shared: &Arc<Shared>) -> Result<(), ServeError> {
+    shared.work.stop();
     for namespace in shared.registry.all() {
         namespace.tell_all_to_close();
     }

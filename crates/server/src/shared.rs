@@ -13,6 +13,7 @@ use crate::{
     secret::Secrets,
     shard::Shard,
     trouble::Trouble,
+    work::Work,
 };
 use lockwood_model::OwnerId;
 use lockwood_storage::Ledger;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) schemas: Schemas,
     pub(crate) metrics: Metrics,
     pub(crate) feeds: Feeds,
+    pub(crate) work: Work,
     pub(crate) connections: AtomicU64,
     pub(crate) sessions: AtomicU64,
     pub(crate) draining: AtomicBool,

@@ -214,6 +214,8 @@ codes! {
     BadScript = "bad_script", 400;
     /// A procedure failed, or took too much.
     ProcedureFailed = "procedure_failed", 422;
+    /// The request takes more work than one request may; the message names the limit.
+    BudgetExceeded = "budget_exceeded", 422;
     /// The operations of an update make no sense for the document.
     BadUpdate = "bad_update", 400;
     /// Another connection has taken over the session.

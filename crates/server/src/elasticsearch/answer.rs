@@ -5,6 +5,7 @@ use crate::{
     gate::GateError,
     shard::{PageError, ShardError},
     trouble::Trouble,
+    work::Unfinished,
 };
 use bytes::Bytes;
 use http_body_util::Full;
@@ -204,6 +205,12 @@ impl From<StoreError> for Refusal {
     }
 }
 
+impl From<Unfinished> for Refusal {
+    fn from(unfinished: Unfinished) -> Refusal {
+        Trouble::from(unfinished).into()
+    }
+}
+
 impl From<PageError> for Refusal {
     fn from(error: PageError) -> Refusal {
         match error {
@@ -212,6 +219,7 @@ impl From<PageError> for Refusal {
             }
             PageError::Store(error) => error.into(),
             PageError::Elsewhere(trouble) => (*trouble).into(),
+            PageError::Exhausted(exhausted) => Unfinished::from(exhausted).into(),
         }
     }
 }

@@ -142,6 +142,7 @@ fn is_overtaken(refused: &Refused) -> bool {
         | Refused::NotAList { .. }
         | Refused::OverLimit { .. }
         | Refused::Misfit { .. }
+        | Refused::Unchecked
         | Refused::NoNode { .. }
         | Refused::NoContainer { .. } => false,
     }

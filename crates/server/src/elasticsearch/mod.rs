@@ -31,10 +31,12 @@ use self::{
     request::{Params, Reader, members, part, text},
     route::{Aspect, Route, Scope},
     scroll::{Scroll, Scrolls, keep_alive},
-    search::{Cursor, Extent, Place, Search, Wanted},
+    search::{Cursor, Extent, Looker, Place, Search, Wanted},
     source::object,
 };
-use crate::{lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};
+use crate::{
+    lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble, work::Job,
+};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
@@ -42,6 +44,7 @@ use hyper::{
     body::Incoming,
     header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
 };
+use lockwood_model::Budget;
 use serde_json::Value;
 use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{task::JoinSet, time::Instant};
@@ -372,9 +375,9 @@ impl Elasticsearch {
         let search = self.read_search(scope, asked, alive.is_some())?;
         let extent = Extent { from: search.from, size: search.size, count: true, cut: alive.is_some() };
         let (search, place, page) = self
-            .look(move |shared| {
-                let place = Place::open(shared, &search)?;
-                let page = place.page(shared, &search, Cursor::default(), extent)?;
+            .look(move |looker| {
+                let place = Place::open(looker.shared, &search)?;
+                let page = place.page(looker, &search, Cursor::default(), extent)?;
                 Ok((search, place, page))
             })
             .await?;
@@ -393,10 +396,10 @@ impl Elasticsearch {
         let alive = alive.map(|text| keep_alive(self.limits(), &text)).transpose()?;
         let scroll = self.0.scrolls.take(id)?;
         let scroll = self
-            .look(move |shared| {
+            .look(move |looker| {
                 let Scroll { search, place, cursor, total, until } = scroll;
                 let extent = Extent { from: 0, size: search.size, count: false, cut: true };
-                let page = place.page(shared, &search, cursor, extent)?;
+                let page = place.page(looker, &search, cursor, extent)?;
                 let until = alive.map_or(until, |alive| Instant::now() + alive);
                 Ok((page.hits, Scroll { search, place, cursor: page.next, total, until }))
             })
@@ -426,9 +429,9 @@ impl Elasticsearch {
         let search = self.read_search(scope, asked, false)?;
         let extent = Extent { from: 0, size: 0, count: true, cut: false };
         let index = search.index.clone();
-        let count = move |shared: &Shared| {
-            let place = Place::open(shared, &search)?;
-            Ok(place.page(shared, &search, Cursor::default(), extent)?.seen)
+        let count = move |looker: Looker<'_>| {
+            let place = Place::open(looker.shared, &search)?;
+            Ok(place.page(looker, &search, Cursor::default(), extent)?.seen)
         };
         let count = self.look(count).await?;
         lease::settle(&self.0.shared, &index).await?;
@@ -438,13 +441,11 @@ impl Elasticsearch {
     /// Looks at many documents, where that keeps nobody waiting.
     async fn look<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+        look: impl FnOnce(Looker<'_>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let shared = Arc::clone(&self.0.shared);
-        tokio::task::spawn_blocking(move || look(&shared)).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "answer an Elasticsearch request");
-            Err(Refusal::failed())
-        })
+        let work = move |budget: &Budget| look(Looker { shared: &shared, budget });
+        Job::new(&self.0.shared).run(work).await?
     }
 }
 

@@ -4,7 +4,7 @@
 use super::answer::Refusal;
 use crate::limits::Limits;
 use hyper::StatusCode;
-use lockwood_model::{Fields, Scalar};
+use lockwood_model::{Budget, Exhausted, Fields, Scalar};
 use serde_json::{Map, Value};
 use std::{borrow::Cow, cmp::Ordering};
 
@@ -36,48 +36,80 @@ impl Query {
         Reader { limits, conditions: 0 }.query(value, 1)
     }
 
-    pub(super) fn matches(&self, id: &str, fields: &impl Fields) -> bool {
-        match self {
+    pub(super) fn matches(&self, id: &str, fields: &impl Fields, budget: &Budget) -> Result<bool, Exhausted> {
+        let values = |field: &str, compared: usize| {
+            budget.spend(1)?;
+            let found = values(fields, field, budget)?;
+            budget.spend((found.len() as u64).saturating_mul(compared as u64))?;
+            Ok(found)
+        };
+        Ok(match self {
             Query::All => true,
             Query::Is(field, wanted) if field == "_id" => wanted
                 .iter()
                 .any(|wanted| wanted.as_str().map_or_else(|| wanted.to_string(), str::to_owned) == id),
-            Query::Is(field, wanted) => {
-                values(fields, field).iter().any(|found| wanted.iter().any(|wanted| is_same(found, wanted)))
-            }
+            Query::Is(field, wanted) => values(field, wanted.len())?
+                .iter()
+                .any(|found| wanted.iter().any(|wanted| is_same(found, wanted))),
             Query::Ids(ids) => ids.iter().any(|wanted| wanted == id),
-            Query::Exists(field) => !values(fields, field).is_empty(),
-            Query::Range(field, bounds) => values(fields, field)
+            Query::Exists(field) => !values(field, 1)?.is_empty(),
+            Query::Range(field, bounds) => values(field, bounds.len())?
                 .iter()
                 .any(|found| bounds.iter().all(|(bound, limit)| bound.holds(found, limit))),
-            Query::Both(queries) => queries.iter().all(|query| query.matches(id, fields)),
-            Query::Some(queries, least) => {
-                queries.iter().filter(|query| query.matches(id, fields)).take(*least).count() == *least
-            }
-            Query::Not(query) => !query.matches(id, fields),
-        }
+            Query::Both(queries) => return all_match(queries, id, fields, budget),
+            Query::Some(queries, least) => return so_many_match(queries, *least, (id, fields), budget),
+            Query::Not(query) => !query.matches(id, fields, budget)?,
+        })
     }
 }
 
-/// The values of a field: those in a list one by one. A dot leads into an object, unless a name has it.
-fn values(fields: &impl Fields, field: &str) -> Vec<Value> {
-    let mut found = Vec::new();
-    collect(look_up(fields, field), &mut found);
-    found
+fn all_match(queries: &[Query], id: &str, fields: &impl Fields, budget: &Budget) -> Result<bool, Exhausted> {
+    for query in queries {
+        if !query.matches(id, fields, budget)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-fn look_up(fields: &impl Fields, field: &str) -> Value {
-    let read = |text: Cow<'_, str>| serde_json::from_str(&text).unwrap_or(Value::Null);
+fn so_many_match(
+    queries: &[Query],
+    least: usize,
+    (id, fields): (&str, &impl Fields),
+    budget: &Budget,
+) -> Result<bool, Exhausted> {
+    let mut count = 0;
+    for query in queries {
+        if count == least {
+            break;
+        }
+        count += usize::from(query.matches(id, fields, budget)?);
+    }
+    Ok(count == least)
+}
+
+/// The values of a field: those in a list one by one. A dot leads into an object, unless a name has it.
+fn values(fields: &impl Fields, field: &str, budget: &Budget) -> Result<Vec<Value>, Exhausted> {
+    let mut found = Vec::new();
+    collect(look_up(fields, field, budget)?, &mut found);
+    Ok(found)
+}
+
+fn look_up(fields: &impl Fields, field: &str, budget: &Budget) -> Result<Value, Exhausted> {
+    let read = |text: Cow<'_, str>| {
+        budget.spend_bytes(text.len())?;
+        Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
+    };
     let exact = fields.value(field).or_else(|| fields.value(field.strip_suffix(".keyword")?));
     if let Some(text) = exact {
         return read(text);
     }
-    let Some((first, rest)) = field.split_once('.') else { return Value::Null };
-    let mut value = fields.value(first).map_or(Value::Null, read);
+    let Some((first, rest)) = field.split_once('.') else { return Ok(Value::Null) };
+    let mut value = fields.value(first).map_or(Ok(Value::Null), read)?;
     for name in rest.strip_suffix(".keyword").unwrap_or(rest).split('.') {
         value = value.get_mut(name).map(Value::take).unwrap_or(Value::Null);
     }
-    value
+    Ok(value)
 }
 
 fn collect(value: Value, found: &mut Vec<Value>) {
@@ -299,7 +331,11 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: bool) {
         let query = read(json).unwrap_or_else(|refusal| panic!("{json}: {refusal:?}"));
-        assert_eq!(query.matches("7", &Source::read(SOURCE, 9).unwrap()), expected, "{json}");
+        assert_eq!(
+            query.matches("7", &Source::read(SOURCE, 9).unwrap(), &Budget::unlimited()).unwrap(),
+            expected,
+            "{json}"
+        );
     }
 
     #[test]

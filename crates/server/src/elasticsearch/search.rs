@@ -13,10 +13,10 @@ use super::{
 use crate::{
     lease,
     limits::Limits,
-    shard::{Find, Reading, Selection},
+    shard::{Find, PageError, Reading, Selection},
     shared::Shared,
 };
-use lockwood_model::{Key, LockId, Path};
+use lockwood_model::{Budget, Key, LockId, Path};
 use lockwood_storage::NamespaceId;
 use serde_json::Value;
 use std::time::Instant;
@@ -198,6 +198,13 @@ enum Inside {
     Count(usize),
 }
 
+/// Who looks, and what that may cost.
+#[derive(Clone, Copy)]
+pub(super) struct Looker<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) budget: &'a Budget,
+}
+
 /// Is shown a hit, which it may render, and where to go on behind it; says whether to go on.
 type See<'a> = dyn FnMut(&dyn Fn() -> String, &dyn Fn() -> Cursor) -> bool + 'a;
 
@@ -260,15 +267,15 @@ impl Place {
     /// A page of hits from `start` on.
     pub(super) fn page(
         &self,
-        shared: &Shared,
+        looker: Looker<'_>,
         search: &Search,
         start: Cursor,
         extent: Extent,
     ) -> Result<Page, Refusal> {
-        let limit = shared.config.limits.answer_bytes_max;
+        let limit = looker.shared.config.limits.answer_bytes_max;
         let mut page = Page { hits: Vec::new(), seen: 0, next: start.clone() };
         let (mut bytes, mut is_full, mut is_over) = (0, extent.size == 0, false);
-        self.visit(shared, search, start, &mut |render, cursor| {
+        self.visit(looker, search, start, &mut |render, cursor| {
             page.seen += 1;
             if page.seen > extent.from && !is_full {
                 let hit = render();
@@ -292,7 +299,7 @@ impl Place {
 
     fn visit(
         &self,
-        shared: &Shared,
+        looker: Looker<'_>,
         search: &Search,
         start: Cursor,
         see: &mut See<'_>,
@@ -303,11 +310,11 @@ impl Place {
             let goes_on = match stage {
                 Stage::Locks(collection, locks) => {
                     let skip = if let Inside::Count(count) = inside { count } else { 0 };
-                    locks_of(shared, search, (number, collection, locks), skip, see)
+                    locks_of(looker, search, (number, collection, locks), skip, see)?
                 }
                 Stage::Documents(collection) => {
                     let after = if let Inside::Key(key) = inside { Some(key) } else { None };
-                    self.documents_of(shared, search, (number, collection), after.as_ref(), see)?
+                    self.documents_of(looker, search, (number, collection), after.as_ref(), see)?
                 }
             };
             if !goes_on {
@@ -319,7 +326,7 @@ impl Place {
 
     fn documents_of(
         &self,
-        shared: &Shared,
+        Looker { shared, budget }: Looker<'_>,
         search: &Search,
         (stage, collection): (usize, &String),
         after: Option<&Key>,
@@ -333,14 +340,21 @@ impl Place {
             deleted: Selection::Without,
             at: None,
             looks_max: shared.config.limits.looks_max,
+            budget: budget.clone(),
             custody: None,
         };
         let mut goes_on = true;
+        let mut exhausted = Ok(());
         self.reading.each(&find, after, &mut |found, document| {
             let key = found().at.key;
             let id = id_of(&key);
-            if !search.query.matches(&id, document) {
-                return true;
+            match search.query.matches(&id, document, budget) {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(error) => {
+                    exhausted = Err(error);
+                    return false;
+                }
             }
             let render = || {
                 let shown = document.fields().filter(|(name, _)| search.shape.source.shows(name));
@@ -351,17 +365,18 @@ impl Place {
             goes_on = see(&render, &cursor);
             goes_on
         })?;
+        exhausted.map_err(PageError::from)?;
         Ok(goes_on)
     }
 }
 
 fn locks_of(
-    shared: &Shared,
+    Looker { shared, budget }: Looker<'_>,
     search: &Search,
     (stage, collection, locks): (usize, &String, &[LockId]),
     skip: usize,
     see: &mut See<'_>,
-) -> bool {
+) -> Result<bool, PageError> {
     let now = shared.clock.now();
     for (number, lock) in locks.iter().enumerate().skip(skip) {
         // It may be over by now.
@@ -371,7 +386,7 @@ fn locks_of(
         let Some(id) = lease.resources.first().and_then(|one| one.path.segments().nth(1)) else { continue };
         let id = id.parse::<Key>().map_or_else(|_| id.to_owned(), |key| id_of(&key));
         let Current { source, version, seq_no } = lock_document::current(&lease);
-        if !search.query.matches(&id, &source) {
+        if !search.query.matches(&id, &source, budget)? {
             continue;
         }
         let render = || {
@@ -380,10 +395,10 @@ fn locks_of(
             search.hit((collection, &id), &object(shown), version, seq_no)
         };
         if !see(&render, &|| Cursor { stage, inside: Inside::Count(number + 1) }) {
-            return false;
+            return Ok(false);
         }
     }
-    true
+    Ok(true)
 }
 
 impl Search {

@@ -5,6 +5,7 @@ use crate::{
     gate::GateError,
     shard::{PageError, ShardError},
     trouble::Trouble,
+    work::Unfinished,
 };
 use bytes::Bytes;
 use http_body_util::Full;
@@ -94,6 +95,12 @@ impl From<StoreError> for Refusal {
     }
 }
 
+impl From<Unfinished> for Refusal {
+    fn from(unfinished: Unfinished) -> Refusal {
+        Trouble::from(unfinished).into()
+    }
+}
+
 impl From<PageError> for Refusal {
     fn from(error: PageError) -> Refusal {
         match error {
@@ -102,6 +109,7 @@ impl From<PageError> for Refusal {
             }
             PageError::Store(error) => error.into(),
             PageError::Elsewhere(trouble) => (*trouble).into(),
+            PageError::Exhausted(exhausted) => Unfinished::from(exhausted).into(),
         }
     }
 }
@@ -148,6 +156,7 @@ impl From<Trouble> for Refusal {
             Code::Locked | Code::Timeout | Code::LockLost => Refusal::Locked(locked_keys(&trouble.paths)),
             Code::UnknownField | Code::ReservedCollection => Refusal::Format(trouble.message),
             Code::ForeignHost | Code::ForeignOrigin => Refusal::Foreign(trouble.message),
+            Code::BudgetExceeded => Refusal::Request(trouble.message),
             _ => Refusal::Busy(trouble.message),
         }
     }
@@ -188,7 +197,7 @@ impl From<Refused> for Refusal {
                     misfits.iter().map(|misfit| format!("{}: {}", misfit.path, misfit.reason)).collect();
                 Refusal::Format(format!("{refused}: {}", places.join("; ")))
             }
-            Refused::OverLimit { .. } => Refusal::Request(refused.to_string()),
+            Refused::OverLimit { .. } | Refused::Unchecked => Refusal::Request(refused.to_string()),
         }
     }
 }

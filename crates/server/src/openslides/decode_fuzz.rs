@@ -14,7 +14,7 @@ use crate::{
     shard::{Shard, ShardLimits},
 };
 use hyper::StatusCode;
-use lockwood_model::Timestamp;
+use lockwood_model::{Budget, Timestamp};
 use lockwood_storage::Memory;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -161,7 +161,8 @@ impl Facade {
         let mut done = [self.write(body), self.keep(body), self.reserve(body)].map(succeeded).contains(&true);
         for route in ROUTES {
             let question = Question::named(route).unwrap();
-            let library = Library::open(self.shard.read(), NAMESPACE, &self.limits, Arc::default()).unwrap();
+            let allowed = (&self.limits, &Budget::unlimited());
+            let library = Library::open(self.shard.read(), NAMESPACE, allowed, Arc::default()).unwrap();
             let answer = library.answer(question, body);
             if let Ok(json) = &answer {
                 let read: Result<serde_json::Value, _> = serde_json::from_slice(json);

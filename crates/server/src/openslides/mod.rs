@@ -26,6 +26,7 @@ use crate::{
     shard::{Call, Keep},
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -34,7 +35,7 @@ use hyper::{
     body::Incoming,
     header::{CONTENT_TYPE, HeaderMap},
 };
-use lockwood_model::Wait;
+use lockwood_model::{Budget, Wait};
 use lockwood_storage::Entry;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -156,16 +157,18 @@ impl Openslides {
 
     async fn try_ask(&self, question: Question, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
         let body = self.body(request).await?;
-        let look = move |shared: &Shared, namespace: &str, body: &[u8]| {
+        let look = move |facade: &Openslides, body: &[u8], budget: &Budget| {
+            let (shared, namespace) = (&facade.shared, &facade.config().namespace);
             let active = shared.schemas.active(shared, namespace)?;
-            let library = Library::open(shared.shard.read(), namespace, &shared.config.limits, active)?;
+            let allowed = (&shared.config.limits, budget);
+            let library = Library::open(shared.shard.read(), namespace, allowed, active)?;
             library.answer(question, body)
         };
         if !question.is_long(&body) {
-            return look(&self.shared, &self.config().namespace, &body);
+            return look(self, &body, &Budget::new(self.limits().work_max));
         }
         let facade = self.clone();
-        blocking(move || look(&facade.shared, &facade.config().namespace, &body)).await
+        Job::new(&self.shared).run(move |budget| look(&facade, &body, budget)).await?
     }
 
     async fn order(&self, order: Order, request: Request<Incoming>) -> Answer {

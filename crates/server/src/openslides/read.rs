@@ -11,9 +11,9 @@ use super::{
 use crate::{
     limits::Limits,
     schemas::{self, Active},
-    shard::{Find, Reading, Selection},
+    shard::{Find, PageError, Reading, Selection},
 };
-use lockwood_model::{DocumentKey, Filter, Json, Key, Position, Scalar, Timestamp};
+use lockwood_model::{Budget, DocumentKey, Filter, Json, Key, Position, Scalar, Timestamp};
 use lockwood_storage::{DocumentRef, NamespaceId};
 use serde::{
     Deserialize, Deserializer,
@@ -71,6 +71,8 @@ impl Question {
 /// The store at one moment, as the facade sees it.
 pub(super) struct Library<'a> {
     limits: &'a Limits,
+    /// What looking may cost.
+    budget: &'a Budget,
     reading: Reading,
     /// None if nothing was ever written.
     namespace: Option<NamespaceId>,
@@ -83,12 +85,13 @@ impl<'a> Library<'a> {
     pub(super) fn open(
         reading: Reading,
         name: &str,
-        limits: &'a Limits,
+        (limits, budget): (&'a Limits, &'a Budget),
         active: Arc<Active>,
     ) -> Result<Library<'a>, Refusal> {
         let found = reading.namespace(name)?;
         let position = found.map_or(Position::START, |(_, position)| position);
-        Ok(Library { limits, reading, namespace: found.map(|(namespace, _)| namespace), position, active })
+        let namespace = found.map(|(namespace, _)| namespace);
+        Ok(Library { limits, budget, reading, namespace, position, active })
     }
 
     /// A collection with a schema is not asked for fields that the schema does not know.
@@ -241,6 +244,7 @@ impl<'a> Library<'a> {
             deleted,
             at: None,
             looks_max: self.limits.looks_max,
+            budget: self.budget.clone(),
             custody: None,
         })
     }
@@ -410,6 +414,7 @@ impl Notes<'_> {
                     "too many positions would have to be looked at",
                 ));
             }
+            self.library.budget.spend(1).map_err(PageError::from)?;
             self.library.check_total(out.len())?;
             let Some(note) = self.note(*namespace, position)? else { continue };
             if !out.is_empty() {

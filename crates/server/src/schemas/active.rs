@@ -2,8 +2,8 @@
 //! name. Knows nothing of versions.
 
 use super::book::Book;
-use lockwood_engine::{Misfit, Refused, Rules};
-use lockwood_model::{Document, DocumentKey};
+use lockwood_engine::{Misfit, Refused};
+use lockwood_model::{Budget, Document, DocumentKey, Exhausted};
 use lockwood_schema::{Policy, Schema};
 use lockwood_wire::documents::Isolation;
 use serde_json::{Map, Value};
@@ -63,24 +63,29 @@ impl Active {
     }
 }
 
-impl Rules for Active {
-    fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
-        let Some(schema) = self.schema(&at.collection) else { return Ok(()) };
-        let value = value_of(document);
-        let mut misfits: Vec<Misfit> = schema
-            .unknown_fields_of(&value)
-            .into_iter()
-            .map(|unknown| Misfit { reason: unknown.to_string(), path: unknown.path })
-            .collect();
-        if misfits.is_empty()
-            && let Err(failures) = schema.validate(&value)
-        {
-            let misfit =
-                |failure: lockwood_schema::Failure| Misfit { path: failure.path, reason: failure.reason };
-            misfits.extend(failures.into_iter().map(misfit));
-        }
-        if misfits.is_empty() { Ok(()) } else { Err(Refused::Misfit { at: at.clone(), misfits }) }
+/// Whether a document fits a schema, if the budget suffices to find out.
+pub(super) fn check_within(
+    schema: &Schema,
+    (at, document): (&DocumentKey, &Document),
+    budget: &Budget,
+) -> Result<Result<(), Refused>, Exhausted> {
+    let bytes: usize = document.present().map(|(name, value)| name.len() + value.as_str().len() + 4).sum();
+    budget.spend_bytes(bytes)?;
+    let value = value_of(document);
+    schema.pay(&value, bytes, budget)?;
+    let mut misfits: Vec<Misfit> = schema
+        .unknown_fields_within(&value, budget)?
+        .into_iter()
+        .map(|unknown| Misfit { reason: unknown.to_string(), path: unknown.path })
+        .collect();
+    if misfits.is_empty()
+        && let Err(failures) = schema.validate(&value)
+    {
+        let misfit =
+            |failure: lockwood_schema::Failure| Misfit { path: failure.path, reason: failure.reason };
+        misfits.extend(failures.into_iter().map(misfit));
     }
+    Ok(if misfits.is_empty() { Ok(()) } else { Err(Refused::Misfit { at: at.clone(), misfits }) })
 }
 
 fn value_of(document: &Document) -> Value {

@@ -11,6 +11,7 @@
 mod active;
 mod book;
 mod change;
+mod held;
 mod names;
 
 pub(crate) use active::Active;
@@ -19,11 +20,11 @@ pub(crate) use change::{
     For, Registered, Removed, SchemaError, SubjectSettings, aside, check_sizes, delete, read_schema,
     register, set,
 };
+pub(crate) use held::{Held, Rechecks};
 pub(crate) use names::{check_locked, check_names, names_fields};
 
 use crate::shared::Shared;
-use lockwood_engine::{Refused, Rules};
-use lockwood_model::{Document, DocumentKey};
+use lockwood_schema::Schema;
 use lockwood_storage::StoreError;
 use parking_lot::RwLock;
 use std::{
@@ -78,7 +79,7 @@ impl Schemas {
     /// What documents of a namespace are held to while they are decided on; [`Schemas::active`] must have been
     /// asked before, so that what is not known here is not there.
     pub(crate) fn held<'a>(&'a self, namespace: &'a str) -> Held<'a> {
-        Held { schemas: self, namespace }
+        Held::new(self, namespace)
     }
 
     /// What is in the registry of a namespace has changed in another way than by [`register`] and the like.
@@ -89,6 +90,11 @@ impl Schemas {
         if let Err(error) = Schemas::read(&mut all, shared, namespace) {
             tracing::error!(%error, namespace, "read the schemas of a namespace");
         }
+    }
+
+    /// The schema that a collection is held to now.
+    fn schema(&self, namespace: &str, collection: &str) -> Option<Schema> {
+        self.known.read().get(namespace)?.active.schema(collection).cloned()
     }
 
     fn install(&self, namespace: &str, book: Book) {
@@ -125,18 +131,5 @@ impl Schemas {
         let known = Known::new(Book::read(reading.state(), id)?);
         all.insert(namespace.into(), known.clone());
         Ok(known)
-    }
-}
-
-/// The schemas of a namespace as they are whenever a document is looked at.
-pub(crate) struct Held<'a> {
-    schemas: &'a Schemas,
-    namespace: &'a str,
-}
-
-impl Rules for Held<'_> {
-    fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
-        let known = self.schemas.known.read().get(self.namespace).cloned();
-        known.map_or(Ok(()), |known| known.active.check(at, document))
     }
 }

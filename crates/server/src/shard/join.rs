@@ -146,7 +146,7 @@ impl Joiner<'_> {
         let at = DocumentKey { collection: find.collection.clone(), key: left.clone() };
         let Some(found) = self.source.get_all(find, vec![at])?.pop().flatten() else { return Ok(true) };
         let document = found.document()?;
-        if !Reading::is_found(find, &document) {
+        if !Reading::is_found(find, &document)? {
             return Ok(true);
         }
         self.take_left(&mut || found.clone(), &document, Some(right))

@@ -3,7 +3,7 @@
 
 use super::Reading;
 use crate::trouble::Trouble;
-use lockwood_model::{Document, DocumentKey, Fields, Filter, Key, Position, Scalar};
+use lockwood_model::{Budget, Document, DocumentKey, Exhausted, Fields, Filter, Key, Position, Scalar};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap, sync::Arc};
 
@@ -18,6 +18,8 @@ pub(crate) struct Find {
     pub(crate) at: Option<Position>,
     /// No more documents than this are looked at.
     pub(crate) looks_max: u64,
+    /// What looking may cost.
+    pub(crate) budget: Budget,
     /// Who answers for which documents; this shard for all it has if absent.
     pub(crate) custody: Option<Arc<dyn Custody>>,
 }
@@ -106,6 +108,8 @@ pub(crate) enum PageError {
     TooManyLooks(u64),
     /// More documents would have to be remembered for a join than the limit allows.
     TooManyRows(u64),
+    /// The budget is spent, or the search was cancelled.
+    Exhausted(Exhausted),
     /// Another node that would have to be asked cannot be, or has something against it.
     Elsewhere(Box<Trouble>),
     Store(StoreError),
@@ -114,6 +118,12 @@ pub(crate) enum PageError {
 impl From<Trouble> for PageError {
     fn from(trouble: Trouble) -> PageError {
         PageError::Elsewhere(Box::new(trouble))
+    }
+}
+
+impl From<Exhausted> for PageError {
+    fn from(exhausted: Exhausted) -> PageError {
+        PageError::Exhausted(exhausted)
     }
 }
 
@@ -204,9 +214,12 @@ impl Reading {
     }
 
     /// Whether a document is one of those that are looked for.
-    pub(crate) fn is_found(find: &Find, document: &DocumentRef<'_>) -> bool {
-        find.deleted.takes(document.deleted())
-            && find.filter.as_ref().is_none_or(|filter| filter.matches(document))
+    pub(crate) fn is_found(find: &Find, document: &DocumentRef<'_>) -> Result<bool, Exhausted> {
+        match &find.filter {
+            _ if !find.deleted.takes(document.deleted()) => Ok(false),
+            Some(filter) => filter.matches_within(document, &find.budget),
+            None => Ok(true),
+        }
     }
 
     /// Some documents, deleted or not, as a search sees them.
@@ -278,6 +291,7 @@ impl Reading {
             if looks > find.looks_max {
                 return Err(PageError::TooManyLooks(find.looks_max));
             }
+            find.budget.spend_bytes(record.len())?;
             if let Some(custody) = &find.custody
                 && !custody.is_here(self, find.namespace, &at)?
             {
@@ -294,6 +308,7 @@ impl Reading {
             let mut keys: Vec<Key> = Vec::new();
             for key in found {
                 let key = key?.key;
+                find.budget.spend(1)?;
                 if after.is_none_or(|after| key > *after) {
                     keys.push(key);
                 }
@@ -329,17 +344,17 @@ impl Reading {
         see: &mut dyn FnMut(&mut dyn FnMut() -> Found, &DocumentRef<'_>) -> bool,
     ) -> Result<bool, PageError> {
         let current = DocumentRef::read(record)?;
-        let matches = |document: &DocumentRef<'_>| Reading::is_found(find, document);
         let Some(as_of) = find.at.filter(|as_of| current.position() > *as_of) else {
-            let go_on =
-                !matches(&current) || see(&mut || Found::current(at.clone(), record.clone()), &current);
+            let go_on = !Reading::is_found(find, &current)?
+                || see(&mut || Found::current(at.clone(), record.clone()), &current);
             return Ok(go_on);
         };
         let Some(past) = self.state().back_to(find.namespace, at, &current.to_document(), as_of)? else {
             return Ok(true);
         };
         let document = DocumentRef::from(&past);
-        Ok(!matches(&document) || see(&mut || Found::past(at.clone(), past.clone()), &document))
+        Ok(!Reading::is_found(find, &document)?
+            || see(&mut || Found::past(at.clone(), past.clone()), &document))
     }
 }
 

@@ -6,7 +6,9 @@
 
 use super::{Call, Find, Selection, Shard, ShardError, ShardLimits, Written};
 use lockwood_engine::{Action, Intent, PutIf, Refused, Request};
-use lockwood_model::{Condition, DocumentKey, FieldValue, Filter, Json, Key, Operator, Position, Timestamp};
+use lockwood_model::{
+    Budget, Condition, DocumentKey, FieldValue, Filter, Json, Key, Operator, Position, Timestamp,
+};
 use lockwood_storage::{
     Answer, Batch, Durability, Entry, Failing, Failure, Forgetful, IndexState, Memory, Snapshot, Space,
     State, Store, StoreError, verify,
@@ -654,6 +656,7 @@ fn searches_agree(shard: &Shard) {
             deleted: Selection::With,
             at: None,
             looks_max: u64::MAX,
+            budget: Budget::unlimited(),
             custody: None,
         };
         let keys = |find: &Find| -> Vec<DocumentKey> {

@@ -623,6 +623,7 @@ impl Writer {
                 fields.retain(|(_, value)| !value.is_null());
                 limits.check(&at, fields.iter().map(|(name, value)| (&**name, value)))?;
                 rules.check(&at, &document_of(fields.clone()))?;
+                rules.finish()?;
                 let put = vec![(at, fields)];
                 Entry::Kept { namespace: namespace.into(), put, removed: Vec::new() }
             }
@@ -639,6 +640,7 @@ impl Writer {
                 fields.extend(given.iter().cloned());
                 fields.retain(|_, value| !value.is_null());
                 rules.check(&at, &document_of(fields.into_iter().collect()))?;
+                rules.finish()?;
                 let (removed, set): (Vec<_>, Vec<_>) =
                     given.into_iter().partition(|(_, value)| value.is_null());
                 let removed = removed.into_iter().map(|(name, _)| name).collect();

@@ -4,8 +4,8 @@
 use super::{Call, Find, Keep, Selection, Shard, ShardError, ShardLimits};
 use lockwood_engine::{Action, Intent, Limits, PositionLock, Refused, Request, Target};
 use lockwood_model::{
-    Change, Commit, Condition, DocumentKey, Event, FieldValue, Fields, Filter, Json, Key, META_POSITION,
-    Operator, Position, Timestamp,
+    Budget, Change, Commit, Condition, DocumentKey, Event, FieldValue, Fields, Filter, Json, Key,
+    META_POSITION, Operator, Position, Timestamp,
 };
 use lockwood_storage::{Entry, Memory, Store, verify};
 use std::sync::Arc;
@@ -183,6 +183,7 @@ async fn documents_without_positions_have_limits_and_stay_apart_from_the_others(
         deleted: Selection::With,
         at: None,
         looks_max: 10,
+        budget: Budget::unlimited(),
         custody: None,
     };
     assert_eq!(reading.count(&find).unwrap(), 2);

@@ -4,6 +4,7 @@ use crate::{
     clock::rfc3339,
     shard::{Found, PageError, ShardError},
     trouble::{Trouble, Why},
+    work::Unfinished,
 };
 use axum::{
     body::Body,
@@ -157,6 +158,7 @@ impl From<PageError> for Trouble {
         match error {
             PageError::Store(error) => error.into(),
             PageError::Elsewhere(trouble) => *trouble,
+            PageError::Exhausted(exhausted) => Unfinished::from(exhausted).into(),
             PageError::TooManyRows(limit) => Trouble::over(
                 "join_rows_max",
                 limit,
@@ -245,6 +247,10 @@ impl From<Refused> for Trouble {
                 Trouble::new(Code::NotDeleted, format!("the document {at} is not deleted"))
             }
             Refused::Misfit { at, misfits } => misfit(&at, &misfits),
+            // It is decided again, so nobody is told.
+            Refused::Unchecked => {
+                Trouble::new(Code::BudgetExceeded, "the documents are not checked yet; try again")
+            }
             Refused::NotAList { at, field } => Trouble::new(
                 Code::NotAList,
                 format!("the field {field:?} of {at} is not a list of whole numbers and strings"),

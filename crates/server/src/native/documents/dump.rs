@@ -16,7 +16,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::header;
-use lockwood_model::{Document, DocumentKey, Key, Position};
+use lockwood_model::{Budget, Document, DocumentKey, Key, Position};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use lockwood_wire::{
     Problem,
@@ -64,6 +64,7 @@ pub(crate) async fn dump_lines(
         deleted: Selection::With,
         at: moment.as_of(Some(at))?,
         looks_max: u64::MAX,
+        budget: Budget::unlimited(),
         custody,
     };
     let lines = Lines { reading: moment.reading, find, after: None };

@@ -5,7 +5,7 @@
 //! way, and a snapshot does not change.
 
 use super::{
-    read::{Moment, aside},
+    read::Moment,
     terms::{read_terms, terms},
 };
 use crate::{
@@ -16,10 +16,11 @@ use crate::{
     shard::{Custody, Find, Found, Gather, PageError, Reading, Selection},
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use lockwood_model::{
-    Depth, DocumentKey, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position, Resource, Scalar,
-    Wait,
+    Budget, Depth, DocumentKey, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position, Resource,
+    Scalar, Wait,
 };
 use lockwood_storage::{DocumentRef, NamespaceId};
 use lockwood_wire::{Code, documents::Isolation};
@@ -259,6 +260,7 @@ impl Sought {
         shared: &Shared,
         (namespace, custody): (NamespaceId, Option<Arc<dyn Custody>>),
         at: Option<Position>,
+        budget: &Budget,
     ) -> Find {
         Find {
             namespace,
@@ -267,6 +269,7 @@ impl Sought {
             deleted: self.deleted,
             at,
             looks_max: shared.config.limits.looks_max,
+            budget: budget.clone(),
             custody,
         }
     }
@@ -303,14 +306,16 @@ async fn at_once<G: Gather + 'static>(
     mut gather: G,
 ) -> Result<(Position, G), Trouble> {
     let custody = custody(&shared, name);
-    aside(move || {
+    let own = Arc::clone(&shared);
+    let work = move |budget: &Budget| {
         let as_of = moment.as_of(sought.at)?;
         if let Some(namespace) = moment.searched(custody.as_ref()) {
-            moment.reading.gather(&sought.find(&shared, (namespace, custody), as_of), &mut gather)?;
+            let find = sought.find(&own, (namespace, custody), as_of, budget);
+            moment.reading.gather(&find, &mut gather)?;
         }
         Ok((moment.told(sought.at), gather))
-    })
-    .await
+    };
+    Job::new(&shared).run(work).await?
 }
 
 /// A search that looks at each document when nobody else's lock is in the way of that document.
@@ -326,45 +331,37 @@ impl<G: Gather + 'static> Search<G> {
     /// Which documents there are is taken from one snapshot; what is in them is read later, each by itself. A
     /// declared index does not help: it may know what somebody else has only half done.
     async fn run(mut self) -> Result<(Position, G), Trouble> {
+        let shared = Arc::clone(&self.shared);
+        let job = Job::new(&shared);
         let start = Moment::of(self.shared.shard.read(), &self.name)?;
         let custody = custody(&self.shared, &self.name);
         let (position, Some(namespace)) = (start.position, start.searched(custody.as_ref())) else {
             return Ok((start.position, self.gather));
         };
-        let find = Arc::new(self.sought.find(&self.shared, (namespace, custody), None));
+        let find = Arc::new(self.sought.find(&self.shared, (namespace, custody), None, job.budget()));
         let mut after = self.gather.after().cloned();
         let mut looks = 0;
         loop {
-            let keys = self.next_keys(&start.reading, &find, after.take()).await?;
+            let keys = next_keys(&job, &start.reading, &find, after.take()).await?;
             looks += keys.len() as u64;
             if looks > find.looks_max {
                 return Err(PageError::TooManyLooks(find.looks_max).into());
             }
             let Some(last) = keys.last() else { return Ok((position, self.gather)) };
             after = Some(last.key.clone());
-            if !self.show(&find, &keys).await? {
+            if !self.show(&job, &find, &keys).await? {
                 return Ok((position, self.gather));
             }
         }
     }
 
-    async fn next_keys(
-        &self,
-        reading: &Reading,
-        find: &Arc<Find>,
-        after: Option<Key>,
-    ) -> Result<Vec<DocumentKey>, Trouble> {
-        let (reading, find) = (reading.clone(), Arc::clone(find));
-        aside(move || Ok(reading.keys(&find, after.as_ref(), CHUNK_LEN)?)).await
-    }
-
     /// Says whether more is wanted.
-    async fn show(&mut self, find: &Arc<Find>, keys: &[DocumentKey]) -> Result<bool, Trouble> {
-        if let Some(found) = self.look(find, keys, Patience::None).await? {
+    async fn show(&mut self, job: &Job<'_>, find: &Arc<Find>, keys: &[DocumentKey]) -> Result<bool, Trouble> {
+        if let Some(found) = self.look(job, find, keys, Patience::None).await? {
             return self.gather_all(&found);
         }
         for at in keys {
-            let found = self.look(find, std::slice::from_ref(at), Patience::All).await?;
+            let found = self.look(job, find, std::slice::from_ref(at), Patience::All).await?;
             if !self.gather_all(&found.unwrap_or_default())? {
                 return Ok(false);
             }
@@ -387,6 +384,7 @@ impl<G: Gather + 'static> Search<G> {
     /// somebody is in the way and there is no patience.
     async fn look(
         &self,
+        job: &Job<'_>,
         find: &Arc<Find>,
         keys: &[DocumentKey],
         patience: Patience,
@@ -395,7 +393,7 @@ impl<G: Gather + 'static> Search<G> {
         let mut resources = Vec::with_capacity(keys.len());
         keys.iter().for_each(|at| look(at, &looked_at, &mut resources));
         let Some(reading) = self.read(&resources, patience).await? else { return Ok(None) };
-        let matching = matching(reading, Arc::clone(find), keys.to_vec()).await?;
+        let matching = matching(job, reading, Arc::clone(find), keys.to_vec()).await?;
         let mut resources = Vec::with_capacity(matching.len());
         for found in &matching {
             look(&found.at, &looked_at, &mut resources);
@@ -406,7 +404,7 @@ impl<G: Gather + 'static> Search<G> {
         }
         let Some(reading) = self.read(&resources, patience).await? else { return Ok(None) };
         let keys = matching.into_iter().map(|found| found.at).collect();
-        self::matching(reading, Arc::clone(find), keys).await.map(Some)
+        self::matching(job, reading, Arc::clone(find), keys).await.map(Some)
     }
 
     async fn read(&self, resources: &[Resource], patience: Patience) -> Result<Option<Reading>, Trouble> {
@@ -424,13 +422,28 @@ enum Patience {
     All,
 }
 
-async fn matching(reading: Reading, find: Arc<Find>, keys: Vec<DocumentKey>) -> Result<Vec<Found>, Trouble> {
-    aside(move || {
+async fn next_keys(
+    job: &Job<'_>,
+    reading: &Reading,
+    find: &Arc<Find>,
+    after: Option<Key>,
+) -> Result<Vec<DocumentKey>, Trouble> {
+    let (reading, find) = (reading.clone(), Arc::clone(find));
+    Ok(job.run(move |_| reading.keys(&find, after.as_ref(), CHUNK_LEN)).await??)
+}
+
+async fn matching(
+    job: &Job<'_>,
+    reading: Reading,
+    find: Arc<Find>,
+    keys: Vec<DocumentKey>,
+) -> Result<Vec<Found>, Trouble> {
+    job.run(move |_| {
         let mut matching = Vec::new();
         for found in reading.get_all(&find, keys)?.into_iter().flatten() {
             let matches = {
                 let document: DocumentRef<'_> = found.document()?;
-                Reading::is_found(&find, &document)
+                Reading::is_found(&find, &document).map_err(PageError::from)?
             };
             if matches {
                 matching.push(found);
@@ -438,5 +451,5 @@ async fn matching(reading: Reading, find: Arc<Find>, keys: Vec<DocumentKey>) -> 
         }
         Ok(matching)
     })
-    .await
+    .await?
 }

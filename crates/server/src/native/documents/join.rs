@@ -11,12 +11,13 @@ use super::{
 use crate::{
     native::http::{App, InPath, check_namespace},
     schemas::check_names,
-    shard::{self, Find, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
+    shard::{self, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{extract::State, response::Response};
-use lockwood_model::{Depth, DocumentKey, Key, Position, Resource};
+use lockwood_model::{Budget, Depth, DocumentKey, Key, Position, Resource};
 use lockwood_storage::{NamespaceId, Order};
 use lockwood_wire::{
     Code, Problem,
@@ -111,21 +112,27 @@ impl JoinPlan {
         moment: Moment,
         only: Only,
     ) -> Result<Done, Trouble> {
-        let (plan, shared) = (Arc::clone(self), Arc::clone(shared));
-        aside(move || {
+        let (plan, own) = (Arc::clone(self), Arc::clone(shared));
+        let work = move |budget: &Budget| {
             let as_of = moment.as_of(plan.request.at)?;
             let position = moment.told(plan.request.at);
             let Some(namespace) = moment.namespace else { return Ok((position, JoinRows::default())) };
-            let join = plan.join_in(&shared, namespace, as_of);
+            let join = plan.join_in(&own, namespace, as_of, budget);
             Ok((position, shard::join(&moment.reading, &join, &only)?))
-        })
-        .await
+        };
+        Job::new(shared).run(work).await?
     }
 
     /// The join to be made. On several shards it is made by whoever asks them all.
-    pub(crate) fn join_in(&self, shared: &Shared, namespace: NamespaceId, as_of: Option<Position>) -> Join {
+    pub(crate) fn join_in(
+        &self,
+        shared: &Shared,
+        namespace: NamespaceId,
+        as_of: Option<Position>,
+        budget: &Budget,
+    ) -> Join {
         let side = |side: &Side| JoinSide {
-            find: side.sought.find(shared, (namespace, None), as_of),
+            find: side.sought.find(shared, (namespace, None), as_of, budget),
             field: side.field.clone(),
         };
         Join {
@@ -206,10 +213,10 @@ impl Candidates<'_> {
     ) -> Result<Option<BTreeSet<Key>>, Trouble> {
         let (reading, limits) = (reading.clone(), &self.shared.config.limits);
         let len_max = limits.join_rows_max.min(limits.resources_per_lock_max) as usize;
-        let find: Find = side.sought.find(self.shared, (namespace, None), None);
+        let collection = side.sought.collection.clone();
         aside(move || {
             let state = reading.state();
-            let documents = state.documents(namespace, &find.collection, None, Order::Forward);
+            let documents = state.documents(namespace, &collection, None, Order::Forward);
             let keys = documents.take(len_max.saturating_add(1)).map(|pair| pair.map(|(at, _)| at.key));
             let keys: BTreeSet<Key> = keys.collect::<Result<_, _>>()?;
             Ok(Some(keys).filter(|keys| keys.len() <= len_max))

@@ -15,10 +15,11 @@ use crate::{
     shard::{Amended, Call, Reading, in_place},
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{extract::State, response::Response};
 use lockwood_engine::{Action, Intent, PutIf};
-use lockwood_model::{DocumentKey, FieldValue, Json, Key, Position};
+use lockwood_model::{Budget, DocumentKey, FieldValue, Json, Key, Position};
 use lockwood_script::{Documents, Invocation, Procedure, ScriptError};
 use lockwood_wire::{
     Code, Problem,
@@ -51,7 +52,7 @@ pub(in crate::native) async fn call(
     let compiled = in_place(|| shared.cluster.procedures.compiled(&procedure, &registered.source));
     let compiled = compiled.map_err(|error| failed(&registered, &error))?;
     let arguments = read_arguments(&shared, &arguments)?;
-    let calling = Calling { namespace: &namespace, registered, compiled, asked, arguments, access };
+    let calling = Arc::new(Calling { namespace, registered, compiled, asked, arguments, access });
     match access {
         Access::Ro => calling.read(&shared).await,
         Access::Rw => calling.write(&shared, retry).await,
@@ -59,8 +60,8 @@ pub(in crate::native) async fn call(
 }
 
 /// A call under way.
-struct Calling<'a> {
-    namespace: &'a str,
+struct Calling {
+    namespace: String,
     registered: Registered,
     compiled: Arc<Procedure>,
     asked: Asked,
@@ -68,17 +69,19 @@ struct Calling<'a> {
     access: Access,
 }
 
-impl Calling<'_> {
+impl Calling {
     /// Runs it on what readers see.
-    async fn read(&self, shared: &Arc<Shared>) -> Result<Response, Trouble> {
+    async fn read(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<Response, Trouble> {
         let mut touched = BTreeSet::from([self.asked.at.clone()]);
         loop {
             // While documents move they may have to be brought here first.
-            shared.cluster.admit(shared, self.namespace, touched.iter()).await?;
+            shared.cluster.admit(shared, &self.namespace, touched.iter()).await?;
             shared.shard.shown(shared.shard.last_index()).await?;
             let run = {
                 let _running = shared.cluster.procedures.enter().await;
-                in_place(|| self.run(shared, &shared.shard.read()))
+                let (calling, own) = (Arc::clone(self), Arc::clone(shared));
+                let work = move |budget: &Budget| calling.run(&own, &own.shard.read(), budget);
+                Job::new(shared).run(work).await?
             };
             let moves = shared.cluster.current().is_some_and(|current| current.map.prev.is_some());
             if moves && !run.read.is_subset(&touched) {
@@ -90,12 +93,13 @@ impl Calling<'_> {
     }
 
     /// Runs it with everything it touches locked.
-    async fn write(&self, shared: &Arc<Shared>, retry: Retry) -> Result<Response, Trouble> {
+    async fn write(self: &Arc<Self>, shared: &Arc<Shared>, retry: Retry) -> Result<Response, Trouble> {
         let answer = retry.answer();
         let first = (&self.asked.at, answer.as_ref());
-        let work = |reading: &Reading| self.run(shared, reading);
+        let (calling, own) = (Arc::clone(self), Arc::clone(shared));
+        let work = Arc::new(move |reading: &Reading, budget: &Budget| calling.run(&own, reading, budget));
         let call_of = |intents, made: &Json| self.call_of(shared, intents, made);
-        let amended = gate::run(shared, self.namespace, first, &self.asked.terms, work, call_of).await?;
+        let amended = gate::run(shared, &self.namespace, first, &self.asked.terms, work, call_of).await?;
         let position = last_of(&amended);
         match (amended, position) {
             (Amended::Now { made, .. }, position) => Ok(self.answer(&made, position)),
@@ -108,7 +112,7 @@ impl Calling<'_> {
         json_of(&CallAnswer { answer: made.into(), position, version: self.registered.version })
     }
 
-    fn run(&self, shared: &Arc<Shared>, reading: &Reading) -> Run<Json> {
+    fn run(&self, shared: &Arc<Shared>, reading: &Reading, budget: &Budget) -> Run<Json> {
         let mut desk = Desk {
             decoder: Decoder(&shared.config.limits),
             current: shared.cluster.current(),
@@ -121,7 +125,7 @@ impl Calling<'_> {
             trouble: None,
         };
         let call = Invocation { key: Some(&self.asked.at.key), arguments: &self.arguments };
-        let made = self.compiled.run(&call, &mut desk);
+        let made = self.compiled.run_within(&call, &mut desk, budget);
         let Desk { read, intents, trouble, .. } = desk;
         // What went wrong with a document is told better here than by what the procedure made of it.
         let made = match trouble {
@@ -151,7 +155,7 @@ impl Calling<'_> {
     /// Answers what was answered before.
     fn replay(&self, shared: &Shared, position: Option<Position>) -> Result<Response, Trouble> {
         let reading = shared.shard.read();
-        let note = match (reading.namespace(self.namespace)?, position) {
+        let note = match (reading.namespace(&self.namespace)?, position) {
             (Some((id, _)), Some(position)) => {
                 let state = reading.state();
                 let here = state.commit(id, position)?.and_then(|found| found.commit.note);
@@ -214,7 +218,7 @@ struct Desk<'a> {
     /// By which map it is decided what is here.
     current: Option<Arc<Current>>,
     reading: &'a Reading,
-    calling: &'a Calling<'a>,
+    calling: &'a Calling,
     /// How documents that are to be written are by now.
     there: HashMap<DocumentKey, There>,
     read: BTreeSet<DocumentKey>,
@@ -235,7 +239,7 @@ impl Desk<'_> {
     fn at(&mut self, collection: &str, key: &Key) -> Result<DocumentKey, Trouble> {
         let at = self.decoder.document(collection, &WireKey(key.clone()))?;
         if let Some(current) = &self.current
-            && self.shared.cluster.spreads(self.calling.namespace)
+            && self.shared.cluster.spreads(&self.calling.namespace)
         {
             let first = &self.calling.asked.at;
             let (here, there) = (current.owner(first)?, current.owner(&at)?);
@@ -247,7 +251,7 @@ impl Desk<'_> {
     }
 
     fn find(&self, at: &DocumentKey) -> Result<Option<lockwood_model::Document>, Trouble> {
-        let Some((id, _)) = self.reading.namespace(self.calling.namespace)? else { return Ok(None) };
+        let Some((id, _)) = self.reading.namespace(&self.calling.namespace)? else { return Ok(None) };
         Ok(self.reading.state().document(id, at)?)
     }
 

@@ -207,7 +207,7 @@ impl Kept<'_> {
         unheard.sort_unstable();
         for at in unheard {
             let Some(found) = reading.get(find.namespace, at, Selection::With, find.at)? else { continue };
-            if Reading::is_found(find, &found.document()?) {
+            if Reading::is_found(find, &found.document()?)? {
                 self.ready.push_back(found);
             }
         }

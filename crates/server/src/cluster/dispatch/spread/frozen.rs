@@ -12,7 +12,7 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
-use lockwood_model::{Document, DocumentKey, Key, Position};
+use lockwood_model::{Budget, Document, DocumentKey, Key, Position};
 use lockwood_router::{Route, ShardNo};
 use lockwood_storage::{Entry, NamespaceId};
 use lockwood_wire::documents::{Deleted, WireFilter, WireKey};
@@ -181,6 +181,7 @@ pub(crate) fn search(
         },
         at: past(&reading, namespace, search.at)?,
         looks_max: shared.config.limits.looks_max,
+        budget: Budget::new(shared.config.limits.work_max),
         custody: Some(Arc::new(Given {
             current: Arc::clone(current),
             this: shared.cluster.this(),

@@ -15,7 +15,9 @@ use crate::{
     trouble::Trouble,
 };
 use futures_util::future::try_join_all;
-use lockwood_model::{Document, DocumentKey, Field, Json, Key, META_DELETED, META_POSITION, Position};
+use lockwood_model::{
+    Budget, Document, DocumentKey, Field, Json, Key, META_DELETED, META_POSITION, Position,
+};
 use lockwood_router::ShardNo;
 use lockwood_storage::DocumentRef;
 use lockwood_wire::documents::{
@@ -48,7 +50,7 @@ pub(super) async fn join(ask: &Asker<'_>, namespace: &str, request: JoinRequest)
     let limit = ask.shared.config.limits.documents_per_page_max;
     let cut = Cut::begin(ask, namespace, &shards, request.at, (&manner, both)).await?.fixed();
     let sides = Sides { ask, namespace, request, cut: &cut, manner: &manner, page_len: PAGE_LEN.min(limit) };
-    let join = plan.join_in(ask.shared, NOWHERE, None);
+    let join = plan.join_in(ask.shared, NOWHERE, None, &Budget::new(ask.shared.config.limits.work_max));
     let made = tokio::task::block_in_place(|| make(&sides, &join, &None));
     let rows = made.map_err(Trouble::from)?;
     let position = Position(cut.told(std::iter::empty()));
