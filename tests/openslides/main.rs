@@ -11,6 +11,7 @@ mod redis;
 mod store;
 
 mod aggregate;
+mod as_original;
 mod bus;
 mod filter;
 mod get;
