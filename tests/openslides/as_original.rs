@@ -72,7 +72,10 @@ fn x04_a_lock_with_a_filter_compares_in_the_same_way() {
 #[track_caller]
 fn keep(store: &mut Store, event: &Value) {
     let status = if event["type"] == "delete" { 200 } else { 201 };
-    assert_silent(&store.ask_writer("write_without_events", &json!([request(&[event.clone()])])), status);
+    assert_silent(
+        &store.ask_writer("write_without_events", &json!([request(std::slice::from_ref(event))])),
+        status,
+    );
 }
 
 #[track_caller]

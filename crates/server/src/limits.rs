@@ -53,7 +53,7 @@ pub struct LimitSpec {
 
 limits! {
     /// Segments of a path.
-    path_segments_max: 64, 1..=250;
+    path_segments_max: 200, 1..=250;
     /// Bytes of one segment of a path.
     segment_bytes_max: 1024, 1..=1_048_576;
     /// Resources of one lock.
@@ -66,6 +66,8 @@ limits! {
     resources_per_session_max: 100_000, 1..=10_000_000;
     /// Resources of all locks of one namespace.
     resources_per_namespace_max: 4_000_000, 1..=1_000_000_000;
+    /// Nodes that the locks of one namespace make: a path makes as many as it has segments that no other has.
+    nodes_per_namespace_max: 16_000_000, 1..=1_000_000_000;
     /// Locks that wait in one namespace.
     queue_len_max: 100_000, 1..=250_000;
     /// Sessions at the same time, those whose connection is lost included.
