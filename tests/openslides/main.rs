@@ -7,6 +7,7 @@
 mod harness;
 
 mod http;
+mod postgres;
 mod redis;
 mod store;
 
@@ -18,6 +19,7 @@ mod get;
 mod get_all;
 mod get_many;
 mod history;
+mod import;
 mod leases;
 mod locks;
 mod others;

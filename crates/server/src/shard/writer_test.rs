@@ -217,7 +217,7 @@ async fn a_refused_call_makes_no_later_load_look_quiet() {
         write(&shard, "ghost", vec![create(1), create(1)], &[]).await,
         "there is a document a/1 already"
     );
-    let loading = shard.begin_load("n", super::load::Positions::All).await.unwrap();
+    let loading = shard.begin_load("n").await.unwrap();
     let color = fields(&[("color", "\"red\"")]);
     let event = |change| vec![Event { at: at(1), change }];
     let commit = |position, change| Commit {
