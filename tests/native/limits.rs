@@ -130,6 +130,14 @@ limits! {
         bob.hold("write d, write e");
         Peer::open_with(server, "elsewhere", json!({})).hold("write a, write b, write c");
     };
+    nodes_per_namespace_max = 5, |server, limit| {
+        let (mut ann, mut bob) = (Peer::open(server, "ann"), Peer::open(server, "bob"));
+        let held = ann.hold("write a/b");
+        limit.assert_refused(&bob.lock("write c/d/e", 0), "too_many");
+        bob.hold("write c/d");
+        ann.release(&held);
+        Peer::open_with(server, "elsewhere", json!({})).hold("write a/b/c/d");
+    };
     queue_len_max = 2, |server, limit| {
         let mut ann = Peer::open(server, "ann");
         let held = ann.hold("write a");

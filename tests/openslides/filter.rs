@@ -327,7 +327,7 @@ fn f25_only_numbers_have_an_order() {
     check_values(&mut store, "<", &json!(1.5), &[1, 2, 15]);
     check_values(&mut store, "<=", &json!(1.5), &[1, 2, 11, 15]);
     for operator in ["<", "<=", ">", ">="] {
-        for value in [json!("a"), json!("1"), json!(""), json!(true), json!(false)] {
+        for value in [json!("a"), json!("1a"), json!(""), json!(true), json!(false)] {
             check_values(&mut store, operator, &value, &[]);
         }
     }

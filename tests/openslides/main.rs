@@ -7,16 +7,19 @@
 mod harness;
 
 mod http;
+mod postgres;
 mod redis;
 mod store;
 
 mod aggregate;
+mod as_original;
 mod bus;
 mod filter;
 mod get;
 mod get_all;
 mod get_many;
 mod history;
+mod import;
 mod leases;
 mod locks;
 mod others;

@@ -4,6 +4,7 @@ mod child;
 mod documents;
 mod exit;
 mod grace;
+mod import;
 mod lease;
 mod limits;
 mod listing;
@@ -56,6 +57,7 @@ enum Command {
     Watch(documents::watch::Args),
     Dump(documents::dump::Args),
     Load(documents::load::Args),
+    Import(import::Args),
     Index(documents::index::Args),
     Schema(schema::Args),
     Shard(Box<shard::Args>),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Watch(args) => block_on(documents::watch::run(args)),
         Command::Dump(args) => block_on(documents::dump::run(args)),
         Command::Load(args) => block_on(documents::load::run(args)),
+        Command::Import(args) => block_on(import::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
         Command::Schema(args) => block_on(schema::run(args)),
         Command::Shard(args) => block_on(shard::run(*args)),
@@ -162,6 +165,11 @@ mod tests {
             true,
         );
         check("lockwood lock -- true", false);
+        check("lockwood import openslides --from postgres://localhost/os -n os --json", true);
+        check("lockwood import openslides -", true);
+        check("lockwood import openslides --sql", true);
+        check("lockwood import openslides", false);
+        check("lockwood import openslides - --from os", false);
         check("lockwood lock --write a", false);
         check("lockwood lock --write a//b -- true", false);
         check("lockwood lock --write a --depth 0 -- true", false);

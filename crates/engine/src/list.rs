@@ -34,7 +34,8 @@ pub(crate) fn changed(stored: Option<&Json>, change: &ListChange) -> Result<Opti
             }
         }
     }
-    if let Some(remove) = &change.remove {
+    // Nothing is removed from a field that was absent, not even what was just added.
+    if let Some(remove) = change.remove.as_ref().filter(|_| stored.is_some()) {
         let gone = remove
             .iter()
             .map(|element| read(element.as_str()))
@@ -116,6 +117,13 @@ mod tests {
     #[test]
     fn adding_comes_first() {
         check("[1]", "[2]", "[1]", Ok("[2]"));
-        check("", "[2]", "[2]", Ok("[]"));
+        check("[]", "[2]", "[2]", Ok("[]"));
+    }
+
+    #[test]
+    fn nothing_is_removed_from_an_absent_field() {
+        check("", "[1,2]", "[1]", Ok("[1,2]"));
+        check("", "[2]", "[2]", Ok("[2]"));
+        check("[]", "[1,2]", "[1]", Ok("[2]"));
     }
 }

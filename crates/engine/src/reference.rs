@@ -274,7 +274,9 @@ fn update(
         let is_in = |list: &[Json], one: &Json| list.iter().any(|other| held(other).value == held(one).value);
         let mut list = stored.clone();
         list.extend(add.iter().flatten().filter(|element| !is_in(&stored, element)).cloned());
-        list.retain(|element| !is_in(remove.as_deref().unwrap_or_default(), element));
+        if live.fields.contains_key(field) {
+            list.retain(|element| !is_in(remove.as_deref().unwrap_or_default(), element));
+        }
         let text: Vec<&str> = list.iter().map(Json::as_str).collect();
         new.fields.insert(field.clone(), held(&Json::trusted(&format!("[{}]", text.join(",")))));
         set.insert(field.clone());

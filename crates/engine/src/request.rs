@@ -75,7 +75,8 @@ pub enum PutIf {
     Present,
 }
 
-/// Elements to be added to a list and removed from it, in this order.
+/// Elements to be added to a list and removed from it, in this order. A field that is absent only gets what is
+/// added.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ListChange {
     /// The field with the list.

@@ -10,7 +10,7 @@ use crate::{
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use lockwood_model::{
-    Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Path, Timestamp,
+    Change, Commit, Document, DocumentKey, Event, FieldValue, Json, Path, Position, Timestamp,
     node::{self, NodeError},
 };
 
@@ -68,14 +68,18 @@ fn decide_within<V: View>(
     let mut draft = Draft::default();
     let mut events = Vec::with_capacity(request.intents.len());
     for Intent { at, action } in &request.intents {
-        let document = draft.document(at, view)?;
-        let change = match change(at, action, document) {
+        let drafted = draft.document(at, view)?;
+        if let Some(change) = drafted.adoption(action) {
+            drafted.apply(&change, position);
+            events.push(Event { at: at.clone(), change });
+        }
+        let change = match change(at, action, drafted) {
             Ok(change) => change,
             Err(refused) => return Ok(Err(refused)),
         };
-        document.apply(&change, position);
+        drafted.apply(&change, position);
         if writes_values(&change)
-            && let Err(refused) = limits.check(at, document.present())
+            && let Err(refused) = limits.check(at, drafted.document.present())
         {
             return Ok(Err(refused));
         }
@@ -103,13 +107,41 @@ fn unexpected<V: View>(preconditions: &[Precondition], view: &V) -> Result<Optio
 
 /// The documents of a request as they are so far.
 #[derive(Default)]
-struct Draft(HashMap<DocumentKey, Document, FixedState>);
+struct Draft(HashMap<DocumentKey, Drafted, FixedState>);
+
+/// A document as it is so far.
+struct Drafted {
+    document: Document,
+    /// It is there, but was written without positions.
+    is_volatile: bool,
+}
+
+impl Drafted {
+    fn new(found: Option<Document>) -> Drafted {
+        let is_volatile = found.as_ref().is_some_and(|document| !document.is_born());
+        Drafted { document: found.unwrap_or_else(Document::unborn), is_volatile }
+    }
+
+    /// The event that gives a document without positions its first one, so that its history begins with what
+    /// it was when the action came upon it.
+    fn adoption(&self, action: &Action) -> Option<Change> {
+        let changes = !matches!(action, Action::Create { .. } | Action::Restore);
+        (self.is_volatile && changes).then(|| {
+            let content = self.document.present().map(|(name, value)| (name.into(), value.clone()));
+            Change::Created { fields: content.collect() }
+        })
+    }
+
+    fn apply(&mut self, change: &Change, position: Position) {
+        self.document.apply(change, position);
+        self.is_volatile = false;
+    }
+}
 
 impl Draft {
-    fn document<V: View>(&mut self, at: &DocumentKey, view: &V) -> Result<&mut Document, V::Error> {
+    fn document<V: View>(&mut self, at: &DocumentKey, view: &V) -> Result<&mut Drafted, V::Error> {
         if !self.0.contains_key(at) || is_planted(Fault::BlindIntents) {
-            let document = view.document(at)?.unwrap_or_else(Document::unborn);
-            self.0.insert(at.clone(), document);
+            self.0.insert(at.clone(), Drafted::new(view.document(at)?));
         }
         Ok(self.0.get_mut(at).expect("it was just put there"))
     }
@@ -117,7 +149,7 @@ impl Draft {
     /// Whether what the request makes of its documents in the end is what its rules allow.
     fn check(&self, events: &[Event], rules: &dyn Rules) -> Result<(), Refused> {
         for Event { at, .. } in events {
-            let document = &self.0[at];
+            let document = &self.0[at].document;
             if !document.deleted {
                 rules.check(at, document)?;
             }
@@ -126,8 +158,12 @@ impl Draft {
     }
 }
 
-fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Change, Refused> {
+fn change(at: &DocumentKey, action: &Action, drafted: &Drafted) -> Result<Change, Refused> {
+    let document = &drafted.document;
     match action {
+        Action::Create { .. } if drafted.is_volatile => {
+            Err(Refused::Exists { at: at.clone(), deleted: false })
+        }
         Action::Create { fields } => create(at, fields, document),
         Action::Update { set, lists } => update(at, set, lists, document),
         Action::Put { fields, when } => put(at, fields, *when, document),
@@ -141,7 +177,10 @@ fn change(at: &DocumentKey, action: &Action, document: &Document) -> Result<Chan
             let content = document.present().map(|(name, value)| (name.into(), value.clone()));
             Ok(Change::Restored { fields: content.collect() })
         }
-        Action::Restore => Err(Refused::NotDeleted { at: at.clone(), missing: !document.is_born() }),
+        Action::Restore => {
+            let missing = !document.is_born() && !drafted.is_volatile;
+            Err(Refused::NotDeleted { at: at.clone(), missing })
+        }
     }
 }
 

@@ -5,8 +5,11 @@ use crate::{
     Limits, PutIf, Refused, Request,
     scene::{NO_LIMITS, Scene, add, create, key, put, remove, request, set, update, update_lists},
 };
-use lockwood_model::{Document, META_DELETED, META_POSITION, Position};
-use std::collections::BTreeSet;
+use lockwood_model::{Change, Document, Field, Json, META_DELETED, META_POSITION, Position};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 const AT: &str = "c/1";
 
@@ -322,5 +325,42 @@ mod rules {
             judged(vec![create("must"), without]).is_err(),
             "a field that goes may be one that must be there"
         );
+    }
+}
+
+/// A document that is there without a position.
+fn volatile(content: &str) -> Scene {
+    let mut scene = scene("");
+    let fields: BTreeMap<Box<str>, serde_json::Value> = serde_json::from_str(content).unwrap();
+    let field = |(name, value)| Field { name, position: Position::START, value: Some(Json::from(value)) };
+    let document = Document { fields: fields.into_iter().map(field).collect(), ..Document::unborn() };
+    scene.state.documents.insert(key(AT), Rc::new(document));
+    scene
+}
+
+#[test]
+fn documents_without_positions_get_one_when_they_are_changed() {
+    let cases = [
+        (update(r#"{"g":2}"#), r#"{"f":1,"g":2}"#),
+        (put(r#"{"g":2}"#, PutIf::Present), r#"{"g":2}"#),
+        (Delete, r#"-{"f":1}"#),
+    ];
+    for (action, expected) in cases {
+        let mut scene = volatile(r#"{"f":1}"#);
+        let commits = scene.call(&[request(AT, std::slice::from_ref(&action))], NO_LIMITS).unwrap();
+        let first = &commits[0].events[0].change;
+        assert!(matches!(first, Change::Created { fields } if fields.len() == 1), "{action:?}: {commits:?}");
+        let document = &scene.state.documents[&key(AT)];
+        assert_eq!((text(document).as_str(), document.created), (expected, Position(2)), "{action:?}");
+    }
+}
+
+#[test]
+fn documents_without_positions_exist() {
+    for content in ["{}", r#"{"f":1}"#] {
+        let refused = volatile(content).call(&[request(AT, &[create("{}")])], NO_LIMITS);
+        assert_eq!(refused, Err(Refused::Exists { at: key(AT), deleted: false }));
+        let refused = volatile(content).call(&[request(AT, &[Restore])], NO_LIMITS);
+        assert_eq!(refused, Err(Refused::NotDeleted { at: key(AT), missing: false }));
     }
 }

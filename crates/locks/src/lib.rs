@@ -14,6 +14,7 @@ mod outcome;
 mod queue;
 mod series;
 mod table;
+mod tally;
 mod tree;
 mod view;
 
@@ -37,3 +38,4 @@ pub use outcome::{
 };
 pub use series::Series;
 pub use table::{BLOCKERS_LEN_MAX, LockTable, merge};
+pub use tally::Tally;

@@ -14,6 +14,8 @@ pub(crate) struct Lock {
     /// Where it is in its owner's list of locks.
     pub(crate) slot: u32,
     pub(crate) entries: SmallVec<[EntryKey; 2]>,
+    /// Segments of the paths that were asked for more than once.
+    pub(crate) repeated_segments: u32,
     pub(crate) state: State,
     pub(crate) requested_at: Timestamp,
     pub(crate) conversion: Option<Box<Conversion>>,

@@ -404,6 +404,4 @@ pub struct Counts {
     pub nodes: usize,
     /// Owners with at least one lock.
     pub owners: usize,
-    /// The places in the tree where a resource leaves a trace: its node and every node above it.
-    pub traces: usize,
 }

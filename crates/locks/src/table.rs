@@ -109,7 +109,7 @@ impl LockTable {
     pub(crate) fn lock_numbered(&mut self, id: Option<LockId>, request: Request, now: Timestamp) -> Outcome {
         let Request { owner, mut resources, wait, ttl_ms, rank } = request;
         let end = ttl_ms.map_or(End::Never, End::After);
-        merge(&mut resources);
+        let repeated_segments = merge_counting(&mut resources);
         let places = self.places(owner, &resources);
         let mut wanted: SmallVec<[Wanted; 2]> = places.iter().map(|place| self.judge(*place, rank)).collect();
         if !self.is_complete(&wanted) {
@@ -117,6 +117,7 @@ impl LockTable {
         }
         if self.is_complete(&wanted) {
             let lock = self.new_lock(id, owner, now, None, (end, rank));
+            self.locks[lock.0 as usize].repeated_segments = repeated_segments;
             self.insert_entries(lock, &places, &wanted);
             // It may come to be in the way of those its owner waits for elsewhere.
             if rank.overtakes()
@@ -139,6 +140,7 @@ impl LockTable {
             }
         }
         let lock = self.new_lock(id, owner, now, wait.deadline(now), (end, rank));
+        self.locks[lock.0 as usize].repeated_segments = repeated_segments;
         self.insert_entries(lock, &places, &wanted);
         match self.find_cycle_by(lock) {
             Some(cycle) => self.undo_lock(lock, id.is_none(), cycle),
@@ -425,6 +427,11 @@ impl LockTable {
         self.owners.get(&owner).map_or(0, |owner| owner.resources_len)
     }
 
+    /// How many nodes have something on or below them, the root included.
+    pub fn nodes_len(&self) -> usize {
+        self.tree.len()
+    }
+
     /// How many resources all locks have together, and all conversions that wait.
     pub fn resources_len(&self) -> usize {
         self.entries.len()
@@ -440,13 +447,7 @@ impl LockTable {
             resources_waiting: self.entries.len() - resources_granted,
             nodes: self.tree.len(),
             owners: self.owners.len(),
-            traces: self.entries.iter().map(|(_, entry)| self.tree.level(entry.node) + 1).sum(),
         }
-    }
-
-    /// How many different segments occur in the paths there are. Takes time in proportion to them.
-    pub fn distinct_segments(&self) -> usize {
-        self.tree.distinct_segments()
     }
 }
 
@@ -551,6 +552,7 @@ impl LockTable {
             owner,
             slot: 0,
             entries: SmallVec::new(),
+            repeated_segments: 0,
             state: State::Waiting(pending),
             requested_at: now,
             conversion: None,
@@ -771,6 +773,17 @@ impl LockTable {
     pub(crate) fn lock_mut(&mut self, key: LockKey) -> &mut Lock {
         &mut self.locks[key.0 as usize]
     }
+}
+
+/// [`merge`] that says how many segments the paths it drops have.
+fn merge_counting(resources: &mut Vec<Resource>) -> u32 {
+    if resources.len() < 2 {
+        return 0;
+    }
+    let segments = |resources: &[Resource]| resources.iter().map(|one| one.path.len() as u32).sum::<u32>();
+    let asked = segments(resources);
+    merge(resources);
+    asked - segments(resources)
 }
 
 /// Sorts resources and keeps, of those that differ only in strength, the strongest. Locks have their resources

@@ -114,14 +114,7 @@ fn readers_that_come_and_go_beside_a_held_read_leave_nothing_behind() {
     assert_eq!(scene.table.counts(), before);
     assert_eq!(
         before,
-        Counts {
-            locks_granted: 1,
-            resources_granted: 1,
-            nodes: 3,
-            owners: 1,
-            traces: 3,
-            ..Counts::default()
-        }
+        Counts { locks_granted: 1, resources_granted: 1, nodes: 3, owners: 1, ..Counts::default() }
     );
 }
 

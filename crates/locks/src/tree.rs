@@ -287,10 +287,10 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// How many different segments name the nodes there are.
+    /// How many different segments name the nodes there are, the empty one left out.
     pub(crate) fn distinct_segments(&self) -> usize {
         let segments = self.nodes.iter().filter_map(|(_, node)| match &node.label {
-            Label::Segment(segment) => Some(&**segment),
+            Label::Segment(segment) => Some(&**segment).filter(|segment| !segment.is_empty()),
             Label::Root | Label::ChildList => None,
         });
         segments.collect::<std::collections::HashSet<&str>>().len()

@@ -275,10 +275,8 @@ fn counts_tell_locks_resources_nodes_and_owners() {
         resources_waiting: 2,
         nodes: 7,
         owners: 2,
-        traces: 13,
     };
     assert_eq!(scene.table.counts(), expected);
-    assert_eq!(scene.table.distinct_segments(), 5);
     assert_eq!((scene.table.len(), scene.table.waiting_len(), scene.table.owned_len(A)), (3, 1, 2));
     scene.act(|table, now, effects| table.release_all(A, now, effects));
     scene.release(B, 3);

@@ -842,7 +842,6 @@ fn node(at: &DocumentKey, path: &Path, removes: bool) -> Resource {
 
 fn resources_of_keep(keep: &Keep) -> Vec<Resource> {
     match keep {
-        Keep::Put(at, _) => whole(at).into(),
         Keep::Remove(documents) => documents.iter().flat_map(whole).collect(),
         // It comes into being if it is not there.
         Keep::Merge(at, fields) => {

@@ -53,7 +53,7 @@ pub struct LimitSpec {
 
 limits! {
     /// Segments of a path.
-    path_segments_max: 64, 1..=250;
+    path_segments_max: 200, 1..=250;
     /// Bytes of one segment of a path.
     segment_bytes_max: 1024, 1..=1_048_576;
     /// Resources of one lock.
@@ -66,6 +66,8 @@ limits! {
     resources_per_session_max: 100_000, 1..=10_000_000;
     /// Resources of all locks of one namespace.
     resources_per_namespace_max: 4_000_000, 1..=1_000_000_000;
+    /// Nodes that the locks of one namespace make: a path makes as many as it has segments that no other has.
+    nodes_per_namespace_max: 16_000_000, 1..=1_000_000_000;
     /// Locks that wait in one namespace.
     queue_len_max: 100_000, 1..=250_000;
     /// Sessions at the same time, those whose connection is lost included.
@@ -113,7 +115,7 @@ limits! {
     /// Fields of a document.
     fields_per_document_max: 10_000, 1..=1_000_000;
     /// Bytes of all names and values of a document.
-    document_bytes_max: 4_194_304, 64..=1_073_741_824;
+    document_bytes_max: 8_388_608, 64..=1_073_741_824;
     /// Lists and objects inside each other in a value.
     json_depth_max: 100, 1..=120;
     /// Events of a write call, all its requests together.
@@ -121,9 +123,9 @@ limits! {
     /// Requests of a write call.
     requests_per_call_max: 1000, 1..=100_000;
     /// Position locks of a write call, all its requests together.
-    position_locks_per_call_max: 10_000, 1..=1_000_000;
+    position_locks_per_call_max: 100_000, 1..=1_000_000;
     /// Bytes of the user and of the note of a write request, each.
-    note_bytes_max: 65_536, 16..=16_777_216;
+    note_bytes_max: 1_048_576, 16..=16_777_216;
     /// Bytes of an idempotency key.
     idempotency_key_bytes_max: 256, 1..=4096;
     /// Conditions of a filter.
@@ -131,7 +133,7 @@ limits! {
     /// Filters inside each other.
     filter_depth_max: 50, 1..=100;
     /// Documents asked for by name in one request.
-    documents_per_get_max: 10_000, 1..=1_000_000;
+    documents_per_get_max: 100_000, 1..=1_000_000;
     /// Documents on one page.
     documents_per_page_max: 10_000, 1..=1_000_000;
     /// Documents looked at for one answer.

@@ -13,7 +13,7 @@ use crate::{
     view,
 };
 use foldhash::fast::FixedState;
-use lockwood_locks::{CancelOutcome, Counts, Effect, LockTable, LockView};
+use lockwood_locks::{CancelOutcome, Counts, Effect, LockTable, LockView, Tally};
 use lockwood_model::{LockId, OwnerId, Path, Resource, Timestamp, Token};
 use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph, WireResource};
 use parking_lot::{Mutex, MutexGuard};
@@ -251,11 +251,11 @@ impl Namespace {
         }
     }
 
-    /// What is in the table, how many different segments its paths have, and how many locks there have been.
-    pub(crate) fn counts(&self) -> (Counts, usize, u64) {
+    /// What is in the table, counted in two ways, and how many locks there have been.
+    pub(crate) fn counts(&self) -> (Counts, Tally, u64) {
         let state = self.lock();
         let table = &state.table;
-        (table.counts(), table.distinct_segments(), table.locks_total())
+        (table.counts(), table.tally(), table.locks_total())
     }
 
     /// (sessions, locks held, locks waiting)

@@ -141,6 +141,11 @@ impl Seat {
     }
 
     /// Takes locks for a client that does not want to know who is in the way.
+    /// The refusal of a path with so many segments.
+    pub(crate) fn too_deep(&self, segments_len: usize) -> Trouble {
+        too_deep(&self.shared, segments_len)
+    }
+
     pub(crate) fn lock_plainly(&self, resources: Vec<Resource>) -> Result<Answer<()>, Trouble> {
         self.lock_with(resources, Wait::Forever, None, |_, _, _| ())
     }
@@ -155,6 +160,7 @@ impl Seat {
         check_resources(&self.shared, &resources)?;
         let mut state = self.speak()?;
         self.check_room(&state, resources.len() as u64)?;
+        check_nodes(&self.shared, &state, &resources)?;
         let now = self.shared.clock.now();
         let full = self.is_full(&state);
         let wait = if full { Wait::Never } else { wait };
@@ -327,6 +333,18 @@ impl Drop for Seat {
     }
 }
 
+/// Whether the namespace has room for the nodes of these paths. Those that are there already are counted again:
+/// what is too much in any case is told apart without a look at the tree.
+pub(crate) fn check_nodes(shared: &Shared, state: &State, resources: &[Resource]) -> Result<(), Trouble> {
+    let limit = shared.config.limits.nodes_per_namespace_max;
+    let more: usize = resources.iter().map(|resource| resource.path.len()).sum();
+    if (state.table.nodes_len() + more) as u64 > limit {
+        let what = "the locks of the namespace have too many nodes";
+        return Err(Trouble::too_many("nodes_per_namespace_max", limit, what));
+    }
+    Ok(())
+}
+
 /// Whether resources are within the limits.
 pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result<(), Trouble> {
     let limits = &shared.config.limits;
@@ -337,8 +355,7 @@ pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result
     for resource in resources {
         let path = &resource.path;
         if path.len() as u64 > limits.path_segments_max {
-            let what = format!("a path has {} segments", path.len());
-            return Err(Trouble::over("path_segments_max", limits.path_segments_max, &what));
+            return Err(too_deep(shared, path.len()));
         }
         if let Some(long) = path.segments().find(|segment| segment.len() as u64 > limits.segment_bytes_max) {
             let what = format!("a path segment has {} bytes", long.len());
@@ -346,6 +363,11 @@ pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result
         }
     }
     Ok(())
+}
+
+fn too_deep(shared: &Shared, segments_len: usize) -> Trouble {
+    let what = format!("a path has {segments_len} segments");
+    Trouble::over("path_segments_max", shared.config.limits.path_segments_max, &what)
 }
 
 pub(crate) fn invalid_conversion(lock: LockId, error: ConvertError) -> Trouble {

@@ -9,7 +9,7 @@ pub(crate) mod history;
 pub(crate) mod index;
 pub(crate) mod join;
 pub(crate) mod load;
-mod progress;
+pub(crate) mod progress;
 pub(crate) mod put;
 pub(crate) mod restore;
 pub(crate) mod set;

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     cluster::Admitted,
     namespace::{Namespace, State},
-    seat::check_resources,
+    seat::{check_nodes, check_resources},
     shard::Follow,
     shared::Shared,
     trouble::Trouble,
@@ -324,7 +324,7 @@ impl State {
             let what = "the locks of the namespace have too many resources";
             return Err(Trouble::too_many("resources_per_namespace_max", limit, what));
         }
-        Ok(())
+        check_nodes(shared, self, &request.resources)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One connection of the Locktopus protocol: one lock at a time, ready, enqueued or acquired. Decodes, calls,
 //! encodes.
 
-use super::message::Message;
+use super::message::{BadResource, Message};
 use crate::{
     frame::{Encoder, Fault},
     seat::{Answer, Seat},
@@ -121,7 +121,10 @@ impl Talk {
     }
 
     fn lock(&mut self, message: Message) -> Result<String, String> {
-        let resources = message.into_resources()?;
+        let resources = message.into_resources().map_err(|error| match error {
+            BadResource::Type(reason) => reason,
+            BadResource::TooDeep(len) => self.seat.too_deep(len).message,
+        })?;
         let (lock, turn) = match self.seat.lock_plainly(resources).map_err(|trouble| trouble.message)? {
             Answer::Done { lock, .. } => (lock, Turn::Acquired(lock)),
             Answer::Queued { lock, line: () } => (lock, Turn::Enqueued(lock)),

@@ -22,6 +22,17 @@ pub(crate) struct Message {
 struct Written {
     kind: String,
     path: Path,
+    /// How many segments were written; the path has no more than any server takes.
+    segments_len: usize,
+}
+
+/// Why the resources of a message cannot be locked.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BadResource {
+    /// In words.
+    Type(String),
+    /// A path with so many segments that none can have.
+    TooDeep(usize),
 }
 
 impl Message {
@@ -35,7 +46,7 @@ impl Message {
     }
 
     /// The resources of a `lock`.
-    pub(crate) fn into_resources(self) -> Result<Vec<Resource>, String> {
+    pub(crate) fn into_resources(self) -> Result<Vec<Resource>, BadResource> {
         self.resources.into_iter().map(Written::into_resource).collect()
     }
 }
@@ -69,15 +80,18 @@ fn escaped(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl Written {
-    fn into_resource(self) -> Result<Resource, String> {
+    fn into_resource(self) -> Result<Resource, BadResource> {
+        if self.segments_len > PATH_SEGMENTS_CAP {
+            return Err(BadResource::TooDeep(self.segments_len));
+        }
         let mode = match self.kind.to_ascii_lowercase().as_str() {
             "r" | "read" => Mode::Read,
             "w" | "write" => Mode::Write,
             _ => {
-                return Err(format!(
+                return Err(BadResource::Type(format!(
                     "cannot build resource lock: invalid lock type: {}; use read or write",
                     self.kind.escape_debug()
-                ));
+                )));
             }
         };
         Ok(Resource::new(self.path, mode, Depth::SUBTREE))
@@ -147,7 +161,8 @@ impl<'de> Visitor<'de> for WrittenVisitor {
                     written.kind = kind.into_owned();
                 }
             } else if name.eq_ignore_ascii_case("path") {
-                written.path = map.next_value::<Option<Segments>>()?.unwrap_or_default().0;
+                let segments = map.next_value::<Option<Segments>>()?.unwrap_or_default();
+                (written.path, written.segments_len) = (segments.path, segments.len);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -161,7 +176,10 @@ impl<'de> Visitor<'de> for WrittenVisitor {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Default)]
-struct Segments(Path);
+struct Segments {
+    path: Path,
+    len: usize,
+}
 
 impl<'de> Deserialize<'de> for Segments {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Segments, D::Error> {
@@ -179,14 +197,14 @@ impl<'de> Visitor<'de> for SegmentsVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Segments, A::Error> {
-        let mut path = Path::root();
+        let mut segments = Segments::default();
         while let Some(segment) = sequence.next_element::<Option<Text<'de>>>()? {
-            if path.len() == PATH_SEGMENTS_CAP {
-                return Err(A::Error::custom(lockwood_model::PathError::TooLong));
+            if segments.len < PATH_SEGMENTS_CAP {
+                segments.path.push(segment.as_ref().map_or("", |Text(text)| text));
             }
-            path.push(segment.as_ref().map_or("", |Text(text)| text));
+            segments.len += 1;
         }
-        Ok(Segments(path))
+        Ok(segments)
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! `LOCKWOOD_FUZZ_COUNT` says how many messages (default 200,000), `LOCKWOOD_FUZZ_SEED` which ones.
 
-use super::message::Message;
+use super::message::{BadResource, Message};
 use crate::fuzz::{Case, Random, number};
-use lockwood_model::{Mode, Resource};
+use lockwood_model::{Mode, PATH_SEGMENTS_CAP, Resource};
 use serde_json::json;
 
 const COUNT: u64 = 200_000;
@@ -126,8 +126,12 @@ fn check(bytes: &[u8]) -> bool {
     let action = message.action.clone();
     let resources = match message.into_resources() {
         Ok(resources) => resources,
-        Err(reason) => {
+        Err(BadResource::Type(reason)) => {
             assert!(reason.contains("invalid lock type"), "{reason}");
+            return false;
+        }
+        Err(BadResource::TooDeep(len)) => {
+            assert!(len > PATH_SEGMENTS_CAP);
             return false;
         }
     };

@@ -214,17 +214,18 @@ impl Locktopus {
 
 /// The nine numbers Locktopus gives.
 fn stats(namespace: &Namespace) -> String {
-    let (counts, segments, total) = namespace.counts();
+    let (counts, tally, total) = namespace.counts();
+    // The root of the tree has a segment of its own there, the empty one.
     let numbers = [
         ("LastGroupID", total),
         ("GroupsPending", counts.locks_waiting as u64),
         ("GroupsAcquired", counts.locks_granted as u64),
-        ("LocksPending", counts.resources_waiting as u64),
-        ("LocksAcquired", counts.resources_granted as u64),
-        ("LockrefCount", counts.traces as u64),
-        ("TokensTotal", counts.nodes as u64),
-        ("TokensUnique", segments as u64 + 1),
-        ("PathCount", counts.nodes as u64 - 1),
+        ("LocksPending", tally.resources_waiting as u64),
+        ("LocksAcquired", tally.resources_granted as u64),
+        ("LockrefCount", tally.references as u64),
+        ("TokensTotal", tally.segments as u64 + 1),
+        ("TokensUnique", tally.distinct_segments as u64 + 1),
+        ("PathCount", tally.prefixes as u64),
     ];
     let fields: Vec<String> = numbers.iter().map(|(name, number)| format!("\"{name}\":{number}")).collect();
     format!("{{{}}}\n", fields.join(","))

@@ -6,7 +6,7 @@ use super::{
     name,
 };
 use crate::limits::Limits;
-use lockwood_model::{Condition, Filter, Operator, Scalar};
+use lockwood_model::{Condition, Filter, Json, Operator, Scalar};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -109,17 +109,89 @@ impl Shape<'_> {
     }
 }
 
+/// As the original's SQL compares: `<` and its like take the given value for a number, and `~=` compares what
+/// both values look like as text.
 fn comparison(field: &str, operator: Operator, value: &RawValue, limits: &Limits) -> Result<Filter, Refusal> {
     let field = name::field(field)?;
     let value = keep(value, limits.json_depth_max)?;
-    let is_ordering = matches!(
-        operator,
-        Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual
-    );
-    // Only numbers have an order here, so nothing is above or below text.
-    if is_ordering && matches!(Scalar::read(value.as_str()), Scalar::Text(_) | Scalar::Bool(_)) {
-        return Ok(Filter::Any(Vec::new()));
+    match (operator, Scalar::read(value.as_str())) {
+        (
+            Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual,
+            Scalar::Text(text),
+        ) => read_number(&text).map_or(Ok(NOTHING), |number| condition(field, operator, number)),
+        // Only numbers have an order here.
+        (
+            Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual,
+            Scalar::Bool(_),
+        ) => Ok(NOTHING),
+        (Operator::EqualFolded, Scalar::Text(text)) => {
+            let spelled = read_number(&text).or_else(|| read_bool(&text));
+            either(condition(field, operator, value.clone())?, field, spelled)
+        }
+        (Operator::EqualFolded, Scalar::Number(_) | Scalar::Bool(_)) => {
+            let spelling = Json::from(serde_json::Value::from(value.as_str()));
+            either(condition(field, operator, spelling)?, field, Some(value.clone()))
+        }
+        _ => condition(field, operator, value),
     }
+}
+
+/// Matches no model.
+const NOTHING: Filter = Filter::Any(Vec::new());
+
+fn condition(field: &str, operator: Operator, value: Json) -> Result<Filter, Refusal> {
     let condition = Condition::new(field, operator, value);
     condition.map(Filter::Is).map_err(|error| Refusal::Format(error.to_string()))
+}
+
+/// The filter, or that the field is the value.
+fn either(filter: Filter, field: &str, value: Option<Json>) -> Result<Filter, Refusal> {
+    let Some(value) = value else { return Ok(filter) };
+    Ok(Filter::Any(vec![filter, condition(field, Operator::Equal, value)?]))
+}
+
+/// A number as PostgreSQL reads it from text: with spaces around it, a plus sign or leading zeros.
+fn read_number(text: &str) -> Option<Json> {
+    let text = text.trim();
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let zeros = digits.len() - digits.trim_start_matches('0').len();
+    let is_digit = |place: usize| digits.as_bytes().get(place).is_some_and(u8::is_ascii_digit);
+    let digits = &digits[if is_digit(zeros) { zeros } else { zeros.saturating_sub(1) }..];
+    let json = Json::read(&format!("{sign}{digits}"), 1).ok()?;
+    matches!(Scalar::read(json.as_str()), Scalar::Number(_)).then_some(json)
+}
+
+fn read_bool(text: &str) -> Option<Json> {
+    [true, false]
+        .into_iter()
+        .find(|bool| text.eq_ignore_ascii_case(&bool.to_string()))
+        .map(|bool| serde_json::Value::from(bool).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_text() {
+        let cases = [
+            ("7", "7"),
+            (" 7 ", "7"),
+            ("+7", "7"),
+            ("-007", "-7"),
+            ("00", "0"),
+            ("00.5", "0.5"),
+            ("1e3", "1e3"),
+        ];
+        for (text, number) in cases {
+            let found = read_number(text).expect(text);
+            assert!(Scalar::read(found.as_str()).equals(&Scalar::read(number)), "{text}: {found}");
+        }
+        for text in ["", " ", "x", "7x", "--7", "+-7", "true", "null", "\"7\"", "[7]", "0x7"] {
+            assert_eq!(read_number(text), None, "{text}");
+        }
+    }
 }

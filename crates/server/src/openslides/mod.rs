@@ -208,7 +208,7 @@ impl Openslides {
         let keep: Keep = self.decode(request, request::read_volatile).await?;
         let status = match keep {
             Keep::Remove(_) => StatusCode::OK,
-            Keep::Put(..) | Keep::Merge(..) => StatusCode::CREATED,
+            Keep::Merge(..) => StatusCode::CREATED,
         };
         let limits = request::document_limits(self.limits());
         gate::keep(&self.shared, &self.config().namespace, keep, limits, &self.terms()).await?;

@@ -2,7 +2,7 @@
 //!
 //! | name | grammar |
 //! | --- | --- |
-//! | collection | `[a-z]([a-z_]+[a-z])?`, at most 32 |
+//! | collection | `[a-z]([a-z_]+[a-z])?`, at most 32 where something is written or locked |
 //! | id | `[1-9][0-9]*`, at most 2,147,483,647 |
 //! | field | `[a-z][a-z0-9_]*(\$[a-z0-9_]*)?` |
 //! | model | collection `/` id |
@@ -39,11 +39,27 @@ impl<'a> Named<'a> {
         };
         match (read_id(name), field) {
             (Some(id), None) => Ok(Named::Model(DocumentKey::new(collection, id))),
-            (Some(id), Some(field)) if is_field_of(collection, field) => {
+            (Some(id), Some(field)) if is_field(field) => {
                 Ok(Named::Field(DocumentKey::new(collection, id), field))
             }
-            (None, None) if is_field_of(collection, name) => Ok(Named::CollectionField(collection, name)),
+            (None, None) if is_field(name) => Ok(Named::CollectionField(collection, name)),
             _ => Err(wrong()),
+        }
+    }
+}
+
+impl Named<'_> {
+    /// Nothing can ever be written under a longer name, so a lock on one is a mistake.
+    pub(super) fn check_len(&self) -> Result<(), Refusal> {
+        let (collection, field) = match self {
+            Named::Model(at) => (&*at.collection, None),
+            Named::Field(at, field) => (&*at.collection, Some(*field)),
+            Named::CollectionField(collection, field) => (*collection, Some(*field)),
+        };
+        written_collection(collection)?;
+        match field.filter(|field| !is_field_of(collection, field)) {
+            Some(field) => Err(refusal(field, "no field: its name is too long")),
+            None => Ok(()),
         }
     }
 }
@@ -58,6 +74,15 @@ pub(super) fn collection(text: &str) -> Result<&str, Refusal> {
     if is_collection(text) { Ok(text) } else { Err(refusal(text, "no collection")) }
 }
 
+/// A collection that can be written to.
+pub(super) fn written_collection(text: &str) -> Result<&str, Refusal> {
+    if text.len() > COLLECTION_LEN_MAX {
+        let what = format!("no collection: its name has at most {COLLECTION_LEN_MAX} characters");
+        return Err(refusal(text, &what));
+    }
+    collection(text)
+}
+
 pub(super) fn field(text: &str) -> Result<&str, Refusal> {
     if is_field(text) { Ok(text) } else { Err(refusal(text, "no field")) }
 }
@@ -70,9 +95,11 @@ pub(super) fn own_field<'a>(collection: &str, text: &'a str) -> Result<&'a str, 
     if is_field_of(collection, text) { Ok(text) } else { Err(refusal(text, "no field")) }
 }
 
-pub(super) fn id(number: i128) -> Result<i64, Refusal> {
+pub(super) fn id(collection: &str, number: i128) -> Result<i64, Refusal> {
     let id = i64::try_from(number).ok().filter(|id| (1..=ID_MAX).contains(id));
-    id.ok_or_else(|| Refusal::Format(format!("{number} is no id: ids are numbers from 1 to {ID_MAX}")))
+    id.ok_or_else(|| {
+        refusal(&format!("{collection}/{number}"), &format!("no fqid: ids are numbers from 1 to {ID_MAX}"))
+    })
 }
 
 fn refusal(text: &str, what: &str) -> Refusal {
@@ -88,7 +115,6 @@ fn is_collection(text: &str) -> bool {
             first.is_ascii_lowercase()
                 && last.is_ascii_lowercase()
                 && !middle.is_empty()
-                && text.len() <= COLLECTION_LEN_MAX
                 && middle.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'_')
         }
         [] => false,
@@ -120,12 +146,14 @@ mod tests {
 
     #[test]
     fn collections() {
-        for right in ["a", "abc", "a_c", "a__b", &"c".repeat(32)] {
+        for right in ["a", "abc", "a_c", "a__b", &"c".repeat(33)] {
             assert!(is_collection(right), "{right}");
         }
-        for wrong in ["", "ab", "a_", "_", "_a_", "a1c", "A", "aBc", "a\n", "ä", "a-b", &"c".repeat(33)] {
+        for wrong in ["", "ab", "a_", "_", "_a_", "a1c", "A", "aBc", "a\n", "ä", "a-b"] {
             assert!(!is_collection(wrong), "{wrong}");
         }
+        assert!(written_collection(&"c".repeat(32)).is_ok());
+        assert!(written_collection(&"c".repeat(33)).is_err());
     }
 
     #[test]
@@ -148,7 +176,10 @@ mod tests {
         {
             assert!(matches!(Named::read(wrong), Err(Refusal::Format(_))), "{wrong:?}");
         }
-        assert!(Named::read(&format!("a/{}", "f".repeat(237))).is_ok());
-        assert!(Named::read(&format!("a/{}", "f".repeat(238))).is_err());
+        let check_len = |text: String| Named::read(&text).unwrap().check_len();
+        assert!(check_len(format!("a/{}", "f".repeat(237))).is_ok());
+        assert!(check_len(format!("a/{}", "f".repeat(238))).is_err());
+        assert!(check_len(format!("{}/1", "c".repeat(32))).is_ok());
+        assert!(check_len(format!("{}/1", "c".repeat(33))).is_err());
     }
 }

@@ -29,6 +29,9 @@ use std::{
     sync::Arc,
 };
 
+/// The longest name a collection can have, whatever the limits are.
+const COLLECTION_BYTES_CAP: usize = 1024;
+
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
@@ -119,7 +122,7 @@ impl<'a> Library<'a> {
         let at = name::model(&fqid)?;
         let names = Names::read(&mapped_fields)?;
         self.check_names(&at.collection, names.list(), None)?;
-        let as_of = position.map(read_position).transpose()?;
+        let as_of = position.map(|position| read_position(position, "position")).transpose()?;
         let mut out = Vec::new();
         let found = self.model(&at, deleted, as_of, |document| match &names {
             Names::All => model::whole(&mut out, document),
@@ -140,7 +143,7 @@ impl<'a> Library<'a> {
         as_of: Option<Position>,
         see: impl FnOnce(&DocumentRef<'_>),
     ) -> Result<bool, Refusal> {
-        let Some(namespace) = self.namespace else { return Ok(false) };
+        let Some(namespace) = self.namespace_with(&at.collection) else { return Ok(false) };
         let Some(found) = self.reading.get(namespace, at.clone(), deleted, as_of)? else { return Ok(false) };
         let document = found.document()?;
         // What has no positions was not there at any of them.
@@ -156,7 +159,7 @@ impl<'a> Library<'a> {
         let deleted = selection(get_deleted_models)?;
         let wanted = Wanted::read(&requests, &mapped_fields, self.limits)?;
         self.check_wanted(&wanted)?;
-        let as_of = position.map(read_position).transpose()?;
+        let as_of = position.map(|position| read_position(position, "position")).transpose()?;
         let mut out = Vec::new();
         let mut collections = Members::open(&mut out);
         for (collection, models) in &wanted.models {
@@ -167,9 +170,7 @@ impl<'a> Library<'a> {
                     let out = object.name(&id.to_string());
                     match parts {
                         Parts::Whole => model::whole(out, document),
-                        Parts::Fields(names) => {
-                            model::some(out, document, |name| has(names, name) || has(&wanted.common, name));
-                        }
+                        Parts::Fields(names) => model::some(out, document, |name| has(names, name)),
                         Parts::Of(parts) => model::some(out, document, |name| wanted.has(parts, name)),
                     }
                 })?;
@@ -183,7 +184,6 @@ impl<'a> Library<'a> {
 
     fn check_wanted(&self, wanted: &Wanted<'_>) -> Result<(), Refusal> {
         for (collection, models) in wanted.models.iter().filter(|_| !self.active.is_empty()) {
-            self.check_names(collection, &wanted.common, None)?;
             let mut parts = BTreeSet::new();
             for part in models.values() {
                 match part {
@@ -191,6 +191,9 @@ impl<'a> Library<'a> {
                     Parts::Fields(names) => self.check_names(collection, names, None)?,
                     Parts::Of(numbers) => parts.extend(numbers),
                 }
+            }
+            if !parts.is_empty() {
+                self.check_names(collection, &wanted.common, None)?;
             }
             parts
                 .into_iter()
@@ -236,9 +239,14 @@ impl<'a> Library<'a> {
         Ok(())
     }
 
+    /// None if there cannot be anything in the collection: no interface writes to longer names.
+    fn namespace_with(&self, collection: &str) -> Option<NamespaceId> {
+        self.namespace.filter(|_| collection.len() <= COLLECTION_BYTES_CAP)
+    }
+
     fn search(&self, collection: &str, filter: Option<Filter>, deleted: Selection) -> Option<Find> {
         Some(Find {
-            namespace: self.namespace?,
+            namespace: self.namespace_with(collection)?,
             collection: collection.into(),
             filter,
             deleted,
@@ -403,9 +411,10 @@ struct Note {
 
 impl Notes<'_> {
     fn write(&mut self, out: &mut Vec<u8>, at: &DocumentKey) -> Result<(), Refusal> {
-        let Library { limits, reading, namespace: Some(namespace), .. } = self.library else { return Ok(()) };
+        let Library { limits, reading, .. } = self.library;
+        let Some(namespace) = self.library.namespace_with(&at.collection) else { return Ok(()) };
         let limit = limits.looks_max;
-        for position in reading.state().changed_at(*namespace, at, usize::MAX)? {
+        for position in reading.state().changed_at(namespace, at, usize::MAX)? {
             self.looks += 1;
             if self.looks > limit {
                 return Err(Refusal::over(
@@ -416,7 +425,7 @@ impl Notes<'_> {
             }
             self.library.budget.spend(1).map_err(PageError::from)?;
             self.library.check_total(out.len())?;
-            let Some(note) = self.note(*namespace, position)? else { continue };
+            let Some(note) = self.note(namespace, position)? else { continue };
             if !out.is_empty() {
                 out.push(b',');
             }
@@ -597,7 +606,7 @@ struct Wanted<'a> {
     models: BTreeMap<&'a str, BTreeMap<i64, Parts<'a>>>,
     /// Sorted names of the fields of each part.
     parts: Vec<Vec<&'a str>>,
-    /// The same for all parts together.
+    /// The same for all parts together; fqfields name their own and know nothing of these.
     common: Vec<&'a str>,
 }
 
@@ -660,7 +669,7 @@ impl<'a> Wanted<'a> {
         let number = self.parts.len();
         self.parts.push(names);
         for Whole(id) in &part.ids {
-            let parts = models.entry(name::id(*id)?).or_insert(Parts::Of(Vec::new()));
+            let parts = models.entry(name::id(&part.collection.0, *id)?).or_insert(Parts::Of(Vec::new()));
             match parts {
                 _ if is_whole => *parts = Parts::Whole,
                 Parts::Of(numbers) if numbers.last() != Some(&number) => numbers.push(number),

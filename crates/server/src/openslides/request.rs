@@ -61,12 +61,14 @@ pub(super) fn read_volatile(body: &[u8], limits: &Limits) -> Result<Keep, Refusa
         return Ok(Keep::Remove(intents.into_iter().map(|intent| intent.at).collect()));
     }
     match (intents.pop(), intents.is_empty()) {
-        (Some(Intent { at, action: Action::Create { fields } }), true) => Ok(Keep::Put(at, fields)),
-        (Some(Intent { at, action: Action::Update { set, lists } }), true) if lists.is_empty() => {
-            Ok(Keep::Merge(at, set))
+        (Some(Intent { at, action: Action::Create { mut fields } }), true) => {
+            fields.retain(|(_, value)| !value.is_null());
+            Ok(Keep::Merge(at, fields))
         }
+        // The original takes no notice of list_fields here.
+        (Some(Intent { at, action: Action::Update { set, .. } }), true) => Ok(Keep::Merge(at, set)),
         _ => Err(Refusal::Request(
-            "without events there is one create, one update of fields, or deletes only".to_owned(),
+            "without events there is one create, one update, or deletes only".to_owned(),
         )),
     }
 }
@@ -79,7 +81,7 @@ pub(super) fn read_reserve(body: &[u8], limits: &Limits) -> Result<(String, u64)
         amount: Whole,
     }
     let Object(RawReserve { collection, amount: Whole(amount) }) = read(body)?;
-    name::collection(&collection)?;
+    name::written_collection(&collection)?;
     let amount = u64::try_from(amount).ok().filter(|amount| (1..=name::ID_MAX as u64).contains(amount));
     let amount = amount
         .ok_or_else(|| Refusal::Format(format!("the amount is a number from 1 to {}", name::ID_MAX)))?;
@@ -264,12 +266,14 @@ fn build_locks(
     locks: &mut Vec<PositionLock>,
 ) -> Result<(), Refusal> {
     let named = Named::read(key)?;
+    named.check_len()?;
     if !matches!((&named, raw), (Named::CollectionField(..), _) | (_, RawLock::Position(_))) {
         return Err(Refusal::Format(format!("the lock on {key} is a position; it can have no filter")));
     }
     for (position, shape) in shapes {
         let filter = shape.map(|shape| shape.build(limits)).transpose()?;
-        locks.push(PositionLock { target: target(&named, filter), position: read_position(position)? });
+        let position = read_position(position, &format!("the lock on {key}"))?;
+        locks.push(PositionLock { target: target(&named, filter), position });
     }
     Ok(())
 }
@@ -284,10 +288,10 @@ fn target(named: &Named<'_>, filter: Option<Filter>) -> Target {
     }
 }
 
-/// A position; one beyond the end of numbers is as good as the last.
-pub(super) fn read_position(Whole(number): Whole) -> Result<Position, Refusal> {
+/// A position; one beyond the end of numbers is as good as the last. `what` names the member it was given for.
+pub(super) fn read_position(Whole(number): Whole, what: &str) -> Result<Position, Refusal> {
     if number < 1 {
-        return Err(Refusal::Format(format!("{number} is no position: they begin at 1")));
+        return Err(Refusal::Format(format!("{what}: {number} is no position: positions begin at 1")));
     }
     Ok(Position(u64::try_from(number).unwrap_or(u64::MAX)))
 }
@@ -413,6 +417,7 @@ impl<'a> EventShape<'a> {
 
     fn build(self, limits: &Limits) -> Result<Intent, Refusal> {
         let at = name::model(&self.fqid)?;
+        name::written_collection(&at.collection)?;
         check_len(&at.collection, "collection_bytes_max", limits.collection_bytes_max)?;
         let action = match self.action {
             ActionShape::Create(fields) => Action::Create { fields: build_fields(&at, fields, limits)? },

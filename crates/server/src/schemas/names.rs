@@ -95,7 +95,7 @@ impl Active {
     /// Whether the collection of a document without positions knows every field that is written to it.
     pub(crate) fn check_keep(&self, keep: &Keep) -> Result<(), Trouble> {
         match keep {
-            Keep::Put(at, fields) | Keep::Merge(at, fields) => self.check_values(&at.collection, fields),
+            Keep::Merge(at, fields) => self.check_values(&at.collection, fields),
             Keep::Remove(_) => Ok(()),
         }
     }

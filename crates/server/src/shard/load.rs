@@ -20,13 +20,13 @@ const PENDING_PATIENCE: Duration = Duration::from_millis(10);
 pub(crate) struct Loading {
     shard: Arc<Shard>,
     namespace: Box<str>,
-    positions: Positions,
 }
 
-/// Which positions of a namespace a dump has commits for.
+/// Which commits of a namespace a dump has. There need not be one at every position: data that comes from elsewhere
+/// brings its own gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Positions {
-    /// All after its horizon.
+    /// All after its horizon, so the last one is at the position of the namespace.
     All,
     /// Some; the others are on other shards.
     Some,
@@ -34,11 +34,7 @@ pub(crate) enum Positions {
 
 impl Shard {
     /// Keeps everybody else out of a namespace that has nothing in it.
-    pub(crate) async fn begin_load(
-        self: &Arc<Shard>,
-        namespace: &str,
-        positions: Positions,
-    ) -> Result<Loading, ShardError> {
+    pub(crate) async fn begin_load(self: &Arc<Shard>, namespace: &str) -> Result<Loading, ShardError> {
         self.submit(|writer| {
             writer.check_not_loading(namespace)?;
             let found = writer.look(|state| match state.namespace(namespace)? {
@@ -54,7 +50,7 @@ impl Shard {
             Ok(())
         })
         .await?;
-        Ok(Loading { shard: Arc::clone(self), namespace: namespace.into(), positions })
+        Ok(Loading { shard: Arc::clone(self), namespace: namespace.into() })
     }
 
     /// Whether anybody else may write to a namespace.
@@ -82,7 +78,7 @@ impl Loading {
     /// Puts a part of the dump in, if it fits what is there of it.
     pub(crate) async fn put(&self, entry: &Entry) -> Result<(), ShardError> {
         self.record(|writer| {
-            writer.check_fits(&self.namespace, entry, self.positions)?;
+            writer.check_fits(&self.namespace, entry)?;
             writer.record(entry)
         })
         .await
@@ -127,11 +123,11 @@ impl Writer {
     }
 
     /// A dump that was made by hand must not lead to what could not have happened.
-    fn check_fits(&self, namespace: &str, entry: &Entry, positions: Positions) -> Result<(), ShardError> {
+    fn check_fits(&self, namespace: &str, entry: &Entry) -> Result<(), ShardError> {
         match entry {
             Entry::Loaded { documents, .. } => self.check_new(namespace, documents.iter().map(|(at, _)| at)),
             Entry::Kept { put, .. } => self.check_new(namespace, put.iter().map(|(at, _)| at)),
-            Entry::Committed { commits, .. } => self.check_commits(namespace, commits, positions),
+            Entry::Committed { commits, .. } => self.check_commits(namespace, commits),
             Entry::Reserved { collection, next, .. } => self.check_counter(namespace, collection, *next),
             _ => Ok(()),
         }
@@ -151,17 +147,11 @@ impl Writer {
         Ok(())
     }
 
-    fn check_commits(
-        &self,
-        namespace: &str,
-        commits: &[Commit],
-        positions: Positions,
-    ) -> Result<(), ShardError> {
+    fn check_commits(&self, namespace: &str, commits: &[Commit]) -> Result<(), ShardError> {
         let mut position = self.position(namespace)?;
         let mut documents: HashMap<&DocumentKey, Document> = HashMap::new();
         for commit in commits {
-            let next = position.next();
-            if commit.position < next || (commit.position > next && positions == Positions::All) {
+            if commit.position <= position {
                 let message = format!("the commit {} comes after {position}", commit.position);
                 return Err(ShardError::Misfit(message));
             }

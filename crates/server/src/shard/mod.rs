@@ -62,9 +62,7 @@ pub(crate) struct Call {
 /// What is to be done to documents without positions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Keep {
-    /// Make it exactly this.
-    Put(DocumentKey, Vec<FieldValue>),
-    /// Write some of its fields; null removes a field.
+    /// Write some of its fields; null removes a field. Brings it into being if it is not there.
     Merge(DocumentKey, Vec<FieldValue>),
     /// Take these away without a trace.
     Remove(Vec<DocumentKey>),
@@ -74,7 +72,7 @@ impl Keep {
     /// Which documents it is about.
     pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> + Clone {
         let (one, several) = match self {
-            Keep::Put(at, _) | Keep::Merge(at, _) => (Some(at), &[][..]),
+            Keep::Merge(at, _) => (Some(at), &[][..]),
             Keep::Remove(documents) => (None, &documents[..]),
         };
         one.into_iter().chain(several)

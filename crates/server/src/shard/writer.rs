@@ -618,15 +618,6 @@ impl Writer {
     ) -> Result<(), ShardError> {
         self.check_not_loading(namespace)?;
         let entry = match keep {
-            Keep::Put(at, mut fields) => {
-                self.kept(namespace, &at)?;
-                fields.retain(|(_, value)| !value.is_null());
-                limits.check(&at, fields.iter().map(|(name, value)| (&**name, value)))?;
-                rules.check(&at, &document_of(fields.clone()))?;
-                rules.finish()?;
-                let put = vec![(at, fields)];
-                Entry::Kept { namespace: namespace.into(), put, removed: Vec::new() }
-            }
             Keep::Merge(at, given) => {
                 let stored = self.kept(namespace, &at)?.unwrap_or_else(Document::unborn);
                 // What only loses fields becomes no larger.

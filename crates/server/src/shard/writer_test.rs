@@ -136,13 +136,11 @@ fn shown(shard: &Shard, id: i64) -> Option<String> {
 }
 
 #[tokio::test]
-async fn documents_without_positions_are_put_merged_and_removed() {
+async fn documents_without_positions_are_merged_and_removed() {
     let memory = Memory::default();
     let shard = open(&memory);
-    shard
-        .keep("n", Keep::Put(at(1), fields(&[("b", "1"), ("a", "2"), ("x", "null")])), LIMITS)
-        .await
-        .unwrap();
+    let first = fields(&[("b", "1"), ("a", "2"), ("x", "null")]);
+    shard.keep("n", Keep::Merge(at(1), first), LIMITS).await.unwrap();
     assert_eq!(shown(&shard, 1).unwrap(), "a=2 b=1");
     let change = fields(&[("a", "null"), ("c", "[1]"), ("y", "null")]);
     shard.keep("n", Keep::Merge(at(1), change), LIMITS).await.unwrap();
@@ -159,7 +157,7 @@ async fn documents_without_positions_are_put_merged_and_removed() {
 async fn documents_without_positions_have_limits_and_stay_apart_from_the_others() {
     let shard = open(&Memory::default());
     let three = fields(&[("a", "1"), ("b", "1"), ("c", "1")]);
-    shard.keep("n", Keep::Put(at(1), three), LIMITS).await.unwrap();
+    shard.keep("n", Keep::Merge(at(1), three), LIMITS).await.unwrap();
     for change in [fields(&[("d", "1")]), fields(&[("a", &format!("\"{}\"", "x".repeat(100)))])] {
         let refused = shard.keep("n", Keep::Merge(at(1), change), LIMITS).await;
         assert!(
@@ -168,9 +166,7 @@ async fn documents_without_positions_have_limits_and_stay_apart_from_the_others(
         );
     }
     assert_eq!(write(&shard, "n", vec![create(2)], &[]).await, "[1]");
-    for keep in
-        [Keep::Put(at(2), Vec::new()), Keep::Merge(at(2), Vec::new()), Keep::Remove(vec![at(1), at(2)])]
-    {
+    for keep in [Keep::Merge(at(2), Vec::new()), Keep::Remove(vec![at(1), at(2)])] {
         let refused = shard.keep("n", keep, LIMITS).await;
         assert!(matches!(&refused, Err(ShardError::HasPositions(found)) if *found == at(2)), "{refused:?}");
     }
@@ -222,7 +218,7 @@ async fn a_refused_call_makes_no_later_load_look_quiet() {
         write(&shard, "ghost", vec![create(1), create(1)], &[]).await,
         "there is a document a/1 already"
     );
-    let loading = shard.begin_load("n", super::load::Positions::All).await.unwrap();
+    let loading = shard.begin_load("n").await.unwrap();
     let color = fields(&[("color", "\"red\"")]);
     let event = |change| vec![Event { at: at(1), change }];
     let commit = |position, change| Commit {

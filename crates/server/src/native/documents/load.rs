@@ -149,7 +149,7 @@ impl Load {
     ) -> Result<Load, Trouble> {
         check_namespace(shared, namespace)?;
         let turn = gate::hold_all(shared, namespace, &terms(shared, Vec::new(), None)?).await?;
-        let loading = shared.shard.begin_load(namespace, positions).await?;
+        let loading = shared.shard.begin_load(namespace).await?;
         Ok(Load {
             shared: Arc::clone(shared),
             namespace: namespace.to_owned(),
@@ -305,13 +305,8 @@ impl Load {
     }
 
     fn commit(&mut self, commit: &DumpCommit) -> Result<(), Trouble> {
-        let expected = self.position.next();
-        let fits = match self.positions {
-            Positions::All => commit.position == expected.0,
-            Positions::Some => commit.position >= expected.0,
-        };
-        if !fits {
-            let message = format!("the commit {} is where {expected} should be", commit.position);
+        if commit.position <= self.position.0 {
+            let message = format!("the commit {} comes after the commit {}", commit.position, self.position);
             return Err(Trouble::new(Code::BadBody, message));
         }
         let commit = commit.read(self.json_depth())?;

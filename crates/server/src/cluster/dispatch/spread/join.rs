@@ -27,6 +27,8 @@ use std::{collections::BTreeMap, sync::Arc, vec};
 
 /// So many documents are asked for at once.
 const PAGE_LEN: u64 = 1000;
+/// So many partners are asked for by name at once, whatever the limit for clients is.
+const PARTNERS_PER_GET_MAX: u64 = 10_000;
 
 /// Two collections put together where a field of the one equals a field of the other.
 pub(super) async fn join(ask: &Asker<'_>, namespace: &str, request: JoinRequest) -> Answer {
@@ -129,7 +131,7 @@ impl Sides<'_> {
             places.entry(owner).or_default().push(wanted);
         }
         let target = target(self.namespace, "get");
-        let len_max = self.ask.shared.config.limits.documents_per_get_max as usize;
+        let len_max = self.ask.shared.config.limits.documents_per_get_max.min(PARTNERS_PER_GET_MAX) as usize;
         let mut found = Vec::new();
         for (shard, documents) in places {
             for documents in documents.chunks(len_max) {
