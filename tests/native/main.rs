@@ -47,6 +47,7 @@ mod limits;
 mod listeners;
 mod listing;
 mod metrics;
+mod nested_fields;
 mod paused_holder;
 mod positions;
 mod schema_command_line;

@@ -51,7 +51,7 @@ pub use http::{Admin, LockFilter};
 pub use lease::{Lease, Leases, Terms};
 pub use lock::Lock;
 pub use lockwood_model::{
-    Depth, DocumentKey, Filter, Key, LockId, Mode, Path, Position, Resource, Token, Wait,
+    Depth, DocumentKey, FieldPath, Filter, Key, LockId, Mode, Path, Position, Resource, Token, Wait,
 };
 pub use lockwood_wire::{
     Blocker, Code, LeaseAnswer, LeaseInfo, LeaseOutcome, LeaseRequest, LockInfo, ReleaseRequest,

@@ -3,6 +3,7 @@
 mod budget;
 mod document;
 mod event;
+mod field_path;
 mod filter;
 mod filter_text;
 mod id;
@@ -20,6 +21,7 @@ mod time;
 pub use budget::{Budget, Exhausted};
 pub use document::{Document, Field, REMOVED_FIELDS_LEN_MAX};
 pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION};
+pub use field_path::{FieldPath, FieldPathError, Projection};
 pub use filter::{Condition, Fields, Filter, FilterError, Operator};
 pub use filter_text::{FILTER_TEXT_DEPTH_MAX, FilterTextError};
 pub use id::{LockId, OwnerId, Token};

@@ -6,7 +6,7 @@ use super::{
     name,
 };
 use crate::limits::Limits;
-use lockwood_model::{Condition, Filter, Operator, Scalar};
+use lockwood_model::{Condition, FieldPath, Filter, Operator, Scalar};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -120,6 +120,6 @@ fn comparison(field: &str, operator: Operator, value: &RawValue, limits: &Limits
     if is_ordering && matches!(Scalar::read(value.as_str()), Scalar::Text(_) | Scalar::Bool(_)) {
         return Ok(Filter::Any(Vec::new()));
     }
-    let condition = Condition::new(field, operator, value);
+    let condition = Condition::new(FieldPath::name(field), operator, value);
     condition.map(Filter::Is).map_err(|error| Refusal::Format(error.to_string()))
 }
