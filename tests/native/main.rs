@@ -49,6 +49,7 @@ mod listeners;
 mod listing;
 mod lives;
 mod metrics;
+mod nested_fields;
 mod paths;
 mod paused_holder;
 mod positions;

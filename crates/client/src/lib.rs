@@ -51,8 +51,8 @@ pub use http::{Admin, LockFilter};
 pub use lease::{Lease, Leases, Terms};
 pub use lock::Lock;
 pub use lockwood_model::{
-    AddressError, Depth, DocumentKey, Filter, Key, LockId, Mode, NodeAddress, Path, PathError, Position,
-    Resource, Token, Wait,
+    AddressError, Depth, DocumentKey, FieldPath, Filter, Key, LockId, Mode, NodeAddress, Path, PathError,
+    Position, Resource, Token, Wait,
 };
 pub use lockwood_wire::{
     Blocker, Code, LeaseAnswer, LeaseInfo, LeaseOutcome, LeaseRequest, LockInfo, ReleaseRequest,

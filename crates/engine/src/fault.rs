@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     StopAtFirstBroken,
     /// A value that a document must not have is taken for one it must have.
     QuietForAnyOperator,
+    /// The memory of values is asked about what is inside objects, which it does not know.
+    QuietBelowFields,
     /// The memory of values answers for times before it began.
     IgnoreFloor,
     /// The memory of values tells values apart that are equal.
@@ -71,7 +73,7 @@ pub(crate) fn is_planted(_: Fault) -> bool {
 
 #[cfg(test)]
 impl Fault {
-    pub(crate) const ALL: [Fault; 20] = [
+    pub(crate) const ALL: [Fault; 21] = [
         Fault::FilterAfterOnly,
         Fault::FilterBeforeOnly,
         Fault::OwnFieldOnly,
@@ -80,6 +82,7 @@ impl Fault {
         Fault::IgnoreHorizon,
         Fault::StopAtFirstBroken,
         Fault::QuietForAnyOperator,
+        Fault::QuietBelowFields,
         Fault::IgnoreFloor,
         Fault::RecentByText,
         Fault::RecentNotesAfterOnly,

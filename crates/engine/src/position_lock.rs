@@ -5,13 +5,17 @@
 //! any field the filter looks at was touched, or the document came, was deleted or restored. So entering, staying
 //! in and leaving the filter all count. As every change moves `meta_position`, a filter that looks at it watches all fields; for a lock on that field
 //! itself only being deleted and restored counts.
+//!
+//! What is touched is known of whole fields only, so for a path into a field any change of the field counts.
 
 use crate::{
     fault::{Fault, is_planted},
     request::{PositionLock, Target},
     view::{ChangeSeen, Looks, Origin, View},
 };
-use lockwood_model::{Budget, Document, Exhausted, Filter, META_DELETED, META_POSITION, Operator, Position};
+use lockwood_model::{
+    Budget, Document, Exhausted, FieldPath, Filter, META_DELETED, META_POSITION, Operator, Position,
+};
 use std::{collections::HashMap, ops::ControlFlow};
 
 /// A position lock that does not hold, and why.
@@ -130,11 +134,13 @@ fn changed<V: View>(
     Ok(Some(match target {
         Target::Document(at) => view.document(at)?.map_or(Position::START, |document| document.position),
         Target::Field(at, field) => {
-            view.document(at)?.map_or(Position::START, |document| document.touched(field))
+            view.document(at)?.map_or(Position::START, |document| document.touched(field.root()))
         }
-        Target::CollectionField { collection, field, filter: None } => view.touched(collection, field)?,
+        Target::CollectionField { collection, field, filter: None } => {
+            view.touched(collection, field.root())?
+        }
         Target::CollectionField { collection, field, filter: Some(filter) } => {
-            return search_changed((collection, field, filter), since, view, looks);
+            return search_changed((collection, field.root(), filter), since, view, looks);
         }
     }))
 }
@@ -175,7 +181,10 @@ fn search_changed<V: View>(
 
 /// The fields that matter, sorted; none if all do.
 fn watched<'a>(field: &'a str, filter: &'a Filter, looks: &Looks) -> Option<Vec<&'a str>> {
-    let mut names = if is_planted(Fault::OwnFieldOnly) { Vec::new() } else { filter.fields() };
+    let mut names: Vec<&str> = filter.fields().into_iter().map(FieldPath::root).collect();
+    if is_planted(Fault::OwnFieldOnly) {
+        names.clear();
+    }
     if names.contains(&META_POSITION) {
         return None;
     }
@@ -205,9 +214,12 @@ fn is_untouched<V: View>(
 
 fn is_quiet<V: View>(collection: &str, filter: &Filter, since: Position, view: &V) -> bool {
     filter.required().into_iter().any(|condition| {
+        // What is inside objects is not remembered.
+        let field = condition.field();
         (condition.operator() == Operator::Equal || is_planted(Fault::QuietForAnyOperator))
+            && (field.is_top_level() || is_planted(Fault::QuietBelowFields))
             && view
-                .quiet_since(collection, condition.field(), condition.value(), since)
+                .quiet_since(collection, field.root(), condition.value(), since)
                 .is_some_and(|quiet| quiet <= since)
     })
 }

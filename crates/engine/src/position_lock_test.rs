@@ -32,9 +32,9 @@ fn lock(text: &str) -> PositionLock {
         [_, id] if is_id(id) => Target::Document(key(target)),
         [collection, field] => {
             let filter = condition.map(filter);
-            Target::CollectionField { collection: collection.into(), field: field.into(), filter }
+            Target::CollectionField { collection: collection.into(), field: field.parse().unwrap(), filter }
         }
-        [collection, id, field] => Target::Field(key(&format!("{collection}/{id}")), field.into()),
+        [collection, id, field] => Target::Field(key(&format!("{collection}/{id}")), field.parse().unwrap()),
         _ => panic!("{text}"),
     };
     PositionLock { target, position: Position(position.parse().unwrap()) }

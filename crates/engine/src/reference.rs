@@ -5,7 +5,7 @@
 //! | lock at P on | broken by every request after P that |
 //! | --- | --- |
 //! | a document | did anything to it |
-//! | a field of a document | touched it |
+//! | a field of a document, or something in it | touched the field |
 //! | a field of a collection | touched it in any document |
 //! | the same with a filter | touched it, or a field the filter looks at, in a document that matched before the request or after it |
 //!
@@ -13,8 +13,8 @@
 
 use crate::{Action, Intent, Limits, ListChange, Origin, PositionLock, PutIf, Refused, Request, Target};
 use lockwood_model::{
-    Change, Commit, Condition, DocumentKey, Event, FieldValue, Filter, Json, META_DELETED, META_POSITION,
-    Operator, Path, Position, Timestamp,
+    Change, Commit, Condition, DocumentKey, Event, FieldPath, FieldValue, Filter, Json, META_DELETED,
+    META_POSITION, Operator, Path, Position, Timestamp,
 };
 use serde_json::{Value, value::RawValue};
 use std::{
@@ -139,16 +139,16 @@ impl Reference {
         let past = &self.past[index];
         match target {
             Target::Document(at) => past.touched(at, &[]),
-            Target::Field(at, field) => past.touched(at, &[field]),
+            Target::Field(at, field) => past.touched(at, &[field.root()]),
             Target::CollectionField { collection, field, filter: None } => {
-                past.touched_in(collection, &[field])
+                past.touched_in(collection, &[field.root()])
             }
             Target::CollectionField { collection, field, filter: Some(filter) } => {
                 let mut watched = Vec::new();
                 add_names(filter, &mut watched);
                 match watched.contains(&META_POSITION) {
                     true => watched.clear(),
-                    false => watched.push(field),
+                    false => watched.push(field.root()),
                 }
                 let mut documents = past.after.iter().filter(|(at, _)| at.collection == *collection);
                 documents.any(|(at, after)| {
@@ -396,7 +396,7 @@ fn check_limits(at: &DocumentKey, change: &Change, new: &Version, limits: Limits
 
 fn add_names<'a>(filter: &'a Filter, names: &mut Vec<&'a str>) {
     match filter {
-        Filter::Is(condition) => names.push(condition.field()),
+        Filter::Is(condition) => names.push(condition.field().root()),
         Filter::All(filters) | Filter::Any(filters) => {
             filters.iter().for_each(|filter| add_names(filter, names));
         }
@@ -414,32 +414,39 @@ fn matches(filter: &Filter, version: &Version) -> bool {
 }
 
 fn holds(condition: &Condition, version: &Version) -> bool {
-    let found = match condition.field() {
+    let found = match condition.field().root() {
         META_DELETED => Some(Cow::Owned(Value::from(version.deleted))),
         META_POSITION => Some(Cow::Owned(Value::from(version.position.0))),
         name => version.fields.get(name).map(|held| Cow::Borrowed(&held.value)),
     };
+    let found = found.as_deref().and_then(|found| below(found, condition.field()));
     let value = held(condition.value()).value;
     let Some(found) = found else { return value.is_null() && condition.operator() == Operator::Equal };
-    let order = order(&found, &value);
+    let order = order(found, &value);
     match condition.operator() {
-        Operator::Equal => same(&found, &value),
-        Operator::Different => !same(&found, &value),
+        Operator::Equal => same(found, &value),
+        Operator::Different => !same(found, &value),
         Operator::Less => order == Some(Ordering::Less),
         Operator::LessOrEqual => order.is_some_and(Ordering::is_le),
         Operator::Greater => order == Some(Ordering::Greater),
         Operator::GreaterOrEqual => order.is_some_and(Ordering::is_ge),
-        Operator::EqualFolded => match (&*found, &value) {
+        Operator::EqualFolded => match (found, &value) {
             (Value::String(found), Value::String(value)) => found.to_lowercase() == value.to_lowercase(),
-            _ => same(&found, &value),
+            _ => same(found, &value),
         },
-        Operator::Like => match (&*found, &value) {
+        Operator::Like => match (found, &value) {
             (Value::String(found), Value::String(value)) => {
                 is_like(found.to_lowercase().as_bytes(), value.to_lowercase().as_bytes())
             }
             _ => false,
         },
     }
+}
+
+/// What a path leads to below the field it begins with. Null is absent there too.
+fn below<'a>(field: &'a Value, path: &FieldPath) -> Option<&'a Value> {
+    let found = path.below().try_fold(field, |found, name| found.as_object()?.get(name))?;
+    (!found.is_null()).then_some(found)
 }
 
 fn same(a: &Value, b: &Value) -> bool {

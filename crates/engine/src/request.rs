@@ -1,7 +1,7 @@
 //! What a writer can ask for, and why it may be refused. Knows nothing of how requests are written down.
 
 use crate::position_lock::Broken;
-use lockwood_model::{Document, DocumentKey, FieldValue, Filter, Json, Path, Position};
+use lockwood_model::{Document, DocumentKey, FieldPath, FieldValue, Filter, Json, Path, Position};
 
 /// A write request: all of it is done, or nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -102,13 +102,13 @@ pub enum Target {
     /// A whole document.
     Document(DocumentKey),
     /// A field of a document.
-    Field(DocumentKey, Box<str>),
+    Field(DocumentKey, FieldPath),
     /// A field of every document of a collection, or of those that match a filter.
     CollectionField {
         /// The collection.
         collection: Box<str>,
         /// The field.
-        field: Box<str>,
+        field: FieldPath,
         /// Which documents.
         filter: Option<Filter>,
     },

@@ -220,5 +220,5 @@ fn condition(text: &str) -> Filter {
     let mut words = text.splitn(3, ' ');
     let mut word = || words.next().unwrap();
     let (field, operator, value) = (word(), Operator::read(word()).unwrap(), json(word()));
-    Filter::Is(Condition::new(field, operator, value).unwrap())
+    Filter::Is(Condition::new(field.parse().unwrap(), operator, value).unwrap())
 }

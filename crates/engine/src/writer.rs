@@ -6,8 +6,8 @@ use crate::{
     scene::{NO_LIMITS, json},
 };
 use lockwood_model::{
-    Condition, DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Operator, Path,
-    Position,
+    Condition, DocumentKey, FieldPath, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Operator,
+    Path, Position,
 };
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const FIELDS: [&str; 3] = ["a", "b", "f"];
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "f", META_DELETED, META_POSITION];
 
 /// Several ways to write the same values, so that it matters that they are equal.
-const VALUES: [&str; 18] = [
+const VALUES: [&str; 20] = [
     "1",
     "1",
     "1.0",
@@ -33,6 +33,8 @@ const VALUES: [&str; 18] = [
     "[2,1,\"\\u0078\",1]",
     "[[1]]",
     "{\"k\":1}",
+    "{\"k\":1.0,\"m\":null}",
+    "{\"k\":{\"k\":\"x\"}}",
     "{\"k\":[1,{\"k\":2}],\"m\":\"\\u0078\"}",
     "[{\"k\":{}},[1]]",
     "1.0000000000000000000000000000000000000000000000000000000000000000000000",
@@ -228,7 +230,7 @@ impl Writer {
     }
 
     fn target(&mut self) -> Target {
-        let field = self.field().into();
+        let field = self.path();
         match self.random.below(8) {
             0 => Target::Document(self.key()),
             1..=2 => Target::Field(self.key(), field),
@@ -238,6 +240,17 @@ impl Writer {
                 Target::CollectionField { collection: self.collection().into(), field, filter }
             }
         }
+    }
+
+    /// A field, or something that may be in it.
+    fn path(&mut self) -> FieldPath {
+        let field = self.field();
+        self.inside(field)
+    }
+
+    fn inside(&mut self, field: &'static str) -> FieldPath {
+        let below = self.random.pick(&[&[][..], &[], &[], &["k"], &["k"], &["m"], &["k", "k"], &["0"]]);
+        FieldPath::from_names([field].iter().chain(below)).unwrap()
     }
 
     fn field(&mut self) -> &'static str {
@@ -276,7 +289,7 @@ impl Writer {
             }
         };
         let (field, operator, value) = condition;
-        Condition::new(field, operator, value).unwrap()
+        Condition::new(self.inside(field), operator, value).unwrap()
     }
 
     fn pick_field(&mut self) -> &'static str {

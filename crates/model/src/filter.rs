@@ -3,6 +3,7 @@
 
 use crate::{
     budget::{Budget, Exhausted},
+    field_path::FieldPath,
     json::{Json, Scalar},
     pattern::Pattern,
 };
@@ -12,6 +13,15 @@ use std::{borrow::Cow, cmp::Ordering};
 pub trait Fields {
     /// The value of a field, if it is there.
     fn value(&self, field: &str) -> Option<Cow<'_, str>>;
+
+    /// The value that a path leads to, if it is there.
+    fn at(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
+        match self.value(path.root())? {
+            Cow::Borrowed(field) => path.find(field).map(Cow::Borrowed),
+            Cow::Owned(field) if path.is_top_level() => Some(Cow::Owned(field)),
+            Cow::Owned(field) => path.find(&field).map(|found| Cow::Owned(found.to_owned())),
+        }
+    }
 }
 
 /// Characters of a pattern.
@@ -33,7 +43,7 @@ pub enum Filter {
 /// A field compared with a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    field: String,
+    field: FieldPath,
     operator: Operator,
     value: Json,
     prepared: Prepared,
@@ -131,7 +141,7 @@ impl Operator {
 
 impl Condition {
     /// A condition, if the value makes sense with the operator.
-    pub fn new(field: &str, operator: Operator, value: Json) -> Result<Condition, FilterError> {
+    pub fn new(field: FieldPath, operator: Operator, value: Json) -> Result<Condition, FilterError> {
         let name = operator.as_str();
         let prepared = match (Scalar::read(value.as_str()), operator) {
             (_, Operator::Equal | Operator::Different) => Prepared::Nothing,
@@ -145,11 +155,11 @@ impl Condition {
             (_, Operator::Like) => return Err(FilterError::NotText(name)),
             _ => Prepared::Nothing,
         };
-        Ok(Condition { field: field.to_owned(), operator, value, prepared })
+        Ok(Condition { field, operator, value, prepared })
     }
 
     /// Which field.
-    pub fn field(&self) -> &str {
+    pub fn field(&self) -> &FieldPath {
         &self.field
     }
 
@@ -164,7 +174,12 @@ impl Condition {
     }
 
     fn matches(&self, fields: &impl Fields, budget: &Budget) -> Result<bool, Exhausted> {
-        let found = fields.value(&self.field);
+        if !self.field.is_top_level() {
+            // Whatever is inside a field, all of it is gone through.
+            let field = fields.value(self.field.root());
+            budget.spend_bytes(field.map_or(0, |field| field.len()))?;
+        }
+        let found = fields.at(&self.field);
         if self.value.is_null() {
             budget.spend(1)?;
             return Ok(found.is_none() == (self.operator == Operator::Equal));
@@ -243,7 +258,7 @@ impl Filter {
     }
 
     /// The fields it looks at, each once.
-    pub fn fields(&self) -> Vec<&str> {
+    pub fn fields(&self) -> Vec<&FieldPath> {
         let mut names = Vec::new();
         self.collect_fields(&mut names);
         names.sort_unstable();
@@ -251,7 +266,7 @@ impl Filter {
         names
     }
 
-    fn collect_fields<'a>(&'a self, names: &mut Vec<&'a str>) {
+    fn collect_fields<'a>(&'a self, names: &mut Vec<&'a FieldPath>) {
         match self {
             Filter::Is(condition) => names.push(&condition.field),
             Filter::All(filters) | Filter::Any(filters) => {
@@ -291,7 +306,7 @@ mod tests {
 
     fn condition(operator: &str, value: &str) -> Result<Filter, FilterError> {
         let operator = Operator::read(operator).unwrap();
-        Condition::new("f", operator, Json::read(value, 9).unwrap()).map(Filter::Is)
+        Condition::new(FieldPath::name("f"), operator, Json::read(value, 9).unwrap()).map(Filter::Is)
     }
 
     /// `found` is the field's value, or empty if it is absent.
@@ -373,6 +388,26 @@ mod tests {
             like("\"%a_b%\"").matches_within(&text, &Budget::new(2_000)),
             Err(Exhausted::Spent(2_000))
         );
+        let inside: Filter = "f.x = 1".parse().unwrap();
+        let field = One(&*Box::leak(format!("{{\"y\":\"{}\"}}", "a".repeat(256_000)).into_boxed_str()));
+        assert_eq!(inside.matches_within(&field, &Budget::new(1_000)), Err(Exhausted::Spent(1_000)));
+    }
+
+    #[test]
+    fn members_of_objects_are_compared_like_fields() {
+        let document = One(r#"{"zip":"53111","no":{"of":7},"null":null,"list":[{"zip":1}]}"#);
+        let check = |text: &str, expected: bool| {
+            let filter: Filter = text.parse().unwrap();
+            assert_eq!(filter.matches(&document), expected, "{text}");
+        };
+        check("f.zip = \"53111\" and f.no.of >= 7 and f.zip %= \"53%\"", true);
+        check("f.zip != \"53111\"", false);
+        check("f.no = {\"of\":7.0}", true);
+        for absent in ["f.city", "f.null", "f.zip.x", "f.list.zip", "f.list.0", "g.zip", "\"f.zip\""] {
+            check(&format!("{absent} = null"), true);
+            check(&format!("{absent} != null"), false);
+            check(&format!("{absent} != 1"), false);
+        }
     }
 
     #[test]

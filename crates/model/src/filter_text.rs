@@ -6,13 +6,16 @@
 //! part      = "not" part | "(" filter ")" | "all" list | "any" list | condition
 //! list      = "(" [ filter { "," filter } ] ")"
 //! condition = field operator value             the operators are those of Operator
-//! field     = a word of letters, digits, _ . and - that begins with a letter or _; or text in quotes
+//! field     = name { "." name }                a field, or a member of an object in it: address.zip
+//! name      = a word of letters, digits, _ and -, the first of which begins with a letter or _; or text in
+//!             quotes, dots and all
 //! value     = a JSON value
 //! ```
 //!
 //! `all(…)` and `any(…)` say the same as "and" and "or"; they are needed for groups of one or none.
 
 use crate::{
+    field_path::FieldPath,
     filter::{Condition, Filter, Operator},
     json::Json,
 };
@@ -76,6 +79,10 @@ fn begins_word(char: char) -> bool {
 
 fn word_len(text: &str) -> usize {
     text.find(|char| !is_word(char)).unwrap_or(text.len())
+}
+
+fn name_len(text: &str) -> usize {
+    text.find(|char| !is_word(char) || char == '.').unwrap_or(text.len())
 }
 
 /// The words that are no names of fields unless they are in quotes.
@@ -176,16 +183,22 @@ impl<'a> Parser<'a> {
         let operator = self.operator()?;
         self.skip_space();
         let value = self.value()?;
-        Condition::new(&field, operator, value).map_err(|error| self.wrong_at(start, error.to_string()))
+        Condition::new(field, operator, value).map_err(|error| self.wrong_at(start, error.to_string()))
     }
 
-    fn field(&mut self) -> Result<String, FilterTextError> {
+    fn field(&mut self) -> Result<FieldPath, FilterTextError> {
+        let mut names = vec![self.first_name()?];
+        while self.rest().starts_with('.') {
+            self.at += 1;
+            names.push(self.next_name()?);
+        }
+        Ok(FieldPath::from_names(names).expect("there is a first name"))
+    }
+
+    fn first_name(&mut self) -> Result<String, FilterTextError> {
         let rest = self.rest();
         if rest.starts_with('"') {
-            let written = self.quoted()?;
-            return serde_json::from_str(written).map_err(|_| {
-                self.wrong_at(self.at - written.len(), format!("{written} is no text in JSON"))
-            });
+            return self.quoted_name();
         }
         if rest.starts_with('!') {
             return Err(self.wrong("write not instead of !".into()));
@@ -199,8 +212,33 @@ impl<'a> Parser<'a> {
             let message = format!("expected a field; one that is called {word} is written \"{word}\"");
             return Err(self.wrong(message));
         }
-        self.at += word.len();
-        Ok(word.to_owned())
+        Ok(self.plain_name())
+    }
+
+    /// The name after a dot.
+    fn next_name(&mut self) -> Result<String, FilterTextError> {
+        if self.rest().starts_with('"') {
+            return self.quoted_name();
+        }
+        match self.plain_name() {
+            name if name.is_empty() => {
+                let instead = "expected a name after the dot; one with dots in it is written in quotes";
+                Err(self.wrong(format!("{instead}, not {}", shown(self.rest()))))
+            }
+            name => Ok(name),
+        }
+    }
+
+    fn plain_name(&mut self) -> String {
+        let name = &self.rest()[..name_len(self.rest())];
+        self.at += name.len();
+        name.to_owned()
+    }
+
+    fn quoted_name(&mut self) -> Result<String, FilterTextError> {
+        let written = self.quoted()?;
+        serde_json::from_str(written)
+            .map_err(|_| self.wrong_at(self.at - written.len(), format!("{written} is no text in JSON")))
     }
 
     fn operator(&mut self) -> Result<Operator, FilterTextError> {
@@ -387,12 +425,9 @@ fn write_part(f: &mut fmt::Formatter<'_>, part: &Filter) -> fmt::Result {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = self.field();
-        let plain = field.starts_with(begins_word) && word_len(field) == field.len() && !is_keyword(field);
-        match plain {
-            true => f.write_str(field)?,
-            false => Json::from(serde_json::Value::from(field)).fmt(f)?,
-        }
+        self.field().write(f, |name| {
+            name.starts_with(begins_word) && name_len(name) == name.len() && !is_keyword(name)
+        })?;
         write!(f, " {} {}", self.operator().as_str(), self.value())
     }
 }
@@ -428,6 +463,9 @@ mod tests {
         check("\"first name\" = \"x\" and \"and\" = true", "\"first name\" = \"x\" and \"and\" = true");
         check("l = [1, \"]\", {\"a\": [2]}] and m != {}", "l = [1,\"]\",{\"a\":[2]}] and m != {}");
         check("größe.x-y = null", "größe.x-y = null");
+        check("address.zip = 1 and a.\"b.c\".d = 2", "address.zip = 1 and a.\"b.c\".d = 2");
+        check("\"address.zip\" = 1", "\"address.zip\" = 1");
+        check("not.or.2nd = 1 and a.\"\" = 2", "\"not\".\"or\".\"2nd\" = 1 and a.\"\" = 2");
         check(
             "age >= 18 and (name ~= \"bob\" or not city = \"Bonn\") and email != null",
             "age >= 18 and (name ~= \"bob\" or not city = \"Bonn\") and email != null",
@@ -468,6 +506,10 @@ mod tests {
         refused("a %= 1", 1, "takes text");
         refused("\"\\x\" = 1", 1, "no text in JSON");
         refused("5 = a", 1, "expected a field");
+        refused("a. = 1", 3, "expected a name after the dot");
+        refused("a..b = 1", 3, "expected a name after the dot");
+        refused("a.\"b = 1", 3, "no closing quote");
+        refused("a .b = 1", 3, "expected one of");
         refused("a", 2, "expected one of");
     }
 
@@ -527,7 +569,9 @@ mod tests {
             let values =
                 ["1", "-1.50e3", "\"x\"", "\"\\\"\\\\\"", "null", "true", "[1,\"]\"]", "{\"a\":{}}", "\"(\""];
             loop {
-                let field = fields[self.below(fields.len())];
+                let names = 1 + self.below(3) / 2;
+                let field = FieldPath::from_names((0..names).map(|_| fields[self.below(fields.len())]));
+                let field = field.unwrap();
                 let value = Json::read(values[self.below(values.len())], 9).unwrap();
                 let operator = Operator::ALL[self.below(8)];
                 if let Ok(condition) = Condition::new(field, operator, value) {

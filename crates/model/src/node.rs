@@ -29,6 +29,26 @@ pub fn find<'a, 's>(text: &'a str, segments: impl IntoIterator<Item = &'s str>) 
     })
 }
 
+/// The value of a member of an object; of a name that is there twice the last counts, as everywhere.
+pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    members(text)?.filter(|(found, _)| unquoted(found) == name).last().map(|(_, value)| value)
+}
+
+/// The members of an object, their names as they are written; none if `text` is no object.
+pub(crate) fn members(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
+    let mut rest = text.strip_prefix('{')?.strip_suffix('}')?;
+    Some(std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (name, after) = rest.split_at(string_len(rest));
+        let after = after.get(1..).unwrap_or_default();
+        let (value, after) = after.split_at(value_len(after));
+        rest = after.get(1..).unwrap_or_default();
+        Some((name, value))
+    }))
+}
+
 /// Writes a node down to a depth: 1 is the node alone. Lists and objects whose children are left out are empty,
 /// and are listed in `cut`; `at` leads to the node.
 pub fn write_to_depth(text: &str, depth: u64, at: &Path, out: &mut String, cut: &mut Vec<Path>) {

@@ -9,6 +9,7 @@ use crate::{
     types::Types,
 };
 use jsonschema::Validator;
+use lockwood_model::FieldPath;
 use serde_json::{Map, Value};
 use std::{fmt, sync::Arc};
 
@@ -92,12 +93,10 @@ impl Schema {
         types == Types::OBJECT || (types == Types::ALL && names_properties())
     }
 
-    /// The top-level fields that ask for an index with `"x-lockwood-index": true`, sorted.
-    pub fn indexed_fields(&self) -> Vec<&str> {
-        // Also beside a `$ref`, where drafts hide everything else: the keyword is ours, not theirs.
-        let wants = |node: &Node<'_>| node.value.get(INDEX_KEYWORD) == Some(&Value::Bool(true));
-        let entries = self.root().entries("properties").into_iter();
-        let mut fields: Vec<&str> = entries.filter(|(_, node)| wants(node)).map(|(name, _)| name).collect();
+    /// The fields, and what is inside objects, that ask for an index with `"x-lockwood-index": true`, sorted.
+    pub fn indexed_fields(&self) -> Vec<FieldPath> {
+        let mut fields = Vec::new();
+        collect_indexed(&self.root(), &mut Vec::new(), &mut fields);
         fields.sort_unstable();
         fields
     }
@@ -117,6 +116,19 @@ impl Schema {
     /// Whether both are handles on one schema.
     pub fn is_same(&self, other: &Schema) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// As deep as the schema is nested, which has a limit.
+fn collect_indexed<'a>(node: &Node<'a>, path: &mut Vec<&'a str>, fields: &mut Vec<FieldPath>) {
+    for (name, property) in node.entries("properties") {
+        path.push(name);
+        // Also beside a `$ref`, where drafts hide everything else: the keyword is ours, not theirs.
+        if property.value.get(INDEX_KEYWORD) == Some(&Value::Bool(true)) {
+            fields.extend(FieldPath::from_names(&*path));
+        }
+        collect_indexed(&property, path, fields);
+        path.pop();
     }
 }
 
@@ -392,17 +404,29 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_declared_at_the_top() {
+    fn indexes_are_declared_by_properties_at_any_depth() {
         let schema = parse(
             r##"{"properties":{"b":{"x-lockwood-index":true},"a":{"$ref":"#/$defs/s","x-lockwood-index":true},
                 "c":{"x-lockwood-index":false},"d":{}},"$defs":{"s":{"type":"string"}}}"##,
         );
-        assert_eq!(schema.indexed_fields(), ["a", "b"]);
-        let nested = r#"{"properties":{"a":{"properties":{"b":{"x-lockwood-index":true}}}}}"#;
+        let indexed = |schema: Schema| -> Vec<String> {
+            schema.indexed_fields().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(indexed(schema), ["a", "b"]);
+        let nested = parse(
+            r#"{"properties":{"a":{"x-lockwood-index":true,"properties":{"b.c":{"x-lockwood-index":true},
+                "d":{"properties":{"properties":{"x-lockwood-index":true}}}}},"z":{}}}"#,
+        );
+        assert_eq!(indexed(nested), ["a", "a.\"b.c\"", "a.d.properties"]);
         refused(
-            nested,
-            "#/properties/a/properties/b/x-lockwood-index",
-            "only top-level fields can be indexed",
+            r#"{"properties":{"a":{"items":{"properties":{"b":{"x-lockwood-index":true}}}}}}"#,
+            "#/properties/a/items/properties/b/x-lockwood-index",
+            "only fields and what is inside objects can be indexed",
+        );
+        refused(
+            r#"{"$defs":{"a":{"x-lockwood-index":true}}}"#,
+            "#/$defs/a/x-lockwood-index",
+            "only fields and what is inside objects can be indexed",
         );
         refused(
             r#"{"properties":{"a":{"x-lockwood-index":1}}}"#,

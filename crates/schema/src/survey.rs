@@ -10,7 +10,7 @@ use jsonschema::{PatternOptions, Regex, Validator};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The keyword with which a top-level property asks for an index.
+/// The keyword with which a property asks for an index, at the top or below other properties.
 pub const INDEX_KEYWORD: &str = "x-lockwood-index";
 
 /// A document has at most this many schemas in it.
@@ -112,11 +112,14 @@ fn check_index(node: &Node<'_>) -> Result<(), Invalid> {
     let Value::Bool(wanted) = value else {
         return refuse("x-lockwood-index is either true or false");
     };
-    let is_top = node.at.strip_prefix("#/properties/").is_some_and(|name| !name.contains('/'));
-    if *wanted && !is_top {
+    let segments: Vec<&str> = node.at.split('/').skip(1).collect();
+    let is_property = !segments.is_empty()
+        && segments.len().is_multiple_of(2)
+        && segments.iter().step_by(2).all(|keyword| *keyword == "properties");
+    if *wanted && !is_property {
         return refuse(
-            "only top-level fields can be indexed; write x-lockwood-index directly in a schema of the \
-             top-level properties",
+            "only fields and what is inside objects can be indexed; write x-lockwood-index directly in a schema \
+             of the properties at the top, or of properties of these",
         );
     }
     Ok(())

@@ -7,8 +7,8 @@ use crate::{
     State, Store, StoreError, save_snapshot, suite::Random, verify, with_prefix,
 };
 use lockwood_model::{
-    Change, Commit, Depth, DocumentKey, Event, Json, Key, Lease, LeaseVia, LockId, Mode, Position, Resource,
-    Timestamp, Token,
+    Change, Commit, Depth, DocumentKey, Event, FieldPath, Json, Key, Lease, LeaseVia, LockId, Mode, Position,
+    Resource, Timestamp, Token,
 };
 use std::{
     collections::BTreeMap,
@@ -36,8 +36,12 @@ fn fill(directory: &Path) {
     let (ledger, _) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [7; 32]).unwrap();
     let log = LocalLog::new(Arc::clone(&store) as Arc<dyn Store>);
     let epoch = log.claim().unwrap().epoch;
-    let indexed =
-        Entry::Indexed { namespace: "n".into(), collection: "c".into(), field: "f".into(), wanted: true };
+    let indexed = Entry::Indexed {
+        namespace: "n".into(),
+        collection: "c".into(),
+        field: FieldPath::name("f"),
+        wanted: true,
+    };
     take(&*store, &log, epoch, 1, &indexed);
     for index in 2..30 {
         let entry =
@@ -102,7 +106,7 @@ fn take(store: &dyn Store, log: &dyn Log, epoch: Epoch, index: u64, entry: &Entr
         let view = crate::Overlay { below: &*snapshot, above: &batch };
         let state = State::new(&view);
         let namespace = state.namespace("n").unwrap().unwrap();
-        state.finish_index(&mut ready, (namespace, "c"), "f").unwrap();
+        state.finish_index(&mut ready, (namespace, "c"), &FieldPath::name("f")).unwrap();
         batch.absorb(ready);
     }
     assert!(matches!(log.append(epoch, index - 1, &batch), Appended::Done));

@@ -9,8 +9,8 @@ use crate::{
     store::StoreError,
 };
 use lockwood_model::{
-    Change, Commit, Document, DocumentKey, Event, Field, FieldValue, Json, Key, KeyPart, Lease, LockId,
-    Position, Timestamp,
+    Change, Commit, Document, DocumentKey, Event, Field, FieldPath, FieldValue, Json, Key, KeyPart, Lease,
+    LockId, Position, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,8 @@ pub enum Entry {
         namespace: Box<str>,
         /// Of which collection.
         collection: Box<str>,
-        /// Of which field.
-        field: Box<str>,
+        /// Of which field, or of what inside one.
+        field: FieldPath,
         /// False if it goes.
         wanted: bool,
     },
@@ -303,6 +303,13 @@ enum StoredEntry<'a> {
     Raised {
         floor: u64,
     },
+    /// An index of something inside a field; before it there were those of fields only.
+    IndexedBelow {
+        namespace: &'a str,
+        collection: &'a str,
+        names: Vec<&'a str>,
+        wanted: bool,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -364,9 +371,15 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
         Entry::Reserved { namespace, collection, next } => {
             StoredEntry::Reserved { namespace, collection, next: *next }
         }
-        Entry::Indexed { namespace, collection, field, wanted } => {
-            StoredEntry::Indexed { namespace, collection, field, wanted: *wanted }
+        Entry::Indexed { namespace, collection, field, wanted } if field.is_top_level() => {
+            StoredEntry::Indexed { namespace, collection, field: field.root(), wanted: *wanted }
         }
+        Entry::Indexed { namespace, collection, field, wanted } => StoredEntry::IndexedBelow {
+            namespace,
+            collection,
+            names: field.names().collect(),
+            wanted: *wanted,
+        },
         Entry::Kept { namespace, put, removed } => StoredEntry::Kept {
             namespace,
             put: put.iter().map(|(at, fields)| (stored_key(at), stored_fields(fields))).collect(),
@@ -465,7 +478,13 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
         StoredEntry::Indexed { namespace, collection, field, wanted } => Entry::Indexed {
             namespace: namespace.into(),
             collection: collection.into(),
-            field: field.into(),
+            field: FieldPath::name(field),
+            wanted,
+        },
+        StoredEntry::IndexedBelow { namespace, collection, names, wanted } => Entry::Indexed {
+            namespace: namespace.into(),
+            collection: collection.into(),
+            field: FieldPath::from_names(names)?,
             wanted,
         },
         StoredEntry::Kept { namespace, put, removed } => Entry::Kept {
@@ -681,8 +700,14 @@ mod tests {
             Entry::Indexed {
                 namespace: namespace.clone(),
                 collection: "c".into(),
-                field: "f".into(),
+                field: FieldPath::name("f.g"),
                 wanted: true,
+            },
+            Entry::Indexed {
+                namespace: namespace.clone(),
+                collection: "c".into(),
+                field: "f.\"g.h\"".parse().unwrap(),
+                wanted: false,
             },
             Entry::Kept {
                 namespace: namespace.clone(),

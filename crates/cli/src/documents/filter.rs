@@ -1,12 +1,12 @@
 //! `lockwood filter`: the documents of a collection that match.
 
-use super::{Deleted, Reader, Target, exit_codes, parse_filter};
+use super::{Deleted, Reader, Target, cell, exit_codes, field_list, parse_filter};
 use crate::{
     exit::Failure,
     output::{self, Table},
 };
 use lockwood_client::{
-    text,
+    FieldPath, text,
     wire::{DocumentInfo, FilterRequest, Sort, WireFilter},
 };
 use std::process::ExitCode;
@@ -23,6 +23,7 @@ A filter is written in words or as JSON:
   ~=               equal but for case
   %=               like a pattern but for case: % is any text, _ any character
   and or not ()    not binds most, then and, then or
+  address.zip      a member of an object in a field; a name with a dot in it is written \"zip.code\"
 A field that is not there matches no comparison, not even !=.
 
 "
@@ -37,6 +38,7 @@ const AFTER_HELP: &str = concat!(
 Examples:
   lockwood filter user
   lockwood filter user 'age >= 18 and name %= \"b%\"' --fields name,age --sort name,-age
+  lockwood filter user 'address.zip %= \"53%\"' --fields name,address.zip --sort address.zip
   lockwood filter user 'meta_position > 7' --all --json"
 );
 
@@ -49,7 +51,7 @@ pub(crate) struct Args {
     /// Which documents [default: all]
     #[arg(value_name = "FILTER", value_parser = parse_filter)]
     filter: Option<WireFilter>,
-    /// Only these fields
+    /// Only these fields, or what is inside them: address.zip
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     fields: Vec<String>,
     /// By these fields; those with a - before them the greatest first [default: by key]
@@ -120,7 +122,7 @@ fn request(args: &Args) -> FilterRequest {
     FilterRequest {
         collection: args.collection.clone(),
         filter: args.filter.clone(),
-        fields: (!args.fields.is_empty()).then(|| args.fields.clone()),
+        fields: (!args.fields.is_empty()).then(|| field_list(&args.fields)),
         sort: args.sort.clone(),
         limit: (!args.all).then_some(args.limit),
         cursor: None,
@@ -139,7 +141,7 @@ fn show(args: &Args, table: &mut Table, documents: &[DocumentInfo]) -> String {
     if documents.is_empty() {
         return String::new();
     }
-    let columns = columns(&args.fields, documents);
+    let columns = columns(&field_list(&args.fields), documents);
     let header: Vec<String> =
         ["key", "position"].into_iter().map(str::to_owned).chain(columns.clone()).collect();
     let rows: Vec<Vec<String>> = documents.iter().map(|document| row(document, &columns)).collect();
@@ -153,8 +155,8 @@ fn columns(asked: &[String], documents: &[DocumentInfo]) -> Vec<String> {
     }
     let mut columns: Vec<String> = Vec::new();
     for (name, _) in documents.iter().flat_map(|document| &document.value.0) {
-        if !columns.iter().any(|column| **column == **name) {
-            columns.push(name.to_string());
+        if !columns.contains(&FieldPath::name(name).to_string()) {
+            columns.push(FieldPath::name(name).to_string());
         }
     }
     columns
@@ -163,7 +165,7 @@ fn columns(asked: &[String], documents: &[DocumentInfo]) -> Vec<String> {
 fn row(document: &DocumentInfo, columns: &[String]) -> Vec<String> {
     let deleted = if document.deleted { " (deleted)" } else { "" };
     let mut row = vec![format!("{}{deleted}", document.key), document.position.to_string()];
-    row.extend(columns.iter().map(|name| document.value.get(name).map(text::value).unwrap_or_default()));
+    row.extend(columns.iter().map(|column| cell(document, column)));
     row
 }
 
@@ -191,5 +193,17 @@ mod tests {
         assert_eq!(row(&documents[0], &columns), ["1", "5", "Ann", "[1,2]", ""]);
         assert_eq!(row(&documents[1], &columns), ["a:2 (deleted)", "17", "B\\n", "", "1.50"]);
         assert_eq!(super::columns(&["x".into()], &documents), ["x"]);
+    }
+
+    #[test]
+    fn columns_lead_into_objects() {
+        let document: DocumentInfo = serde_json::from_str(
+            r#"{"collection":"u","key":"1","position":5,"created":1,"deleted":false,
+                "value":{"a":{"b": {"c" : 1}, "d.e":"x"},"f.g":2}}"#,
+        )
+        .unwrap();
+        let columns = ["a.b.c", "a.\"d.e\"", "\"f.g\"", "a.x", "f.g"].map(str::to_owned);
+        assert_eq!(row(&document, &columns)[2..], ["1", "x", "2", "", ""]);
+        assert_eq!(super::columns(&[], &[document]), ["a", "\"f.g\""]);
     }
 }

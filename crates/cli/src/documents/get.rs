@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Which document, and which node of it
     #[arg(value_name = "COLLECTION/KEY[/PATH]", value_parser = parse_node)]
     node: NodeAddress,
-    /// Only these fields
+    /// Only these fields, or what is inside them: address.zip
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "depth")]
     fields: Vec<String>,
     /// So many levels; 1 is the node alone [default: all]

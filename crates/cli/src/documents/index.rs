@@ -21,6 +21,7 @@ An index makes filters on its field fast; it changes no answer. A new one is bui
 Examples:
   lockwood index
   lockwood index add user email
+  lockwood index add user address.zip
   lockwood index drop user email"
 );
 
@@ -49,7 +50,7 @@ enum Action {
 struct Which {
     /// Of which collection
     collection: String,
-    /// By which field
+    /// By which field, or by what inside one: address.zip
     field: String,
     /// Print the index as JSON
     #[arg(long)]

@@ -1,12 +1,12 @@
 //! `lockwood join`: two collections put together by the value of a field.
 
-use super::{Reader, Target, exit_codes, filter::expressions, parse_filter};
+use super::{Reader, Target, cell, exit_codes, field_list, filter::expressions, parse_filter};
 use crate::{
     exit::Failure,
     output::{self, Table},
 };
 use lockwood_client::{
-    text,
+    FieldPath,
     wire::{DocumentInfo, JoinKind, JoinRequest, JoinRow, JoinSide, WireFilter},
 };
 use std::process::ExitCode;
@@ -17,7 +17,8 @@ const LIMIT_DEFAULT: u64 = 100;
 const AFTER_HELP: &str = concat!(
     "\
 Every document on the left is shown with every document on the right whose field has an equal value; 1 equals 1.0,
-and documents without the field have no partner.
+and documents without the field have no partner. Everything up to the first dot is the collection, what follows
+leads into objects: order.shipping.zip.
 
 ",
     expressions!(),
@@ -26,6 +27,7 @@ and documents without the field have no partner.
 Examples:
   lockwood join order.customer user.id
   lockwood join order.customer user.id --left --where-left 'total > 100' --fields total,user.name
+  lockwood join order.shipping.zip branch.address.zip --fields total,branch.address.city
   lockwood join order.customer user.id --isolation locked --all --json"
 );
 
@@ -141,7 +143,7 @@ fn split_fields(fields: &[String], left: &str, right: &str) -> (Fields, Fields) 
         return (None, None);
     }
     let (mut of_left, mut of_right) = (Vec::new(), Vec::new());
-    for field in fields {
+    for field in &field_list(fields) {
         match field.split_once('.') {
             Some((collection, name)) if collection == right && collection != left => {
                 of_right.push(name.to_owned());
@@ -181,8 +183,8 @@ fn columns<'a>(side: &JoinSide, documents: impl Iterator<Item = &'a DocumentInfo
     }
     let mut columns: Vec<String> = Vec::new();
     for (name, _) in documents.flat_map(|document| &document.value.0) {
-        if !columns.iter().any(|column| **column == **name) {
-            columns.push(name.to_string());
+        if !columns.contains(&FieldPath::name(name).to_string()) {
+            columns.push(FieldPath::name(name).to_string());
         }
     }
     columns
@@ -191,7 +193,7 @@ fn columns<'a>(side: &JoinSide, documents: impl Iterator<Item = &'a DocumentInfo
 fn cells(document: Option<&DocumentInfo>, columns: &[String]) -> Vec<String> {
     let Some(document) = document else { return vec![String::new(); columns.len() + 1] };
     let mut cells = vec![document.key.clone()];
-    cells.extend(columns.iter().map(|name| document.value.get(name).map(text::value).unwrap_or_default()));
+    cells.extend(columns.iter().map(|column| cell(document, column)));
     cells
 }
 

@@ -24,9 +24,10 @@ use crate::{
     wait::parse_span,
 };
 use lockwood_client::{
-    AddressError, Code, DocumentKey, Error, Filter, NodeAddress, PathError, PutOptions, ReadOptions, Shards,
-    Store, Terms, wire,
+    AddressError, Code, DocumentKey, Error, FieldPath, Filter, NodeAddress, PathError, PutOptions,
+    ReadOptions, Shards, Store, Terms, text, wire,
 };
+use lockwood_model::Json;
 use std::{process::ExitCode, time::Duration};
 
 /// Ends every help text about documents; a literal, so that examples can follow in the same text.
@@ -219,6 +220,30 @@ fn read_value(given: &str) -> Result<wire::WireValue, Failure> {
         bad_data(format!("the value is not JSON (text needs quotes inside quotes, '\"Ulm\"'): {message}"))
     })
 }
+
+/// The fields that are asked for. What is no list of fields is for the server to refuse.
+pub(crate) fn field_list(given: &[String]) -> Vec<String> {
+    // Commas inside quotes are part of a name.
+    match FieldPath::read_list(&given.join(",")) {
+        Ok(paths) => paths.iter().map(ToString::to_string).collect(),
+        Err(_) => given.to_vec(),
+    }
+}
+
+/// What a table shows of a document under the path of a column.
+pub(crate) fn cell(document: &wire::DocumentInfo, column: &str) -> String {
+    let Ok(path) = column.parse::<FieldPath>() else { return String::new() };
+    let Some(field) = document.value.get(path.root()) else { return String::new() };
+    if path.is_top_level() {
+        return text::value(field);
+    }
+    let field = Json::read(field.as_str(), JSON_DEPTH_MAX).ok();
+    let found = field.as_ref().and_then(|field| path.find(field.as_str()));
+    found.map(|found| text::value(&wire::WireValue::from(&Json::trusted(found)))).unwrap_or_default()
+}
+
+/// Deeper documents are not taken apart for tables.
+const JSON_DEPTH_MAX: usize = 1000;
 
 /// The fields of a document, given as JSON or on standard input.
 pub(crate) fn read_fields(given: &str) -> Result<wire::Fields, Failure> {

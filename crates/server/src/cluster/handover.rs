@@ -10,7 +10,7 @@ use crate::{
 };
 use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::{Entry, Order, StoreError};
-use lockwood_wire::Code;
+use lockwood_wire::{Code, documents::read_field};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -99,7 +99,8 @@ pub(crate) async fn take(
         shared.schemas.reread(shared, &namespace);
     }
     for (namespace, collection, field) in &takeover.indexes {
-        shared.shard.declare_index(namespace, (collection, field), true, u64::MAX).await?;
+        let field = read_field(field)?;
+        shared.shard.declare_index(namespace, (collection, &field), true, u64::MAX).await?;
     }
     if !takeover.indexes.is_empty() {
         shared.shard.fill_indexes().await?;

@@ -32,7 +32,6 @@ use self::{
     route::{Aspect, Route, Scope},
     scroll::{Scroll, Scrolls, keep_alive},
     search::{Cursor, Extent, Looker, Place, Search, Wanted},
-    source::object,
 };
 use crate::{
     lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble, work::Job,
@@ -514,7 +513,7 @@ fn scroll_of(mut ids: Vec<String>, asked: &Asked) -> Result<(Vec<String>, Option
 
 fn shown(current: &Current, wanted: &Wanted) -> String {
     let fields = current.source.0.iter().map(|(name, value)| (&**name, value.as_str()));
-    object(fields.filter(|(name, _)| wanted.shows(name)))
+    wanted.of(fields)
 }
 
 /// The answer to a question for one document.

@@ -88,28 +88,30 @@ fn so_many_match(
     Ok(count == least)
 }
 
-/// The values of a field: those in a list one by one. A dot leads into an object, unless a name has it.
+/// The values of a field: those in a list one by one. A dot leads into an object, and into each object of a list,
+/// as it does in the original, unless a name has it.
 fn values(fields: &impl Fields, field: &str, budget: &Budget) -> Result<Vec<Value>, Exhausted> {
-    let mut found = Vec::new();
-    collect(look_up(fields, field, budget)?, &mut found);
-    Ok(found)
-}
-
-fn look_up(fields: &impl Fields, field: &str, budget: &Budget) -> Result<Value, Exhausted> {
     let read = |text: Cow<'_, str>| {
         budget.spend_bytes(text.len())?;
         Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
     };
     let exact = fields.value(field).or_else(|| fields.value(field.strip_suffix(".keyword")?));
     if let Some(text) = exact {
-        return read(text);
+        return Ok(flat(read(text)?));
     }
-    let Some((first, rest)) = field.split_once('.') else { return Ok(Value::Null) };
-    let mut value = fields.value(first).map_or(Ok(Value::Null), read)?;
-    for name in rest.strip_suffix(".keyword").unwrap_or(rest).split('.') {
-        value = value.get_mut(name).map(Value::take).unwrap_or(Value::Null);
-    }
-    Ok(value)
+    let Some((first, rest)) = field.split_once('.') else { return Ok(Vec::new()) };
+    let rest = rest.strip_suffix(".keyword").unwrap_or(rest);
+    let field = fields.value(first).map_or(Ok(Value::Null), read)?;
+    Ok(rest.split('.').fold(flat(field), |found, name| {
+        let member = |mut value: Value| value.get_mut(name).map(Value::take);
+        found.into_iter().filter_map(member).flat_map(flat).collect()
+    }))
+}
+
+fn flat(value: Value) -> Vec<Value> {
+    let mut found = Vec::new();
+    collect(value, &mut found);
+    found
 }
 
 fn collect(value: Value, found: &mut Vec<Value>) {
@@ -321,8 +323,7 @@ mod tests {
     use super::super::source::Source;
     use super::*;
 
-    const SOURCE: &str =
-        r#"{"process_id":123,"name":"README.txt","tags":["a","b"],"deep":{"x":{"y":1}},"a.b":2,"on":true}"#;
+    const SOURCE: &str = r#"{"process_id":123,"name":"README.txt","tags":["a","b"],"deep":{"x":{"y":1}},"parts":[{"no":1},{"no":[2,3]},4],"a.b":2,"on":true}"#;
 
     fn read(json: &str) -> Result<Query, Refusal> {
         Query::read(&serde_json::from_str(json).unwrap(), &Limits::default())
@@ -351,6 +352,9 @@ mod tests {
         check(r#"{"term":{"tags":"b"}}"#, true);
         check(r#"{"term":{"deep.x.y":1}}"#, true);
         check(r#"{"term":{"a.b":2}}"#, true);
+        check(r#"{"term":{"parts.no":3}}"#, true);
+        check(r#"{"term":{"parts.no":4}}"#, false);
+        check(r#"{"term":{"deep.x.y.z":1}}"#, false);
         check(r#"{"term":{"on":"true"}}"#, true);
         check(r#"{"term":{"_id":7}}"#, true);
         check(r#"{"match":{"name":{"query":"README.txt","operator":"and"}}}"#, true);

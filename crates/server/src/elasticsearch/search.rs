@@ -16,10 +16,10 @@ use crate::{
     shard::{Find, PageError, Reading, Selection},
     shared::Shared,
 };
-use lockwood_model::{Budget, Key, LockId, Path};
+use lockwood_model::{Budget, FieldPath, Key, LockId, Path, Projection};
 use lockwood_storage::NamespaceId;
 use serde_json::Value;
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 /// How many hits are shown without asking for more or less.
 const SIZE: u64 = 10;
@@ -81,11 +81,23 @@ impl Wanted {
         wanted.ok_or_else(|| Refusal::parse("[_source] is true, false, a field or a list of fields"))
     }
 
-    pub(super) fn shows(&self, field: &str) -> bool {
+    /// What of a source is shown. A dot leads into an object, unless a name has it.
+    pub(super) fn of<'a>(&self, fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         match self {
-            Wanted::All => true,
-            Wanted::Nothing => false,
-            Wanted::Only(names) => names.iter().any(|name| name == field || name == "*"),
+            Wanted::All => object(fields),
+            Wanted::Nothing => object(std::iter::empty()),
+            Wanted::Only(names) if names.iter().any(|name| name == "*") => object(fields),
+            Wanted::Only(names) => {
+                let fields: BTreeMap<&str, &str> = fields.collect();
+                let path = |name: &String| match fields.contains_key(name.as_str()) {
+                    true => Some(FieldPath::name(name)),
+                    false => FieldPath::from_names(name.split('.')),
+                };
+                let paths: Vec<FieldPath> = names.iter().filter_map(path).collect();
+                let shown = Projection::new(&paths);
+                let shown = shown.fields(|name| fields.get(name).copied());
+                shown.fold(Object::new(), |object, (name, value)| object.raw(name, &value)).done()
+            }
         }
     }
 }
@@ -357,9 +369,9 @@ impl Place {
                 }
             }
             let render = || {
-                let shown = document.fields().filter(|(name, _)| search.shape.source.shows(name));
+                let shown = search.shape.source.of(document.fields());
                 let version = if search.shape.version { document.to_document().version } else { 0 };
-                search.hit((collection, &id), &object(shown), version, document.position().0)
+                search.hit((collection, &id), &shown, version, document.position().0)
             };
             let cursor = || Cursor { stage, inside: Inside::Key(key.clone()) };
             goes_on = see(&render, &cursor);
@@ -391,8 +403,7 @@ fn locks_of(
         }
         let render = || {
             let fields = source.0.iter().map(|(name, value)| (&**name, value.as_str()));
-            let shown = fields.filter(|(name, _)| search.shape.source.shows(name));
-            search.hit((collection, &id), &object(shown), version, seq_no)
+            search.hit((collection, &id), &search.shape.source.of(fields), version, seq_no)
         };
         if !see(&render, &|| Cursor { stage, inside: Inside::Count(number + 1) }) {
             return Ok(false);

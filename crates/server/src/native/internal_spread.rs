@@ -33,7 +33,7 @@ use axum::{
     routing::{get, post},
 };
 use lockwood_model::{Position, Resource};
-use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body};
+use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body, read_field};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::sync::Arc;
 
@@ -263,12 +263,16 @@ async fn take_indexes(State(shared): App, headers: HeaderMap, body: Bytes) -> Re
         Some((id, _)) => reading.state().all_indexes(id)?,
         None => Vec::new(),
     };
-    let known = known.into_iter().map(|(collection, index)| (collection, String::from(index.field)));
-    for (collection, field) in known.filter(|index| !indexes.contains(index)) {
+    let mut wanted = Vec::with_capacity(indexes.len());
+    for (collection, field) in indexes {
+        wanted.push((collection, read_field(&field).map_err(Trouble::from)?));
+    }
+    let known = known.into_iter().map(|(collection, index)| (collection, index.field));
+    for (collection, field) in known.filter(|index| !wanted.contains(index)) {
         shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
     }
     let mut new = false;
-    for (collection, field) in &indexes {
+    for (collection, field) in &wanted {
         new |= shared.shard.declare_index(&namespace, (collection, field), true, u64::MAX).await?;
     }
     if new {

@@ -6,7 +6,7 @@ use super::{
     name,
 };
 use crate::limits::Limits;
-use lockwood_model::{Condition, Filter, Json, Operator, Scalar};
+use lockwood_model::{Condition, FieldPath, Filter, Json, Operator, Scalar};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -140,7 +140,7 @@ fn comparison(field: &str, operator: Operator, value: &RawValue, limits: &Limits
 const NOTHING: Filter = Filter::Any(Vec::new());
 
 fn condition(field: &str, operator: Operator, value: Json) -> Result<Filter, Refusal> {
-    let condition = Condition::new(field, operator, value);
+    let condition = Condition::new(FieldPath::name(field), operator, value);
     condition.map(Filter::Is).map_err(|error| Refusal::Format(error.to_string()))
 }
 

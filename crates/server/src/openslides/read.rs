@@ -13,7 +13,7 @@ use crate::{
     schemas::{self, Active},
     shard::{Find, PageError, Reading, Selection},
 };
-use lockwood_model::{Budget, DocumentKey, Filter, Json, Key, Position, Scalar, Timestamp};
+use lockwood_model::{Budget, DocumentKey, FieldPath, Filter, Json, Key, Position, Scalar, Timestamp};
 use lockwood_storage::{DocumentRef, NamespaceId};
 use serde::{
     Deserialize, Deserializer,
@@ -343,7 +343,7 @@ impl<'a> Library<'a> {
         let is_number = |value: &Scalar<'_>| matches!(value, Scalar::Number(_));
         let extreme = |order: Ordering| -> Result<String, Refusal> {
             let Some(find) = &find else { return Ok("null".to_owned()) };
-            let found = self.reading.extreme(find, field, order, is_number)?;
+            let found = self.reading.extreme(find, &FieldPath::name(field), order, is_number)?;
             Ok(found.unwrap_or_else(|| "null".to_owned()))
         };
         Ok(match question {

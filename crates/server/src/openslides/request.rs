@@ -12,7 +12,7 @@ use crate::{
     shard::{Call, Keep},
 };
 use lockwood_engine::{Action, Intent, Limits as DocumentLimits, ListChange, PositionLock, Request, Target};
-use lockwood_model::{DocumentKey, FieldValue, Filter, Json, Position, Scalar};
+use lockwood_model::{DocumentKey, FieldPath, FieldValue, Filter, Json, Position, Scalar};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
@@ -281,9 +281,10 @@ fn build_locks(
 fn target(named: &Named<'_>, filter: Option<Filter>) -> Target {
     match named {
         Named::Model(at) => Target::Document(at.clone()),
-        Named::Field(at, field) => Target::Field(at.clone(), (*field).into()),
+        Named::Field(at, field) => Target::Field(at.clone(), FieldPath::name(field)),
         Named::CollectionField(collection, field) => {
-            Target::CollectionField { collection: (*collection).into(), field: (*field).into(), filter }
+            let field = FieldPath::name(field);
+            Target::CollectionField { collection: (*collection).into(), field, filter }
         }
     }
 }

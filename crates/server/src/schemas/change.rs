@@ -13,7 +13,7 @@ use crate::{
     shared::Shared,
 };
 use lockwood_engine::{Action, Intent, PutIf, Request};
-use lockwood_model::{FieldValue, Json, Wait};
+use lockwood_model::{FieldPath, FieldValue, Json, Wait};
 use lockwood_schema::{Incompatibility, Invalid, Level, Policy, Schema, check};
 use lockwood_storage::StoreError;
 use lockwood_wire::documents::Isolation;
@@ -318,13 +318,13 @@ impl Registry {
         &self,
         collection: &str,
         schema: Option<&Schema>,
-    ) -> Result<Vec<String>, SchemaError> {
+    ) -> Result<Vec<FieldPath>, SchemaError> {
         let limit = self.shared.config.limits.indexes_max;
         let mut declared = Vec::new();
         for field in indexed(schema) {
             let shard = &self.shared.shard;
-            match shard.declare_index(&self.namespace, (collection, field), true, limit).await {
-                Ok(true) => declared.push(field.to_owned()),
+            match shard.declare_index(&self.namespace, (collection, &field), true, limit).await {
+                Ok(true) => declared.push(field),
                 Ok(false) => {}
                 Err(error) => {
                     self.drop_indexes(collection, &declared).await?;
@@ -338,7 +338,7 @@ impl Registry {
         Ok(declared)
     }
 
-    async fn drop_indexes(&self, collection: &str, fields: &[String]) -> Result<(), SchemaError> {
+    async fn drop_indexes(&self, collection: &str, fields: &[FieldPath]) -> Result<(), SchemaError> {
         for field in fields {
             let shard = &self.shared.shard;
             let dropped = shard.declare_index(&self.namespace, (collection, field), false, u64::MAX).await;
@@ -393,14 +393,14 @@ pub(crate) fn check_sizes(shared: &Shared, subject: &str, text: &str) -> Result<
 }
 
 /// The fields a schema asks to have indexed, if documents are held to it.
-fn indexed(schema: Option<&Schema>) -> Vec<&str> {
+fn indexed(schema: Option<&Schema>) -> Vec<FieldPath> {
     schema.filter(|schema| schema.describes_objects()).map(Schema::indexed_fields).unwrap_or_default()
 }
 
 /// The indexes that only the schema before asked for.
-fn gone(before: Option<&Schema>, now: Option<&Schema>) -> Vec<String> {
+fn gone(before: Option<&Schema>, now: Option<&Schema>) -> Vec<FieldPath> {
     let wanted = indexed(now);
-    indexed(before).into_iter().filter(|field| !wanted.contains(field)).map(str::to_owned).collect()
+    indexed(before).into_iter().filter(|field| !wanted.contains(field)).collect()
 }
 
 fn version_fields(subject: &str, version: &Version) -> Vec<FieldValue> {

@@ -7,7 +7,7 @@ use crate::{
     trouble::Trouble,
 };
 use lockwood_engine::{Action, Intent, Target};
-use lockwood_model::{FieldValue, Filter, Resource};
+use lockwood_model::{FieldPath, FieldValue, Filter, Resource};
 use lockwood_schema::{FieldKnown, UnknownField};
 use lockwood_wire::Code;
 use serde_json::{Map, Value};
@@ -43,12 +43,17 @@ impl Active {
         Ok(())
     }
 
+    /// Whether a collection knows what a path leads to.
+    pub(crate) fn check_path(&self, collection: &str, path: &FieldPath) -> Result<(), Trouble> {
+        self.check_field(collection, &path.names().collect::<Vec<_>>())
+    }
+
     /// Whether a collection knows every field a filter names.
     pub(crate) fn check_filter(&self, collection: &str, filter: &Filter) -> Result<(), Trouble> {
         if self.schema(collection).is_none() {
             return Ok(());
         }
-        filter.fields().into_iter().try_for_each(|field| self.check_field(collection, &[field]))
+        filter.fields().into_iter().try_for_each(|field| self.check_path(collection, field))
     }
 
     /// Whether the collections of a write call know every field it names, in values and in position locks.
@@ -84,9 +89,9 @@ impl Active {
     fn check_target(&self, target: &Target) -> Result<(), Trouble> {
         match target {
             Target::Document(_) => Ok(()),
-            Target::Field(at, field) => self.check_field(&at.collection, &[field]),
+            Target::Field(at, field) => self.check_path(&at.collection, field),
             Target::CollectionField { collection, field, filter } => {
-                self.check_field(collection, &[field])?;
+                self.check_path(collection, field)?;
                 filter.as_ref().map_or(Ok(()), |filter| self.check_filter(collection, filter))
             }
         }
@@ -139,11 +144,11 @@ pub(crate) fn check_names<'a>(
     shared: &Shared,
     namespace: &str,
     collection: &str,
-    fields: impl IntoIterator<Item = &'a str>,
+    fields: impl IntoIterator<Item = &'a FieldPath>,
     filter: Option<&Filter>,
 ) -> Result<(), Trouble> {
     let active = shared.schemas.active(shared, namespace)?;
-    fields.into_iter().try_for_each(|field| active.check_field(collection, &[field]))?;
+    fields.into_iter().try_for_each(|field| active.check_path(collection, field))?;
     filter.map_or(Ok(()), |filter| active.check_filter(collection, filter))
 }
 

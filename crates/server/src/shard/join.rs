@@ -2,7 +2,7 @@
 //! questions and answers are written, nor of locks.
 
 use super::{Find, Found, PageError, Reading, partners::Partners};
-use lockwood_model::{Condition, DocumentKey, Fields, Filter, Json, Key, Operator};
+use lockwood_model::{Condition, DocumentKey, FieldPath, Fields, Filter, Json, Key, Operator};
 use lockwood_storage::{DocumentRef, IndexState, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(crate) struct Join {
 #[derive(Debug, Clone)]
 pub(crate) struct JoinSide {
     pub(crate) find: Find,
-    pub(crate) field: Box<str>,
+    pub(crate) field: FieldPath,
 }
 
 /// Where a page ends and the next one begins.
@@ -160,7 +160,7 @@ impl Joiner<'_> {
         document: &DocumentRef<'_>,
         after: Option<&Key>,
     ) -> Result<bool, PageError> {
-        let value = document.value(&self.join.left.field).filter(|value| **value != *"null");
+        let value = document.at(&self.join.left.field).filter(|value| **value != *"null");
         if value.is_none() && !self.join.keeps_left {
             return Ok(true);
         }
@@ -226,7 +226,7 @@ impl Joiner<'_> {
 
     fn look_up(&mut self, value: &str) -> Result<Vec<Key>, PageError> {
         let JoinSide { find, field } = &self.join.right;
-        let equal = Condition::new(field, Operator::Equal, Json::trusted(value));
+        let equal = Condition::new(field.clone(), Operator::Equal, Json::trusted(value));
         let equal = Filter::Is(equal.expect("any value can be equal"));
         let filter = match &find.filter {
             // In front, as the index to be used is chosen in this order.
@@ -248,7 +248,7 @@ impl Joiner<'_> {
         let JoinSide { find, field } = &self.join.right;
         let mut partners = Partners::default();
         self.source.each(find, None, &mut |found, document| {
-            if let Some(value) = document.value(field) {
+            if let Some(value) = document.at(field) {
                 let key = found().at.key;
                 if self.only.as_ref().is_none_or(|(_, only)| only.contains(&key)) {
                     partners.add(Some(&value), key);

@@ -1,7 +1,7 @@
 //! What a shard does besides serving: building indexes, forgetting old history. Knows nothing of when.
 
 use super::{Shard, ShardError};
-use lockwood_model::Timestamp;
+use lockwood_model::{FieldPath, Timestamp};
 use lockwood_storage::{Appended, Entry, IndexInfo, IndexState, NamespaceId, StoreError, save_snapshot};
 use std::sync::{Arc, atomic::Ordering};
 
@@ -79,7 +79,7 @@ impl Shard {
     pub(crate) async fn declare_index(
         &self,
         namespace: &str,
-        (collection, field): (&str, &str),
+        (collection, field): (&str, &FieldPath),
         wanted: bool,
         indexes_max: u64,
     ) -> Result<bool, ShardError> {
@@ -89,14 +89,14 @@ impl Shard {
                 None => Ok(Vec::new()),
                 Some(id) => Ok(state.all_indexes(id)?),
             })?;
-            let known = all.iter().any(|(of, index)| of == collection && *index.field == *field);
+            let known = all.iter().any(|(of, index)| of == collection && index.field == *field);
             if known == wanted {
                 return Ok(false);
             }
             if wanted && all.len() as u64 >= indexes_max {
                 return Err(ShardError::TooManyIndexes(indexes_max));
             }
-            let (collection, field) = (collection.into(), field.into());
+            let (collection, field) = (collection.into(), field.clone());
             writer.record(&Entry::Indexed { namespace: namespace.into(), collection, field, wanted })?;
             Ok(true)
         })

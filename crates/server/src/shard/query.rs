@@ -3,7 +3,9 @@
 
 use super::Reading;
 use crate::trouble::Trouble;
-use lockwood_model::{Budget, Document, DocumentKey, Exhausted, Fields, Filter, Key, Position, Scalar};
+use lockwood_model::{
+    Budget, Document, DocumentKey, Exhausted, FieldPath, Fields, Filter, Key, Position, Scalar,
+};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap, sync::Arc};
 
@@ -68,7 +70,7 @@ pub(crate) enum Selection {
 /// A field to sort by. What has no value comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sort {
-    pub(crate) field: Box<str>,
+    pub(crate) field: FieldPath,
     pub(crate) descending: bool,
 }
 
@@ -204,7 +206,7 @@ impl Reading {
     pub(crate) fn extreme(
         &self,
         find: &Find,
-        field: &str,
+        field: &FieldPath,
         wanted: Ordering,
         counts: fn(&Scalar<'_>) -> bool,
     ) -> Result<Option<String>, PageError> {
@@ -410,7 +412,7 @@ impl Gather for Any {
 
 /// The smallest or the largest value of a field.
 pub(crate) struct Extreme {
-    field: String,
+    field: FieldPath,
     wanted: Ordering,
     counts: fn(&Scalar<'_>) -> bool,
     /// As JSON.
@@ -419,14 +421,14 @@ pub(crate) struct Extreme {
 
 impl Extreme {
     /// Of the values that `counts` says yes to, the one that comes before or after all others.
-    pub(crate) fn new(field: &str, wanted: Ordering, counts: fn(&Scalar<'_>) -> bool) -> Extreme {
-        Extreme { field: field.to_owned(), wanted, counts, value: None }
+    pub(crate) fn new(field: &FieldPath, wanted: Ordering, counts: fn(&Scalar<'_>) -> bool) -> Extreme {
+        Extreme { field: field.clone(), wanted, counts, value: None }
     }
 }
 
 impl Gather for Extreme {
     fn see(&mut self, _: &mut dyn FnMut() -> Found, document: &DocumentRef<'_>) -> bool {
-        let Some(value) = document.value(&self.field) else { return true };
+        let Some(value) = document.at(&self.field) else { return true };
         let read = Scalar::read(&value);
         let is_better = |best: &String| read.total_order(&Scalar::read(best)) == self.wanted;
         if (self.counts)(&read) && self.value.as_ref().is_none_or(is_better) {
@@ -493,8 +495,8 @@ impl Gather for Pager {
     }
 }
 
-fn sort_value(document: &DocumentRef<'_>, field: &str) -> String {
-    document.value(field).map_or_else(|| "null".to_owned(), Cow::into_owned)
+fn sort_value(document: &DocumentRef<'_>, field: &FieldPath) -> String {
+    document.at(field).map_or_else(|| "null".to_owned(), Cow::into_owned)
 }
 
 /// A document with its rank.

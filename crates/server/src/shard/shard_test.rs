@@ -7,7 +7,7 @@
 use super::{Call, Find, Selection, Shard, ShardError, ShardLimits, Written};
 use lockwood_engine::{Action, Intent, PutIf, Refused, Request};
 use lockwood_model::{
-    Budget, Condition, DocumentKey, FieldValue, Filter, Json, Key, Operator, Position, Timestamp,
+    Budget, Condition, DocumentKey, FieldPath, FieldValue, Filter, Json, Key, Operator, Position, Timestamp,
 };
 use lockwood_storage::{
     Answer, Batch, Durability, Entry, Failing, Failure, Forgetful, IndexState, Memory, Snapshot, Space,
@@ -604,7 +604,7 @@ fn an_index_that_is_built_while_others_write_finds_what_a_scan_finds() {
         let indexed = Entry::Indexed {
             namespace: NAMESPACE.into(),
             collection: "c".into(),
-            field: "f".into(),
+            field: FieldPath::name("f"),
             wanted: true,
         };
         let stop = Arc::new(AtomicBool::new(false));
@@ -648,7 +648,8 @@ fn searches_agree(shard: &Shard) {
     assert!(indexes.iter().all(|index| index.state == IndexState::Ready) && indexes.len() == 1);
     for number in (0..50).chain([100, 1500, 2699]) {
         let operator = if number < 25 { Operator::Equal } else { Operator::Less };
-        let condition = Condition::new("f", operator, Json::trusted(&number.to_string())).unwrap();
+        let condition =
+            Condition::new(FieldPath::name("f"), operator, Json::trusted(&number.to_string())).unwrap();
         let filter = |wrap: fn(Filter) -> Filter| Find {
             namespace,
             collection: "c".into(),

@@ -117,7 +117,9 @@ impl View for WriteView<'_> {
 mod tests {
     use super::super::{Call, Shard, ShardError, ShardLimits, Written};
     use lockwood_engine::{Action, BrokenBy, Intent, PositionLock, Refused, Request, Target};
-    use lockwood_model::{Condition, DocumentKey, Filter, Json, Key, Operator, Position, Timestamp};
+    use lockwood_model::{
+        Condition, DocumentKey, FieldPath, Filter, Json, Key, Operator, Position, Timestamp,
+    };
     use lockwood_storage::Memory;
     use std::sync::Arc;
 
@@ -138,9 +140,13 @@ mod tests {
     #[tokio::test]
     async fn locks_are_judged_by_what_the_requests_before_did() {
         let value = Json::read("\"red\"", 1).unwrap();
-        let filter = Filter::Is(Condition::new("color", Operator::GreaterOrEqual, value).unwrap());
-        let target =
-            Target::CollectionField { collection: "a".into(), field: "x".into(), filter: Some(filter) };
+        let filter =
+            Filter::Is(Condition::new(FieldPath::name("color"), Operator::GreaterOrEqual, value).unwrap());
+        let target = Target::CollectionField {
+            collection: "a".into(),
+            field: FieldPath::name("x"),
+            filter: Some(filter),
+        };
         let search = PositionLock { target, position: Position(0) };
         let calls = |second: &str| {
             vec![

@@ -4,7 +4,7 @@
 use super::{Call, Find, Keep, Selection, Shard, ShardError, ShardLimits};
 use lockwood_engine::{Action, Intent, Limits, PositionLock, Refused, Request, Target};
 use lockwood_model::{
-    Budget, Change, Commit, Condition, DocumentKey, Event, FieldValue, Fields, Filter, Json, Key,
+    Budget, Change, Commit, Condition, DocumentKey, Event, FieldPath, FieldValue, Fields, Filter, Json, Key,
     META_POSITION, Operator, Position, Timestamp,
 };
 use lockwood_storage::{Entry, Memory, Store, verify};
@@ -74,12 +74,13 @@ async fn a_request_sees_what_the_ones_before_it_in_its_call_did() {
     assert_eq!(write(&shard, "n", vec![create(1)], &[]).await, "[1]");
     let set = fields(&[("f", "1")]);
     let update = Intent { at: at(1), action: Action::Update { set, lists: Vec::new() } };
-    let (collection, field): (Box<str>, Box<str>) = ("a".into(), "f".into());
-    let is_one = Condition::new("f", Operator::Equal, Json::trusted("1")).map(Filter::Is).unwrap();
+    let (collection, field): (Box<str>, FieldPath) = ("a".into(), FieldPath::name("f"));
+    let is_one =
+        Condition::new(FieldPath::name("f"), Operator::Equal, Json::trusted("1")).map(Filter::Is).unwrap();
     let targets = [
         (Target::Document(at(1)), true),
         (Target::Field(at(1), field.clone()), true),
-        (Target::Field(at(1), "g".into()), false),
+        (Target::Field(at(1), FieldPath::name("g")), false),
         (
             Target::CollectionField { collection: collection.clone(), field: field.clone(), filter: None },
             true,
@@ -236,8 +237,8 @@ async fn a_refused_call_makes_no_later_load_look_quiet() {
     loading.put(&Entry::Committed { namespace, commits, answer }).await.unwrap();
     loading.finish().await.unwrap();
     let (_, red) = color[0].clone();
-    let filter = Some(Filter::Is(Condition::new("color", Operator::Equal, red).unwrap()));
-    let target = Target::CollectionField { collection: "a".into(), field: "x".into(), filter };
+    let filter = Some(Filter::Is(Condition::new(FieldPath::name("color"), Operator::Equal, red).unwrap()));
+    let target = Target::CollectionField { collection: "a".into(), field: FieldPath::name("x"), filter };
     let locks = vec![PositionLock { target, position: Position(1) }];
     let locked = Request { locks, ..create(2) };
     assert_eq!(write(&shard, "n", vec![locked], &[]).await, "1 of the position locks are broken");
@@ -251,7 +252,7 @@ async fn an_index_that_is_being_built_is_no_damage() {
     let action = Action::Create { fields: fields(&[("f", "1")]) };
     let request = Request { intents: vec![Intent { at: at(1), action }], ..Request::default() };
     write(&shard, "n", vec![request], &[]).await;
-    assert!(shard.declare_index("n", ("a", "f"), true, 9).await.unwrap());
+    assert!(shard.declare_index("n", ("a", &FieldPath::name("f")), true, 9).await.unwrap());
     assert_eq!(verify(&*memory.snapshot(), &Memory::default(), &mut |_, _| {}).unwrap(), []);
     shard.fill_indexes().await.unwrap();
     assert_eq!(verify(&*memory.snapshot(), &Memory::default(), &mut |_, _| {}).unwrap(), []);

@@ -13,7 +13,7 @@ use crate::{
     overlay::Overlay,
     store::{Batch, Order, Snapshot, Space, StoreError, with_prefix},
 };
-use lockwood_model::{Commit, Document, DocumentKey, Field, FieldValue, Json, Lease, Position};
+use lockwood_model::{Commit, Document, DocumentKey, Field, FieldPath, FieldValue, Json, Lease, Position};
 use std::collections::{BTreeMap, HashMap};
 
 /// The changes that one record makes, growing.
@@ -251,13 +251,13 @@ impl<'a> Fold<'a> {
         Ok(())
     }
 
-    fn index(&mut self, namespace: NamespaceId, collection: &str, field: &str, wanted: bool) -> Done {
+    fn index(&mut self, namespace: NamespaceId, collection: &str, field: &FieldPath, wanted: bool) -> Done {
         let mut indexes = self.read(|state| state.indexes(namespace, collection))?;
-        let known = indexes.iter().position(|index| *index.field == *field);
+        let known = indexes.iter().position(|index| index.field == *field);
         match (known, wanted) {
             (None, true) => {
                 let number = self.next_number(keys::meta::NEXT_INDEX)?;
-                indexes.push(IndexInfo { field: field.into(), state: IndexState::Building, number });
+                indexes.push(IndexInfo { field: field.clone(), state: IndexState::Building, number });
             }
             (Some(known), false) => {
                 let gone = indexes.remove(known);

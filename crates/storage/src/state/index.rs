@@ -1,8 +1,8 @@
-//! Secondary indexes: where documents with a value in a field are found. Knows nothing of filters.
+//! Secondary indexes: where documents with a value in a field, or inside one, are found. Knows nothing of filters.
 
 use super::{keys, read::State, record};
 use crate::store::{Batch, Order, Range, Space, StoreError, after_prefix, with_prefix};
-use lockwood_model::{Condition, Document, Operator};
+use lockwood_model::{Condition, Document, FieldPath, Operator};
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
@@ -19,13 +19,46 @@ pub enum IndexState {
 }
 
 /// A declared index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexInfo {
-    /// Of which field.
-    pub field: Box<str>,
+    /// Of which field, or of what inside one.
+    pub field: FieldPath,
     /// Whether it can be used.
     pub state: IndexState,
     pub(crate) number: u32,
+}
+
+/// The indexes of a collection as they were kept before there were any of what is inside fields, and still are if
+/// there is none: a rebuilt state has the same bytes.
+type StoredFields<'a> = Vec<(&'a str, IndexState, u32)>;
+/// The same with the names from the field down.
+type StoredPaths<'a> = Vec<(Vec<&'a str>, IndexState, u32)>;
+
+/// Tells lists with paths from those without.
+const FORMAT_PATHS: u8 = 2;
+
+pub(crate) fn encode_list(indexes: &[IndexInfo]) -> Vec<u8> {
+    if indexes.iter().all(|index| index.field.is_top_level()) {
+        let stored = indexes.iter().map(|index| (index.field.root(), index.state, index.number));
+        return record::encode(&stored.collect::<StoredFields<'_>>());
+    }
+    let stored = indexes.iter().map(|index| (index.field.names().collect(), index.state, index.number));
+    let stored = stored.collect::<StoredPaths<'_>>();
+    postcard::to_extend(&stored, vec![FORMAT_PATHS]).expect("records can be encoded")
+}
+
+pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<IndexInfo>> {
+    if let Some((&FORMAT_PATHS, body)) = bytes.split_first() {
+        let stored: StoredPaths<'_> = postcard::from_bytes(body).ok()?;
+        let info = |(names, state, number): (Vec<&str>, _, _)| {
+            Some(IndexInfo { field: FieldPath::from_names(names)?, state, number })
+        };
+        return stored.into_iter().map(info).collect();
+    }
+    let stored: StoredFields<'_> = record::decode(bytes)?;
+    let info =
+        |(field, state, number): (&str, _, _)| IndexInfo { field: FieldPath::name(field), state, number };
+    Some(stored.into_iter().map(info).collect())
 }
 
 /// Moves a document from where it was to where it is now.
@@ -38,7 +71,8 @@ pub(crate) fn update(
 ) {
     for index in indexes {
         let place = |document: Option<&Document>| {
-            document?.get(&index.field).map(|value| place(index.number, value.as_str(), key))
+            let value = index.field.find(document?.get(index.field.root())?.as_str())?;
+            Some(place(index.number, value, key))
         };
         let (old, new) = (place(before), place(after));
         if old == new {
@@ -102,7 +136,7 @@ pub(crate) fn fill(
     for pair in state.snapshot.scan(Space::Documents, (start, end), Order::Forward).take(FILL_LEN) {
         let (key, value) = pair?;
         let document = record::DocumentRef::read(&value)?;
-        if let Some(value) = document.get(&index.field) {
+        if let Some(value) = document.get(index.field.root()).and_then(|value| index.field.find(value)) {
             batch.put(Space::Indexes, place(index.number, value, &key), []);
         }
         last = Some(key.to_vec());

@@ -11,7 +11,7 @@ use crate::{
     lease::StoredLease,
     store::{Batch, Order, Pair, Slice, Snapshot, Space, StoreError, after_prefix, with_prefix},
 };
-use lockwood_model::{Commit, Condition, Document, DocumentKey, Key, Lease, LockId, Position};
+use lockwood_model::{Commit, Condition, Document, DocumentKey, FieldPath, Key, Lease, LockId, Position};
 use std::{
     collections::HashMap,
     ops::{Bound, ControlFlow},
@@ -465,7 +465,7 @@ impl<'a> State<'a> {
         let indexes = self.indexes(namespace, collection)?;
         let ready = |index: &&IndexInfo| index.state == IndexState::Ready;
         let mut ranges = conditions.iter().filter_map(|condition| {
-            let index = indexes.iter().filter(ready).find(|index| *index.field == *condition.field())?;
+            let index = indexes.iter().filter(ready).find(|index| index.field == *condition.field())?;
             Some((condition.operator(), index::range(index, condition)?))
         });
         // An equality promises the fewest documents.
@@ -504,11 +504,11 @@ impl<'a> State<'a> {
         &self,
         batch: &mut Batch,
         (namespace, collection): (NamespaceId, &str),
-        field: &str,
+        field: &FieldPath,
     ) -> Read<()> {
         let mut indexes = self.indexes(namespace, collection)?;
         for index in &mut indexes {
-            if *index.field == *field {
+            if index.field == *field {
                 index.state = IndexState::Ready;
             }
         }
@@ -533,12 +533,12 @@ pub(crate) fn write_indexes(batch: &mut Batch, namespace: u32, collection: &str,
     if indexes.is_empty() {
         batch.remove(Space::Meta, key);
     } else {
-        batch.put(Space::Meta, key, record::encode(&indexes));
+        batch.put(Space::Meta, key, index::encode_list(indexes));
     }
 }
 
 fn read_indexes(bytes: &[u8]) -> Read<Vec<IndexInfo>> {
-    record::decode(bytes).ok_or_else(|| StoreError::damaged("the list of indexes"))
+    index::decode_list(bytes).ok_or_else(|| StoreError::damaged("the list of indexes"))
 }
 
 fn read_lease(bytes: &[u8]) -> Read<Lease> {

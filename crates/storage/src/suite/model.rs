@@ -4,8 +4,8 @@
 use super::Random;
 use crate::{Answer, Answered, Entry};
 use lockwood_model::{
-    Change, Commit, Depth, Document, DocumentKey, Event, Field, FieldValue, Json, Key, Lease, LeasePart,
-    LeaseVia, LockId, Mode, Path, Position, Resource, Timestamp, Token,
+    Change, Commit, Depth, Document, DocumentKey, Event, Field, FieldPath, FieldValue, Json, Key, Lease,
+    LeasePart, LeaseVia, LockId, Mode, Path, Position, Resource, Timestamp, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) struct Namespace {
     pub(super) commits: Vec<(u64, Commit)>,
     pub(super) touched: BTreeMap<(Box<str>, String), u64>,
     pub(super) answers: BTreeMap<Box<str>, (u64, Answered)>,
-    pub(super) indexes: BTreeSet<(Box<str>, Box<str>)>,
+    pub(super) indexes: BTreeSet<(Box<str>, FieldPath)>,
 }
 
 impl Model {
@@ -200,12 +200,9 @@ pub(super) fn random_entry(model: &Model, random: &mut Random) -> Entry {
     let found = model.namespaces.get(&namespace).unwrap_or(&empty);
     let collection: Box<str> = random.pick(&COLLECTIONS).into();
     match random.below(60) {
-        0..=2 => Entry::Indexed {
-            namespace,
-            collection,
-            field: random.pick(&FIELDS).into(),
-            wanted: !random.one_in(4),
-        },
+        0..=2 => {
+            Entry::Indexed { namespace, collection, field: random_path(random), wanted: !random.one_in(4) }
+        }
         3 => Entry::NotesErased { namespace },
         4 if random.one_in(3) => Entry::Emptied { namespace },
         5..=6 => {
@@ -221,6 +218,12 @@ pub(super) fn random_entry(model: &Model, random: &mut Random) -> Entry {
         11..=20 if found.position == 0 && found.documents.is_empty() => random_load(namespace, random),
         _ => random_commits(namespace, found, random),
     }
+}
+
+/// A field, or something that may be in it.
+fn random_path(random: &mut Random) -> FieldPath {
+    let below = ["", "", ".a", ".a", ".x.y", ".\"x.y\"", ".0"];
+    format!("{}{}", random.pick(&FIELDS), random.pick(&below)).parse().unwrap()
 }
 
 fn random_lease(namespace: Box<str>, random: &mut Random) -> Entry {
@@ -356,7 +359,11 @@ fn random_fields(random: &mut Random) -> Vec<FieldValue> {
 /// Values that are near each other in an index, or equal but written in different ways.
 pub(super) fn value(random: &mut Random) -> Json {
     let long = |end: &str| format!("\"{}{end}\"", "a".repeat(255));
-    let text = match random.below(12) {
+    let text = match random.below(16) {
+        12 => format!("{{\"a\":{}}}", value(random)),
+        13 => format!("{{\"x\":{{\"y\":{}}},\"x.y\":{}}}", value(random), value(random)),
+        14 => format!("{{\"a\":null,\"\\u0061\":{},\"0\":true}}", value(random)),
+        15 => format!("[{}]", value(random)),
         0 => long("z"),
         1 => long("\u{e9}"),
         2 => long("\u{e9}z"),

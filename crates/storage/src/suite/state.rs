@@ -13,8 +13,8 @@ use crate::{
     verify, with_prefix,
 };
 use lockwood_model::{
-    Change, Commit, Condition, Document, DocumentKey, Event, Filter, Json, LockId, Operator, Position,
-    Timestamp,
+    Change, Commit, Condition, Document, DocumentKey, Event, FieldPath, Filter, Json, LockId, Operator,
+    Position, Timestamp,
 };
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -356,7 +356,7 @@ impl Look<'_> {
         for (collection, field) in &self.expected.indexes {
             for _ in 0..6 {
                 let operator = Operator::ALL[random.below(8) as usize];
-                if let Ok(condition) = Condition::new(field, operator, value(random)) {
+                if let Ok(condition) = Condition::new(field.clone(), operator, value(random)) {
                     self.search(collection, &condition);
                 }
             }
@@ -504,7 +504,7 @@ pub(super) fn an_index_finds_what_a_scan_finds(machine: &mut dyn Machine) {
     for len in 252..=257 {
         values.extend(ends.iter().map(|end| format!("\"{}{end}\"", "a".repeat(len))));
     }
-    let (collection, field): (Box<str>, Box<str>) = ("c".into(), "f".into());
+    let (collection, field): (Box<str>, FieldPath) = ("c".into(), FieldPath::name("f"));
     let indexed = |wanted| Entry::Indexed {
         namespace: namespace.clone(),
         collection: collection.clone(),
@@ -528,7 +528,7 @@ pub(super) fn an_index_finds_what_a_scan_finds(machine: &mut dyn Machine) {
         let look = Look { state, id, expected: &pair.model.namespaces["n"] };
         for value in &values {
             for operator in Operator::ALL {
-                if let Ok(condition) = Condition::new("f", operator, Json::trusted(value)) {
+                if let Ok(condition) = Condition::new(field.clone(), operator, Json::trusted(value)) {
                     look.search("c", &condition);
                 }
             }

@@ -27,7 +27,7 @@ const FILTERS: &[&str] = &[
     r#"{"field":"age","op":">=","value":18}"#,
     r#"{"op":"!=","value":null,"field":"meta_deleted"}"#,
     r#"{"and":[{"field":"name","op":"~=","value":"b\u00f6b"},{"or":[]},{"not":{"field":"l","op":"=","value":[1,{"a":2.0}]}}]}"#,
-    r#"{"or":[{"field":"","op":"%=","value":"a\\%_%"},{"field":"x","op":"<","value":-1e3},{"and":[]}]}"#,
+    r#"{"or":[{"field":"a.\"b.c\"","op":"%=","value":"a\\%_%"},{"field":"x","op":"<","value":-1e3},{"and":[]}]}"#,
     r#"  { "not" : { "not" : { "field" : "a" , "op" : "=" , "value" : "\ud83d\ude00" } } }  "#,
 ];
 

@@ -7,7 +7,9 @@ use crate::{
     Code,
     documents::{BodyError, ChangeKind, Fields, WireKey, WireValue},
 };
-use lockwood_model::{Change, Commit, Document, DocumentKey, Event, Field, Json, Position, Timestamp};
+use lockwood_model::{
+    Change, Commit, Document, DocumentKey, Event, Field, FieldPath, Json, Position, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 /// The first line of a dump.
@@ -52,14 +54,40 @@ pub enum DumpLine {
     Index {
         /// Of which collection.
         collection: String,
-        /// By which field.
-        field: String,
+        /// By which field; its name, not a path.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        field: Option<String>,
+        /// Or by something inside a field: the names from the field down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<Vec<String>>,
     },
     /// The last line.
     End {
         /// How many lines came before it.
         lines: u64,
     },
+}
+
+impl DumpLine {
+    /// A declared index. A field is told by its name alone, as it was before there were paths.
+    pub fn index(collection: String, field: &FieldPath) -> DumpLine {
+        match field.is_top_level() {
+            true => DumpLine::Index { collection, field: Some(field.root().to_owned()), path: None },
+            false => {
+                let path = Some(field.names().map(str::to_owned).collect());
+                DumpLine::Index { collection, field: None, path }
+            }
+        }
+    }
+
+    /// What an index of a dump is by.
+    pub fn indexed(field: Option<&str>, path: Option<&[String]>) -> Result<FieldPath, BodyError> {
+        match (field, path.and_then(FieldPath::from_names)) {
+            (Some(field), None) if path.is_none() => Ok(FieldPath::name(field)),
+            (None, Some(path)) => Ok(path),
+            _ => Err(wrong("an index is by a field or by a path of names".to_owned())),
+        }
+    }
 }
 
 /// A document as it was.
@@ -260,6 +288,7 @@ mod tests {
     fn lines_are_written_as_they_are_read() {
         check(r#"{"counter":{"collection":"a","next":7}}"#);
         check(r#"{"index":{"collection":"a","field":"b"}}"#);
+        check(r#"{"index":{"collection":"a","path":["b","c.d"]}}"#);
         check(r#"{"end":{"lines":3}}"#);
         let document = concat!(
             r#"{"document":{"collection":"a","key":"x:1","created":1,"position":3,"existence":2,"#,

@@ -217,7 +217,7 @@ pub enum IndexState {
 pub struct IndexInfo {
     /// Of which collection.
     pub collection: String,
-    /// By which field.
+    /// By which field, or by what inside one: `address.zip`.
     pub field: String,
     /// How far it is.
     pub state: IndexState,

@@ -7,12 +7,12 @@ use crate::{
     Code,
     documents::{BodyError, WireValue, body::explain, value::read_json},
 };
-use lockwood_model::{Condition, Filter, Operator};
+use lockwood_model::{Condition, FieldPath, FieldPathError, Filter, Operator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 use std::fmt::Write;
 
-/// A filter as it was written: `{"field","op","value"}`, `{"and":[…]}`, `{"or":[…]}` or `{"not":…}`.
+/// A filter as it was written (fields are paths, `address.zip`): `{"field","op","value"}`, `{"and":[…]}`, `{"or":[…]}` or `{"not":…}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WireFilter(pub WireValue);
@@ -121,6 +121,10 @@ impl Reader {
             self.wrong(&format!("there is no operator {op:?}; write one of {known}"))
         })?;
         let value = read_json(value.get(), self.limits.json_depth_max)?;
+        let field = read_field(field).map_err(|error| BodyError {
+            message: format!("{}: {}", self.place(), error.message),
+            ..error
+        })?;
         Condition::new(field, operator, value).map(Filter::Is).map_err(|error| self.wrong(&error.to_string()))
     }
 
@@ -143,6 +147,10 @@ impl Reader {
     }
 
     fn wrong(&self, message: &str) -> BodyError {
+        BodyError::new(Code::BadFilter, format!("{}: {message}", self.place()))
+    }
+
+    fn place(&self) -> String {
         let mut place = String::from("filter");
         for step in &self.path {
             match step {
@@ -152,8 +160,13 @@ impl Reader {
             }
             .expect("a string takes all");
         }
-        BodyError::new(Code::BadFilter, format!("{place}: {message}"))
+        place
     }
+}
+
+/// The path that text names.
+pub fn read_field(text: &str) -> Result<FieldPath, BodyError> {
+    text.parse().map_err(|error: FieldPathError| BodyError::new(Code::BadField, error.to_string()))
 }
 
 fn over(name: &str, limit: usize, what: &str) -> BodyError {
@@ -176,7 +189,7 @@ impl Serialize for Written<'_> {
         let mut map = serializer.serialize_map(None)?;
         match self.0 {
             Filter::Is(condition) => {
-                map.serialize_entry("field", condition.field())?;
+                map.serialize_entry("field", &condition.field().to_string())?;
                 map.serialize_entry("op", condition.operator().as_str())?;
                 map.serialize_entry("value", &WireValue::from(condition.value()))?;
             }
@@ -240,6 +253,8 @@ mod tests {
             check(&format!(r#"{{"field":"a","op":"{}","value":"x"}}"#, operator.as_str()));
         }
         check(r#"{"field":"a","op":"=","value":null}"#);
+        check(r#"{"field":"address.zip","op":"=","value":1}"#);
+        check(r#"{"field":"a.\"b.c\"","op":"=","value":1}"#);
         check(r#"{"field":"a","op":">","value":1.50}"#);
         check(r#"{"and":[{"or":[]},{"not":{"field":"b","op":"=","value":[1,{}]}}]}"#);
     }
@@ -267,6 +282,7 @@ mod tests {
             "filter.and[1].not: there is no operator \"==\"; write one of = !=",
         );
         refused(r#"{"or":[{"field":"a","op":"<","value":null}]}"#, Code::BadFilter, "filter.or[0]: null can");
+        refused(r#"{"or":[{"field":"a..b","op":"=","value":1}]}"#, Code::BadField, "filter.or[0]: the field");
         refused(r#"{"not":null}"#, Code::BadFilter, "filter.not: a filter is one of");
         refused(r#"{"field":"a","op":"=","value":[[[]]]}"#, Code::JsonTooDeep, "2 levels");
     }

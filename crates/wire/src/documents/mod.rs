@@ -21,7 +21,7 @@ pub use feed::{
     ChangeKind, Changes, Collections, CommitEvent, FieldDiff, History, HistoryEntry, IndexInfo, IndexState,
     Indexes, LoadAnswer, PositionAnswer, ReserveRequest, Reserved, TrimAnswer, TrimRequest, WireCommit,
 };
-pub use filter::{FilterLimits, WireFilter};
+pub use filter::{FilterLimits, WireFilter, read_field};
 pub use key::WireKey;
 pub use query::{
     CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage, Documents, ExistsAnswer,

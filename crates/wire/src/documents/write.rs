@@ -3,9 +3,9 @@
 
 use crate::{
     Code, WirePath,
-    documents::{BodyError, Fields, FilterLimits, Named, WireFilter, WireKey, WireValue},
+    documents::{BodyError, Fields, FilterLimits, Named, WireFilter, WireKey, WireValue, read_field},
 };
-use lockwood_model::{DocumentKey, Filter};
+use lockwood_model::{DocumentKey, FieldPath, Filter};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -130,7 +130,7 @@ pub struct WireLock {
     /// The document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<WireKey>,
-    /// The field.
+    /// The field, or a path into it: `address.zip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// Which documents of the collection.
@@ -146,13 +146,13 @@ pub enum LockTarget {
     /// A whole document.
     Document(DocumentKey),
     /// A field of a document.
-    Field(DocumentKey, Box<str>),
+    Field(DocumentKey, FieldPath),
     /// A field of every document of a collection, or of those that match a filter.
     CollectionField {
         /// The collection.
         collection: Box<str>,
         /// The field.
-        field: Box<str>,
+        field: FieldPath,
         /// Which documents.
         filter: Option<Filter>,
     },
@@ -213,12 +213,13 @@ impl WireLock {
     pub fn target(&self, limits: FilterLimits) -> Result<LockTarget, BodyError> {
         let collection: Box<str> = self.collection.as_str().into();
         let at = |key: &WireKey| DocumentKey { collection: collection.clone(), key: key.0.clone() };
-        match (&self.key, &self.field, &self.filter) {
+        let field = self.field.as_deref().map(read_field).transpose()?;
+        match (&self.key, field, &self.filter) {
             (Some(key), None, None) => Ok(LockTarget::Document(at(key))),
-            (Some(key), Some(field), None) => Ok(LockTarget::Field(at(key), field.as_str().into())),
+            (Some(key), Some(field), None) => Ok(LockTarget::Field(at(key), field)),
             (None, Some(field), filter) => {
                 let filter = filter.as_ref().map(|filter| filter.read(limits)).transpose()?;
-                Ok(LockTarget::CollectionField { collection, field: field.as_str().into(), filter })
+                Ok(LockTarget::CollectionField { collection, field, filter })
             }
             (Some(_), _, Some(_)) => Err(wrong("a position lock has a key or a filter, not both")),
             (None, None, _) => Err(wrong("a position lock needs a key, a field, or both")),
@@ -501,8 +502,9 @@ mod tests {
         };
         let at = DocumentKey::new("u", "1".parse().unwrap());
         assert_eq!(target(r#""key":1,"#), Ok(LockTarget::Document(at.clone())));
-        assert_eq!(target(r#""key":1,"field":"f","#), Ok(LockTarget::Field(at, "f".into())));
-        let all = LockTarget::CollectionField { collection: "u".into(), field: "f".into(), filter: None };
+        assert_eq!(target(r#""key":1,"field":"f","#), Ok(LockTarget::Field(at, FieldPath::name("f"))));
+        let all =
+            LockTarget::CollectionField { collection: "u".into(), field: FieldPath::name("f"), filter: None };
         assert_eq!(target(r#""field":"f","#), Ok(all));
         assert!(target(r#""field":"f","filter":{"field":"a","op":"=","value":1},"#).is_ok());
         assert!(target("").is_err());

@@ -12,16 +12,15 @@ use axum::{
 };
 use hyper::header;
 use lockwood_engine::{Broken, BrokenBy, Expectation, Misfit, Refused, Target};
-use lockwood_model::{Depth, DocumentKey, META_DELETED, META_POSITION, Path, Position, node};
+use lockwood_model::{
+    Depth, DocumentKey, FieldPath, META_DELETED, META_POSITION, Path, Position, Projection, node,
+};
 use lockwood_storage::{DocumentRef, StoreError};
 use lockwood_wire::{
     Code, WirePath,
     documents::{BrokenLock, WireFilter, WireKey, WireLock},
 };
 use std::{fmt::Write as _, io::Write as _};
-
-/// The fields wanted of a document; all if there is no list.
-pub(super) type Projection<'a> = Option<&'a [String]>;
 
 /// A body that is complete already.
 pub(super) fn json(body: Vec<u8>) -> Response {
@@ -52,13 +51,18 @@ pub(in crate::native) fn document_or_null(
 pub(super) fn write_found(
     out: &mut Vec<u8>,
     found: &Found,
-    fields: Projection<'_>,
+    fields: Option<&Projection>,
 ) -> Result<(), StoreError> {
     write_document(out, &found.at, &found.document()?, fields);
     Ok(())
 }
 
-fn write_document(out: &mut Vec<u8>, at: &DocumentKey, document: &DocumentRef<'_>, fields: Projection<'_>) {
+fn write_document(
+    out: &mut Vec<u8>,
+    at: &DocumentKey,
+    document: &DocumentRef<'_>,
+    fields: Option<&Projection>,
+) {
     out.extend_from_slice(b"{\"collection\":");
     write_text(out, &at.collection);
     out.extend_from_slice(b",\"key\":");
@@ -68,22 +72,19 @@ fn write_document(out: &mut Vec<u8>, at: &DocumentKey, document: &DocumentRef<'_
         .expect("memory can be written");
     match fields {
         None => write_members(out, document.fields()),
-        Some(fields) => {
-            let known = fields.iter().filter_map(|name| Some((&**name, document.get(name)?)));
-            write_members(out, known);
-        }
+        Some(fields) => write_members(out, fields.fields(|name| document.get(name))),
     }
     out.extend_from_slice(b"}}");
 }
 
-fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a str, &'a str)>) {
+fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a str, impl AsRef<str>)>) {
     for (index, (name, value)) in members.enumerate() {
         if index > 0 {
             out.push(b',');
         }
         write_text(out, name);
         out.push(b':');
-        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(value.as_ref().as_bytes());
     }
 }
 
@@ -341,9 +342,9 @@ fn locked(broken: Vec<Broken>) -> Trouble {
 fn name(target: &Target) -> String {
     match target {
         Target::Document(at) => format!("the document {at}"),
-        Target::Field(at, field) => format!("the field {field:?} of {at}"),
+        Target::Field(at, field) => format!("the field {field} of {at}"),
         Target::CollectionField { collection, field, filter: None } => {
-            format!("the field {field:?} of a document in {collection:?}")
+            format!("the field {field} of a document in {collection:?}")
         }
         Target::CollectionField { collection, filter: Some(_), .. } => {
             format!("what a filter finds in {collection:?}")
@@ -378,14 +379,14 @@ fn broken_lock(broken: Broken) -> BrokenLock {
 fn wire_lock(
     collection: Box<str>,
     key: Option<lockwood_model::Key>,
-    field: Option<Box<str>>,
+    field: Option<FieldPath>,
     filter: Option<WireFilter>,
     position: u64,
 ) -> WireLock {
     WireLock {
         collection: collection.into(),
         key: key.map(WireKey),
-        field: field.map(Into::into),
+        field: field.map(|field| field.to_string()),
         filter,
         position,
     }

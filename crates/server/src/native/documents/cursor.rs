@@ -82,10 +82,11 @@ fn fingerprint(text: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockwood_model::FieldPath;
 
     #[test]
     fn a_cursor_is_good_for_its_own_list_only() {
-        let sort = [Sort { field: "age".into(), descending: true }];
+        let sort = [Sort { field: FieldPath::name("age"), descending: true }];
         let place = Place { values: vec!["\"é\"".to_owned()], key: "a:7".parse().unwrap() };
         let text = write("user", &sort, &place);
         assert_eq!(read("user", &sort, &text), Some(place));

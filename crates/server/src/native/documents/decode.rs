@@ -3,14 +3,15 @@
 use crate::{limits::Limits, shard::Call, trouble::Trouble};
 use lockwood_engine::{Action, Intent, ListChange, PositionLock, PutIf, Request, Target};
 use lockwood_model::{
-    DocumentKey, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Path, Position, Scalar,
+    DocumentKey, FieldPath, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Path, Position,
+    Scalar,
 };
 use lockwood_storage::Answer;
 use lockwood_wire::{
     Code,
     documents::{
         BodyError, Fields, FilterLimits, LockTarget, Named, WireEvent, WireFilter, WireKey, WireLock,
-        WireValue, WriteCall, WriteRequest,
+        WireValue, WriteCall, WriteRequest, read_field,
     },
 };
 use sha2::{Digest, Sha256};
@@ -208,11 +209,14 @@ impl Decoder<'_> {
     pub(crate) fn position_lock(self, lock: &WireLock) -> Result<PositionLock, Trouble> {
         self.collection(&lock.collection)?;
         lock.key.as_ref().map_or(Ok(()), |key| self.key(&key.0))?;
-        lock.field.as_ref().map_or(Ok(()), |field| self.field(field))?;
         let target = match lock.target(self.filter_limits())? {
             LockTarget::Document(at) => Target::Document(at),
-            LockTarget::Field(at, field) => Target::Field(at, field),
+            LockTarget::Field(at, field) => {
+                self.check_path(&field)?;
+                Target::Field(at, field)
+            }
             LockTarget::CollectionField { collection, field, filter } => {
+                self.check_path(&field)?;
                 if let Some(filter) = &filter {
                     self.filter_fields(filter)?;
                 }
@@ -237,7 +241,7 @@ impl Decoder<'_> {
     }
 
     fn filter_fields(self, filter: &Filter) -> Result<(), Trouble> {
-        filter.fields().into_iter().try_for_each(|field| self.field(field))
+        filter.fields().into_iter().try_for_each(|field| self.check_path(field))
     }
 
     pub(crate) fn document(self, collection: &str, key: &WireKey) -> Result<DocumentKey, Trouble> {
@@ -283,7 +287,27 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// A field that is asked for.
+    /// A field that is asked for, or something inside one.
+    pub(crate) fn path(self, text: &str) -> Result<FieldPath, Trouble> {
+        let path = read_field(text)?;
+        self.check_path(&path)?;
+        Ok(path)
+    }
+
+    /// Several of them, with commas between them.
+    pub(crate) fn path_list(self, text: &str) -> Result<Vec<FieldPath>, Trouble> {
+        let paths = FieldPath::read_list(text);
+        let paths = paths.map_err(|error| Trouble::new(Code::BadField, error.to_string()))?;
+        paths.iter().try_for_each(|path| self.check_path(path))?;
+        Ok(paths)
+    }
+
+    pub(crate) fn check_path(self, path: &FieldPath) -> Result<(), Trouble> {
+        self.field(path.root())?;
+        if path.is_top_level() { Ok(()) } else { self.node(&Path::from_segments(path.names())) }
+    }
+
+    /// The name of a field.
     pub(crate) fn field(self, name: &str) -> Result<(), Trouble> {
         self.check_len("field_bytes_max", self.0.field_bytes_max, name, "the name of the field")?;
         check_name(name, "field", Code::BadField)

@@ -287,7 +287,7 @@ impl Dump {
                 self.line(out, &DumpLine::Counter { collection, next });
             }
             for (collection, index) in reading.state().all_indexes(id)? {
-                self.line(out, &DumpLine::Index { collection, field: index.field.into() });
+                self.line(out, &DumpLine::index(collection, &index.field));
             }
         }
         let end = DumpLine::End { lines: self.lines };

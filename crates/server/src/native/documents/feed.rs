@@ -26,7 +26,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::{HeaderMap, header};
-use lockwood_model::{Commit, Event, Position};
+use lockwood_model::{Commit, Event, FieldPath, Position};
 use lockwood_router::ShardNo;
 use lockwood_storage::NamespaceId;
 use lockwood_wire::{
@@ -59,7 +59,8 @@ pub(in crate::native) struct ChangesQuery {
     after: Option<u64>,
     /// Only events in these collections, with commas between them.
     collection: Option<String>,
-    /// Only events that touch one of these fields, with commas between them.
+    /// Only events that touch one of these fields, with commas between them; for `address.zip` those that touch
+    /// `address`.
     field: Option<String>,
     /// At most so many commits on a page.
     limit: Option<u64>,
@@ -121,39 +122,42 @@ fn resume(headers: &HeaderMap) -> Result<Option<u64>, Trouble> {
 /// Which events a follower wants; all where there is no list.
 struct Wanted {
     collections: Option<Vec<String>>,
-    fields: Option<Vec<String>>,
+    fields: Option<Vec<FieldPath>>,
 }
 
 impl Wanted {
     fn new(decoder: Decoder<'_>, query: &ChangesQuery) -> Result<Wanted, Trouble> {
-        let list = |text: &Option<String>| -> Option<Vec<String>> {
-            text.as_ref().map(|text| text.split(',').map(str::to_owned).collect())
-        };
-        let wanted = Wanted { collections: list(&query.collection), fields: list(&query.field) };
-        wanted.collections.iter().flatten().try_for_each(|name| decoder.collection(name))?;
-        wanted.fields.iter().flatten().try_for_each(|name| decoder.field(name))?;
-        Ok(wanted)
+        let names = |text: &String| text.split(',').map(str::to_owned).collect();
+        let collections: Option<Vec<String>> = query.collection.as_ref().map(names);
+        collections.iter().flatten().try_for_each(|name| decoder.collection(name))?;
+        let fields = query.field.as_deref().map(|text| decoder.path_list(text)).transpose()?;
+        Ok(Wanted { collections, fields })
     }
 
     /// The same question to another shard.
     fn question(&self, after: Position, len_max: usize) -> String {
         let mut question = form_urlencoded::Serializer::new(String::new());
         question.append_pair("after", &after.to_string()).append_pair("limit", &len_max.to_string());
-        let lists = [("collection", &self.collections), ("field", &self.fields)];
-        for (name, list) in lists {
-            if let Some(list) = list {
-                question.append_pair(name, &list.join(","));
-            }
+        if let Some(collections) = &self.collections {
+            question.append_pair("collection", &collections.join(","));
+        }
+        if let Some(fields) = &self.fields {
+            let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
+            question.append_pair("field", &fields.join(","));
         }
         format!("changes?{}", question.finish())
     }
 
     fn takes(&self, event: &Event) -> bool {
-        let has = |names: &Option<Vec<String>>, name: &str| {
-            names.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name))
+        let collections = self.collections.as_ref();
+        let is_in_one =
+            || collections.is_none_or(|names| names.iter().any(|name| **name == *event.at.collection));
+        // An event tells which fields it touches, not what inside them.
+        let touches_one = || {
+            let Some(fields) = &self.fields else { return true };
+            event.change.touches().iter().any(|name| fields.iter().any(|field| field.root() == *name))
         };
-        has(&self.collections, &event.at.collection)
-            && (self.fields.is_none() || event.change.touches().iter().any(|field| has(&self.fields, field)))
+        is_in_one() && touches_one()
     }
 
     /// What of a commit is wanted; nothing if no event is.

@@ -7,6 +7,7 @@ use crate::{
     trouble::Trouble,
 };
 use axum::{extract::State, response::Response};
+use lockwood_model::FieldPath;
 use lockwood_storage::IndexState as Stored;
 use lockwood_wire::{
     Code, Problem,
@@ -29,7 +30,7 @@ fn all(shared: &Shared, namespace: &str) -> Result<Vec<IndexInfo>, Trouble> {
     let found = moment.namespace.map_or(Ok(Vec::new()), |id| moment.reading.state().all_indexes(id))?;
     let info = found.into_iter().map(|(collection, index)| IndexInfo {
         collection,
-        field: index.field.into(),
+        field: index.field.to_string(),
         state: match index.state {
             Stored::Building => IndexState::Building,
             Stored::Ready => IndexState::Ready,
@@ -38,7 +39,8 @@ fn all(shared: &Shared, namespace: &str) -> Result<Vec<IndexInfo>, Trouble> {
     Ok(info.collect())
 }
 
-fn one(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<IndexInfo, Trouble> {
+fn one(shared: &Shared, namespace: &str, collection: &str, field: &FieldPath) -> Result<IndexInfo, Trouble> {
+    let field = field.to_string();
     let found = all(shared, namespace)?;
     let found = found.into_iter().find(|index| index.collection == collection && index.field == field);
     found.ok_or_else(|| {
@@ -46,7 +48,7 @@ fn one(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Resul
     })
 }
 
-/// Declares an index, which then makes filters quicker that compare its field. It is built in the background.
+/// Declares an index, which then makes filters quicker that compare its field, or what is inside one: `address.zip`. It is built in the background.
 #[utoipa::path(put, path = "/v1/{namespace}/indexes/{collection}/{field}",
     params(("namespace" = String, Path), ("collection" = String, Path), ("field" = String, Path)),
     responses((status = 200, body = IndexInfo), (status = 400, body = Problem)))]
@@ -54,7 +56,7 @@ pub(in crate::native) async fn declare(
     State(shared): App,
     InPath((namespace, collection, field)): InPath<(String, String, String)>,
 ) -> Result<Response, Trouble> {
-    check(&shared, &namespace, &collection, &field)?;
+    let field = check(&shared, &namespace, &collection, &field)?;
     let limit = shared.config.limits.indexes_max;
     if shared.shard.declare_index(&namespace, (&collection, &field), true, limit).await? {
         build(&shared);
@@ -70,21 +72,21 @@ pub(in crate::native) async fn drop_index(
     State(shared): App,
     InPath((namespace, collection, field)): InPath<(String, String, String)>,
 ) -> Result<Response, Trouble> {
-    check(&shared, &namespace, &collection, &field)?;
+    let field = check(&shared, &namespace, &collection, &field)?;
     let index = one(&shared, &namespace, &collection, &field)?;
     shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
     Ok(json_of(&index))
 }
 
-fn check(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<(), Trouble> {
+fn check(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<FieldPath, Trouble> {
     crate::native::http::check_namespace(shared, namespace)?;
     let decoder = Decoder(&shared.config.limits);
     decoder.collection(collection)?;
-    decoder.field(field)?;
-    if super::answer::is_reserved(field) {
+    let path = decoder.path(field)?;
+    if super::answer::is_reserved(path.root()) {
         return Err(Trouble::new(Code::ReservedField, format!("{field:?} cannot be indexed")));
     }
-    Ok(())
+    Ok(path)
 }
 
 /// Builds what is not built yet, beside everything else.

@@ -19,8 +19,8 @@ use crate::{
     work::Job,
 };
 use lockwood_model::{
-    Budget, Depth, DocumentKey, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position, Resource,
-    Scalar, Wait,
+    Budget, Depth, DocumentKey, FieldPath, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position,
+    Resource, Scalar, Wait,
 };
 use lockwood_storage::{DocumentRef, NamespaceId};
 use lockwood_wire::{Code, documents::Isolation};
@@ -178,11 +178,11 @@ pub(crate) fn collection(name: &str) -> Resource {
 pub(super) enum Scope {
     Whole,
     /// These fields; if there are none, that it is there.
-    Fields(Vec<String>),
+    Fields(Vec<FieldPath>),
 }
 
 impl Scope {
-    pub(super) fn of(fields: Option<&[String]>) -> Scope {
+    pub(super) fn of(fields: Option<&[FieldPath]>) -> Scope {
         fields.map_or(Scope::Whole, |fields| Scope::Fields(fields.to_vec()))
     }
 
@@ -190,28 +190,28 @@ impl Scope {
         match self {
             Scope::Whole => out.push(node(at, &Path::root(), Depth::SUBTREE)),
             Scope::Fields(fields) if fields.is_empty() => out.push(node(at, &Path::root(), Depth::NODE)),
-            Scope::Fields(fields) => out.extend(fields.iter().map(|name| field(at, name, Depth::SUBTREE))),
+            Scope::Fields(fields) => out.extend(fields.iter().map(|path| field(at, path, Depth::SUBTREE))),
         }
     }
 }
 
 /// A field to be read. What a document says about itself changes with the document.
-fn field(at: &DocumentKey, name: &str, depth: Depth) -> Resource {
-    match name {
+fn field(at: &DocumentKey, path: &FieldPath, depth: Depth) -> Resource {
+    match path.root() {
         META_DELETED => node(at, &Path::root(), Depth::NODE),
         META_POSITION => node(at, &Path::root(), Depth::SUBTREE),
-        _ => node(at, &Path::from_segments([name]), depth),
+        _ => node(at, &Path::from_segments(path.names()), depth),
     }
 }
 
 /// The fields a filter looks at, and how deep: into a list or an object only to compare it with one.
-pub(super) fn looked_at(filter: Option<&Filter>) -> Vec<(String, Depth)> {
-    fn collect(filter: &Filter, fields: &mut BTreeMap<String, Depth>) {
+pub(super) fn looked_at(filter: Option<&Filter>) -> Vec<(FieldPath, Depth)> {
+    fn collect(filter: &Filter, fields: &mut BTreeMap<FieldPath, Depth>) {
         match filter {
             Filter::Is(condition) => {
                 let compound = matches!(Scalar::read(condition.value().as_str()), Scalar::Compound(_));
                 let depth = if compound { Depth::SUBTREE } else { Depth::NODE };
-                let known = fields.entry(condition.field().to_owned()).or_insert(depth);
+                let known = fields.entry(condition.field().clone()).or_insert(depth);
                 *known = (*known).max(depth);
             }
             Filter::All(filters) | Filter::Any(filters) => {
@@ -226,11 +226,11 @@ pub(super) fn looked_at(filter: Option<&Filter>) -> Vec<(String, Depth)> {
 }
 
 /// Those fields of a document; if there are none, that it is there.
-pub(super) fn look(at: &DocumentKey, fields: &[(String, Depth)], out: &mut Vec<Resource>) {
+pub(super) fn look(at: &DocumentKey, fields: &[(FieldPath, Depth)], out: &mut Vec<Resource>) {
     if fields.is_empty() {
         out.push(node(at, &Path::root(), Depth::NODE));
     }
-    out.extend(fields.iter().map(|(name, depth)| field(at, name, *depth)));
+    out.extend(fields.iter().map(|(path, depth)| field(at, path, *depth)));
 }
 
 /// A question about a collection.
@@ -251,8 +251,7 @@ impl Sought {
             Scope::Whole => &[][..],
             Scope::Fields(fields) => fields,
         };
-        let names = fields.iter().map(String::as_str);
-        check_names(shared, namespace, &self.collection, names, self.filter.as_ref())
+        check_names(shared, namespace, &self.collection, fields, self.filter.as_ref())
     }
 
     pub(super) fn find(

@@ -17,7 +17,7 @@ use crate::{
     work::Job,
 };
 use axum::{extract::State, response::Response};
-use lockwood_model::{Budget, Depth, DocumentKey, Key, Position, Resource};
+use lockwood_model::{Budget, Depth, DocumentKey, FieldPath, Key, Position, Projection, Resource};
 use lockwood_storage::{NamespaceId, Order};
 use lockwood_wire::{
     Code, Problem,
@@ -45,7 +45,7 @@ pub(in crate::native) async fn join(
     let request = &plan.request;
     for side in [&plan.left, &plan.right] {
         side.sought.check_names(&shared, &namespace)?;
-        check_names(&shared, &namespace, &side.sought.collection, [&*side.field], None)?;
+        check_names(&shared, &namespace, &side.sought.collection, [&side.field], None)?;
     }
     let collections = [&*request.left.collection, &*request.right.collection];
     let manner = (request.isolation, request.at);
@@ -77,7 +77,8 @@ pub(crate) struct JoinPlan {
 
 struct Side {
     sought: Sought,
-    field: Box<str>,
+    field: FieldPath,
+    shown: Option<Projection>,
 }
 
 type Done = (Position, JoinRows);
@@ -86,13 +87,13 @@ impl JoinPlan {
     pub(crate) fn new(shared: &Shared, request: JoinRequest) -> Result<JoinPlan, Trouble> {
         let decoder = Decoder(&shared.config.limits);
         let side = |side: &wire::JoinSide| {
-            decoder.field(&side.field)?;
-            projection(decoder, side.fields.as_deref())?;
-            let scope = Scope::of(side.fields.as_deref());
+            let field = decoder.path(&side.field)?;
+            let fields = projection(decoder, side.fields.as_deref())?;
+            let scope = Scope::of(fields.as_deref());
             let filter = side.filter.as_ref();
             let when = (Deleted::Without, request.at);
             let sought = sought(decoder, &side.collection, filter, when, scope)?;
-            Ok::<_, Trouble>(Side { sought, field: side.field.as_str().into() })
+            Ok::<_, Trouble>(Side { sought, field, shown: fields.as_ref().map(Projection::new) })
         };
         let (left, right) = (side(&request.left)?, side(&request.right)?);
         let len_max = page_len(shared, request.limit)?;
@@ -227,7 +228,7 @@ impl Candidates<'_> {
     /// What decides which documents are rows: the field that is compared, and what the filter looks at.
     fn compared(&self, side: &Side, keys: &BTreeSet<Key>) -> Vec<Resource> {
         let mut fields = looked_at(side.sought.filter.as_ref());
-        fields.push((side.field.to_string(), Depth::SUBTREE));
+        fields.push((side.field.clone(), Depth::SUBTREE));
         let mut resources = Vec::with_capacity(keys.len() * fields.len());
         for key in keys {
             let at = DocumentKey { collection: side.sought.collection.clone(), key: key.clone() };
@@ -244,7 +245,7 @@ pub(crate) async fn answer_join(
     (position, found): (Position, JoinRows),
 ) -> Result<Response, Trouble> {
     aside(move || {
-        let (left_fields, right_fields) = (&plan.request.left.fields, &plan.request.right.fields);
+        let (left_shown, right_shown) = (plan.left.shown.as_ref(), plan.right.shown.as_ref());
         let bytes_max = shared.config.limits.answer_bytes_max;
         let mut out = open(position);
         out.extend_from_slice(b"\"rows\":[");
@@ -253,10 +254,10 @@ pub(crate) async fn answer_join(
                 out.push(b',');
             }
             out.extend_from_slice(b"{\"left\":");
-            write_found(&mut out, left, left_fields.as_deref())?;
+            write_found(&mut out, left, left_shown)?;
             out.extend_from_slice(b",\"right\":");
             match right {
-                Some(right) => write_found(&mut out, right, right_fields.as_deref())?,
+                Some(right) => write_found(&mut out, right, right_shown)?,
                 None => out.extend_from_slice(b"null"),
             }
             out.push(b'}');

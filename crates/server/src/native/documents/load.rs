@@ -16,7 +16,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, header};
-use lockwood_model::{Change, Commit, Document, DocumentKey, FieldValue, Position};
+use lockwood_model::{Change, Commit, Document, DocumentKey, FieldPath, FieldValue, Position};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::{
     Code, Problem,
@@ -259,8 +259,9 @@ impl Load {
             DumpLine::Counter { collection, next } => {
                 self.counter(&collection, next).await.map_err(about)?;
             }
-            DumpLine::Index { collection, field } => {
-                self.index(&collection, &field).await.map_err(about)?;
+            DumpLine::Index { collection, field, path } => {
+                let field = DumpLine::indexed(field.as_deref(), path.as_deref()).map_err(Trouble::from);
+                self.index(&collection, field.map_err(about)?).await.map_err(about)?;
             }
             DumpLine::End { lines } if lines == self.lines => {}
             DumpLine::End { lines } => {
@@ -345,16 +346,15 @@ impl Load {
         Ok(self.loading.put(&Entry::Reserved { namespace, collection, next }).await?)
     }
 
-    async fn index(&mut self, collection: &str, field: &str) -> Result<(), Trouble> {
+    async fn index(&mut self, collection: &str, field: FieldPath) -> Result<(), Trouble> {
         self.decoder().collection(collection)?;
-        self.decoder().field(field)?;
+        self.decoder().check_path(&field)?;
         let limit = self.shared.config.limits.indexes_max;
         self.indexes += 1;
         if self.indexes > limit {
             return Err(ShardError::TooManyIndexes(limit).into());
         }
-        let (namespace, collection, field) =
-            (self.namespace.as_str().into(), collection.into(), field.into());
+        let (namespace, collection) = (self.namespace.as_str().into(), collection.into());
         Ok(self.loading.put(&Entry::Indexed { namespace, collection, field, wanted: true }).await?)
     }
 

@@ -23,7 +23,7 @@ use axum::{
     response::Response,
 };
 use hyper::Uri;
-use lockwood_model::{Depth, DocumentKey, Key, Path, Position, Resource, Scalar};
+use lockwood_model::{Depth, DocumentKey, FieldPath, Key, Path, Position, Projection, Resource, Scalar};
 use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,
@@ -117,7 +117,7 @@ pub(super) fn selection(deleted: Deleted) -> Selection {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::native) struct DocumentQuery {
-    /// Only these fields, with commas between them.
+    /// Only these fields, or what is inside them (`address.zip`), with commas between them.
     fields: Option<String>,
     /// As of this position.
     at: Option<u64>,
@@ -176,7 +176,8 @@ pub(in crate::native) async fn document(
     match &wanted {
         WantedPart::Fields(fields) => {
             body.extend_from_slice(b"\"document\":");
-            write_found(&mut body, &found, fields.as_deref())?;
+            let shown = fields.as_ref().map(Projection::new);
+            write_found(&mut body, &found, shown.as_ref())?;
         }
         WantedPart::Node(path, depth) => write_node(&mut body, &found, path, *depth)?,
     }
@@ -195,7 +196,7 @@ pub(in crate::native) enum DocumentOrNode {
 
 /// What is wanted of a document.
 enum WantedPart {
-    Fields(Option<Vec<String>>),
+    Fields(Option<Vec<FieldPath>>),
     Node(Path, Depth),
 }
 
@@ -204,8 +205,7 @@ impl WantedPart {
     fn check_names(&self, shared: &Shared, namespace: &str, collection: &str) -> Result<(), Trouble> {
         match self {
             WantedPart::Fields(fields) => {
-                let names = fields.iter().flatten().map(String::as_str);
-                check_names(shared, namespace, collection, names, None)
+                check_names(shared, namespace, collection, fields.iter().flatten(), None)
             }
             WantedPart::Node(path, _) => {
                 let segments: Vec<&str> = path.segments().collect();
@@ -217,7 +217,7 @@ impl WantedPart {
     fn new(decoder: Decoder<'_>, address: &Addressed, query: &DocumentQuery) -> Result<WantedPart, Trouble> {
         let path = address.node(query.path.as_deref())?;
         if path.is_none() && query.depth.is_none() {
-            return field_list(decoder, query.fields.as_deref()).map(WantedPart::Fields);
+            return read_fields(decoder, query.fields.as_deref()).map(WantedPart::Fields);
         }
         if query.fields.is_some() {
             let message = "fields go with whole documents; leave them out, or path and depth";
@@ -261,21 +261,32 @@ fn absent(
     Ok(Trouble::new(Code::NoDocument, message))
 }
 
-fn field_list(decoder: Decoder<'_>, text: Option<&str>) -> Result<Option<Vec<String>>, Trouble> {
+/// The fields that an address asks for.
+fn read_fields(decoder: Decoder<'_>, text: Option<&str>) -> Result<Option<Vec<FieldPath>>, Trouble> {
     let Some(text) = text else { return Ok(None) };
-    let names: Vec<String> = text.split(',').map(str::to_owned).collect();
-    projection(decoder, Some(&names))?;
-    Ok(Some(names))
+    let paths = decoder.path_list(text)?;
+    paths.iter().try_for_each(check_shown)?;
+    Ok(Some(paths))
 }
 
-/// Checks the fields that are wanted; the reserved ones are always told and no part of the value.
-pub(super) fn projection(decoder: Decoder<'_>, fields: Option<&[String]>) -> Result<(), Trouble> {
-    for name in fields.into_iter().flatten() {
-        decoder.field(name)?;
-        if answer::is_reserved(name) {
-            let message = format!("{name:?} is no field of the value; every answer has position and deleted");
-            return Err(Trouble::new(Code::ReservedField, message));
-        }
+/// The fields that are wanted.
+pub(super) fn projection(
+    decoder: Decoder<'_>,
+    fields: Option<&[String]>,
+) -> Result<Option<Vec<FieldPath>>, Trouble> {
+    let read = |text: &String| {
+        let path = decoder.path(text)?;
+        check_shown(&path)?;
+        Ok(path)
+    };
+    fields.map(|fields| fields.iter().map(read).collect()).transpose()
+}
+
+/// The reserved fields are always told and no part of the value.
+fn check_shown(path: &FieldPath) -> Result<(), Trouble> {
+    if answer::is_reserved(path.root()) {
+        let message = format!("{path} is no field of the value; every answer has position and deleted");
+        return Err(Trouble::new(Code::ReservedField, message));
     }
     Ok(())
 }
@@ -293,12 +304,16 @@ pub(in crate::native) async fn get_many(
     let decoder = Decoder(&shared.config.limits);
     get_limits(&shared, &request)?;
     let deleted = selection(request.deleted);
+    let usual = projection(decoder, request.fields.as_deref())?;
+    let usually_shown = usual.as_ref().map(Projection::new).map(Arc::new);
     let mut wanted = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
         let at = decoder.document(collection, key)?;
-        let named = fields.as_ref().or(request.fields.as_ref());
-        check_names(&shared, &namespace, collection, named.into_iter().flatten().map(String::as_str), None)?;
-        wanted.push((at, fields.as_deref().or(request.fields.as_deref())));
+        let own = projection(decoder, fields.as_deref())?;
+        let named = own.as_ref().or(usual.as_ref());
+        check_names(&shared, &namespace, collection, named.into_iter().flatten(), None)?;
+        let own = own.as_ref().map(Projection::new).map(Arc::new);
+        wanted.push((at, own.or_else(|| usually_shown.clone())));
     }
     let collections = request.documents.iter().map(|wanted| wanted.collection.as_str());
     let manner = (request.isolation, request.at);
@@ -325,7 +340,7 @@ pub(in crate::native) async fn get_many(
             Some(found) if seen(&found)? => Some(found),
             _ => None,
         };
-        out.push(found.as_ref(), fields)?;
+        out.push(found.as_ref(), fields.as_deref())?;
     }
     Ok(out.finish(None))
 }
@@ -338,7 +353,8 @@ pub(crate) fn get_limits(shared: &Shared, request: &GetRequest) -> Result<(), Tr
         return Err(Trouble::over("documents_per_get_max", limit, &what));
     }
     projection(decoder, request.fields.as_deref())?;
-    request.documents.iter().try_for_each(|wanted| projection(decoder, wanted.fields.as_deref()))
+    let mut documents = request.documents.iter();
+    documents.try_for_each(|wanted| projection(decoder, wanted.fields.as_deref()).map(drop))
 }
 
 /// What is read of documents that are asked for by their keys.
@@ -346,7 +362,10 @@ pub(crate) fn get_resources(request: &GetRequest) -> Vec<Resource> {
     let mut resources = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
         let at = DocumentKey::new(collection, key.0.clone());
-        Scope::of(fields.as_deref().or(request.fields.as_deref())).resources(&at, &mut resources);
+        let named = fields.as_deref().or(request.fields.as_deref());
+        // Whoever asks has checked that they can be read.
+        let named = named.map(|named| named.iter().filter_map(|text| text.parse().ok()).collect::<Vec<_>>());
+        Scope::of(named.as_deref()).resources(&at, &mut resources);
     }
     resources
 }
@@ -377,7 +396,7 @@ impl Answer {
         Answer { bytes, bytes_max: shared.config.limits.answer_bytes_max, first: true }
     }
 
-    fn push(&mut self, found: Option<&Found>, fields: answer::Projection<'_>) -> Result<(), Trouble> {
+    fn push(&mut self, found: Option<&Found>, fields: Option<&Projection>) -> Result<(), Trouble> {
         if !std::mem::take(&mut self.first) {
             self.bytes.push(b',');
         }
@@ -411,7 +430,7 @@ pub(in crate::native) struct DocumentsQuery {
     limit: Option<u64>,
     /// From where the page before ended: its `next`.
     cursor: Option<String>,
-    /// Only these fields, with commas between them.
+    /// Only these fields, or what is inside them (`address.zip`), with commas between them.
     fields: Option<String>,
     /// Whether deleted documents are meant: without, only, with.
     #[serde(default)]
@@ -447,7 +466,8 @@ pub(crate) fn list_request(shared: &Shared, collection: &str, uri: &Uri) -> Resu
 fn read_list(shared: &Shared, collection: &str, query: DocumentsQuery) -> Result<FilterRequest, Trouble> {
     let DocumentsQuery { limit, cursor, fields, deleted, at, isolation, token, wait_ms } = query;
     check_limit(limit)?;
-    let fields = field_list(Decoder(&shared.config.limits), fields.as_deref())?;
+    let fields = read_fields(Decoder(&shared.config.limits), fields.as_deref())?;
+    let fields = fields.map(|paths| paths.iter().map(ToString::to_string).collect());
     let tokens = read_terms(shared, token.as_deref(), wait_ms)?.tokens;
     let collection = collection.to_owned();
     Ok(FilterRequest {
@@ -480,6 +500,8 @@ pub(in crate::native) async fn filter(
 pub(crate) struct PagePlan {
     pub(crate) request: FilterRequest,
     pub(crate) sort: Vec<Sort>,
+    /// The fields that are wanted; all if there is no list.
+    pub(crate) fields: Option<Vec<FieldPath>>,
     after: Option<Place>,
     pub(crate) len_max: usize,
 }
@@ -487,11 +509,11 @@ pub(crate) struct PagePlan {
 impl PagePlan {
     pub(crate) fn new(shared: &Shared, request: FilterRequest) -> Result<PagePlan, Trouble> {
         let decoder = Decoder(&shared.config.limits);
-        projection(decoder, request.fields.as_deref())?;
+        let fields = projection(decoder, request.fields.as_deref())?;
         let sort = sort(decoder, &request)?;
         let len_max = page_len(shared, request.limit)?;
         let after = request.cursor.as_deref().map(|text| place(&request.collection, &sort, text));
-        Ok(PagePlan { after: after.transpose()?, request, sort, len_max })
+        Ok(PagePlan { after: after.transpose()?, request, sort, fields, len_max })
     }
 
     /// What stands for a place in this list.
@@ -511,11 +533,11 @@ async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) ->
     let access = Access::new(&shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let plan = PagePlan::new(&shared, request)?;
     let request = &plan.request;
-    let sorted_by = plan.sort.iter().map(|sort| &*sort.field);
+    let sorted_by = plan.sort.iter().map(|sort| &sort.field);
     check_names(&shared, &namespace, &request.collection, sorted_by.clone(), None)?;
-    let mut scope = Scope::of(request.fields.as_deref());
+    let mut scope = Scope::of(plan.fields.as_deref());
     if let Scope::Fields(fields) = &mut scope {
-        fields.extend(sorted_by.map(str::to_owned));
+        fields.extend(sorted_by.cloned());
     }
     let (deleted, at) = (request.deleted, request.at);
     let decoder = Decoder(&shared.config.limits);
@@ -525,8 +547,8 @@ async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) ->
     let (page, is_long) = (pager.finish(), plan.len_max > SHORT_PAGE_LEN);
     let write = move || {
         let mut out = Answer::new(&shared, position);
-        let fields = plan.request.fields.as_deref();
-        page.documents.iter().try_for_each(|found| out.push(Some(found), fields))?;
+        let fields = plan.fields.as_ref().map(Projection::new);
+        page.documents.iter().try_for_each(|found| out.push(Some(found), fields.as_ref()))?;
         let next = page.next.map(|place| plan.cursor(&place));
         Ok(out.finish(next.as_deref()))
     };
@@ -572,10 +594,10 @@ fn sort(decoder: Decoder<'_>, request: &FilterRequest) -> Result<Vec<Sort>, Trou
     if request.sort.len() as u64 > limit {
         return Err(Trouble::over("sort_fields_max", limit, "there are too many fields to sort by"));
     }
-    let sort = request.sort.iter().map(|sort| {
-        decoder.field(&sort.field)?;
-        Ok(Sort { field: sort.field.as_str().into(), descending: sort.descending })
-    });
+    let sort = request
+        .sort
+        .iter()
+        .map(|sort| Ok(Sort { field: decoder.path(&sort.field)?, descending: sort.descending }));
     sort.collect()
 }
 
@@ -672,7 +694,7 @@ async fn extreme(
     let isolation = isolation::in_force(&shared, &namespace, [collection.as_str()], (isolation, at))?;
     let access = Access::new(&shared, isolation, (&tokens, wait_ms), at)?;
     let decoder = Decoder(&shared.config.limits);
-    decoder.field(&field)?;
+    let field = decoder.path(&field)?;
     let scope = Scope::Fields(vec![field.clone()]);
     let sought = sought(decoder, &collection, filter.as_ref(), (deleted, at), scope)?;
     let counts = |value: &Scalar<'_>| !matches!(value, Scalar::Compound(_) | Scalar::Null);

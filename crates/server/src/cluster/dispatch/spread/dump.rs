@@ -25,7 +25,7 @@ use axum::{
 use http_body_util::BodyExt;
 use hyper::header;
 use lockwood_router::ShardNo;
-use lockwood_wire::documents::{DumpHead, DumpLine, Indexes};
+use lockwood_wire::documents::{DumpHead, DumpLine, IndexInfo, Indexes, read_field};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -88,9 +88,11 @@ async fn tail(ask: &Asker<'_>, namespace: &str, cut: &Cut<'_>) -> Result<Vec<Dum
     let indexes = ask.one(Asker::first(), &Message::get(&target(namespace, "indexes"))).await?;
     let Indexes { indexes } = indexes.read()?;
     let counters = counters.into_iter().map(|(collection, next)| DumpLine::Counter { collection, next });
-    let indexes =
-        indexes.into_iter().map(|index| DumpLine::Index { collection: index.collection, field: index.field });
-    Ok(counters.chain(indexes).collect())
+    let mut lines: Vec<DumpLine> = counters.collect();
+    for IndexInfo { collection, field, .. } in indexes {
+        lines.push(DumpLine::index(collection, &read_field(&field).map_err(Trouble::from)?));
+    }
+    Ok(lines)
 }
 
 /// A dump and how far it is.

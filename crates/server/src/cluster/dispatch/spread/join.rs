@@ -115,8 +115,8 @@ impl Sides<'_> {
         // Whether they match is looked at here.
         let mut fields = self.fields(&find.collection);
         if let (Some(fields), Some(filter)) = (&mut fields, &find.filter) {
-            let seen = filter.fields().into_iter().filter(|name| !is_reserved(name));
-            fields.extend(seen.map(str::to_owned));
+            let seen = filter.fields().into_iter().filter(|field| !is_reserved(field.root()));
+            fields.extend(seen.map(ToString::to_string));
             fields.sort_unstable();
             fields.dedup();
         }

@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::header;
-use lockwood_model::{META_DELETED, META_POSITION};
+use lockwood_model::{FieldPath, Fields, META_DELETED, META_POSITION, Projection};
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::FilterRequest;
 use serde::Deserialize;
@@ -84,19 +84,19 @@ async fn ask_pages(
 /// What is wanted of each document, and what it is sorted by.
 fn fields(plan: &PagePlan) -> Option<Vec<String>> {
     let mut fields = plan.request.fields.clone()?;
-    fields.extend(hidden(plan).map(str::to_owned));
+    fields.extend(hidden(plan).map(ToString::to_string));
     Some(fields)
 }
 
 /// The fields that are sorted by and not wanted.
-fn hidden(plan: &PagePlan) -> impl Iterator<Item = &str> {
-    let wanted = plan.request.fields.as_ref();
-    let is_hidden = move |name: &&str| {
-        *name != META_DELETED
-            && *name != META_POSITION
-            && wanted.is_some_and(|wanted| wanted.iter().all(|field| field != name))
+fn hidden(plan: &PagePlan) -> impl Iterator<Item = &FieldPath> {
+    let wanted = plan.fields.as_ref();
+    let is_hidden = move |field: &&FieldPath| {
+        field.root() != META_DELETED
+            && field.root() != META_POSITION
+            && wanted.is_some_and(|wanted| !wanted.contains(field))
     };
-    plan.sort.iter().map(|sort| &*sort.field).filter(is_hidden)
+    plan.sort.iter().map(|sort| &sort.field).filter(is_hidden)
 }
 
 /// A document as a shard shows it.
@@ -119,18 +119,13 @@ struct Members<'a>(#[serde(borrow)] BTreeMap<Cow<'a, str>, &'a RawValue>);
 impl Shown<'_> {
     /// Where it comes in the order.
     fn place(&self, plan: &PagePlan) -> Option<Place> {
-        let value = |name: &str| match name {
-            META_DELETED => self.deleted.to_string(),
-            META_POSITION if self.position > 0 => self.position.to_string(),
-            META_POSITION => "null".to_owned(),
-            _ => self.value.0.get(name).map_or_else(|| "null".to_owned(), |value| value.get().to_owned()),
-        };
-        let values = plan.sort.iter().map(|sort| value(&sort.field)).collect();
+        let values = plan.sort.iter().map(|sort| self.at(&sort.field));
+        let values = values.map(|value| value.map_or_else(|| "null".to_owned(), Cow::into_owned)).collect();
         Some(Place { values, key: self.key.parse().ok()? })
     }
 
     /// The same with the wanted fields only.
-    fn write(&self, fields: &[String], out: &mut Vec<u8>) {
+    fn write(&self, fields: &Projection, out: &mut Vec<u8>) {
         let Shown { collection, key, position, created, deleted, value } = self;
         let text = |text: &str| serde_json::Value::from(text).to_string();
         let head = format!(
@@ -140,14 +135,24 @@ impl Shown<'_> {
             text(key)
         );
         out.extend_from_slice(head.as_bytes());
-        let known = fields.iter().filter_map(|name| Some((name, value.0.get(name.as_str())?)));
+        let known = fields.fields(|name| value.0.get(name).map(|value| value.get()));
         for (index, (name, value)) in known.enumerate() {
             out.extend_from_slice(if index > 0 { b"," } else { b"" });
             out.extend_from_slice(text(name).as_bytes());
             out.push(b':');
-            out.extend_from_slice(value.get().as_bytes());
+            out.extend_from_slice(value.as_bytes());
         }
         out.extend_from_slice(b"}}");
+    }
+}
+
+impl Fields for Shown<'_> {
+    fn value(&self, field: &str) -> Option<Cow<'_, str>> {
+        match field {
+            META_DELETED => Some(Cow::Borrowed(if self.deleted { "true" } else { "false" })),
+            META_POSITION => (self.position > 0).then(|| Cow::Owned(self.position.to_string())),
+            _ => self.value.0.get(field).map(|value| Cow::Borrowed(value.get())),
+        }
     }
 }
 
@@ -161,11 +166,11 @@ fn merge(plan: &PagePlan, position: u64, pages: &[Page], bytes_max: u64) -> Resu
     documents.sort_by(|(a, _), (b, _)| order(&plan.sort, a, b));
     let more = documents.len() > plan.len_max || pages.iter().any(|page| page.next.is_some());
     documents.truncate(plan.len_max);
-    let cut_down = plan.request.fields.as_ref().filter(|_| hidden(plan).next().is_some());
+    let cut_down = plan.fields.as_ref().filter(|_| hidden(plan).next().is_some()).map(Projection::new);
     let mut out = format!("{{\"position\":{position},\"documents\":[").into_bytes();
     for (index, (_, document)) in documents.iter().enumerate() {
         out.extend_from_slice(if index > 0 { b"," } else { b"" });
-        match cut_down {
+        match &cut_down {
             None => out.extend_from_slice(document.get().as_bytes()),
             Some(fields) => shown(document)?.write(fields, &mut out),
         }
