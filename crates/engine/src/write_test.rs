@@ -170,7 +170,7 @@ fn removing_from_lists() {
 #[test]
 fn changing_lists_and_values_together() {
     check(r#"{"f":[1]}"#, &[update_lists("{}", &[("f", "[2]", "[1]")])], Ok((r#"{"f":[2]}"#, "f")));
-    check("{}", &[update_lists("{}", &[("f", "[1,2]", "[1]")])], Ok((r#"{"f":[2]}"#, "f")));
+    check("{}", &[update_lists("{}", &[("f", "[1,2]", "[1]")])], Ok((r#"{"f":[1,2]}"#, "f")));
     let lists = [("f", "[2]", ""), ("g", "", "[1]")];
     check(r#"{"f":[1],"g":[1]}"#, &[update_lists("{}", &lists)], Ok((r#"{"f":[1,2],"g":[]}"#, "f g")));
     check(r#"{"f":[1]}"#, &[update_lists(r#"{"h":null}"#, &lists)], Ok((r#"{"f":[1,2]}"#, "f h")));
