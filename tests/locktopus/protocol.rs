@@ -60,7 +60,7 @@ fn commands_may_follow_the_handshake_in_the_same_write() {
     let server = Server::start(&[]);
     let mut stream = std::net::TcpStream::connect(server.locktopus).unwrap();
     let mut bytes = format!(
-        "GET /v1?namespace=n HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n{}\r\n",
+        "GET /v1?namespace=n HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n{}\r\n",
         crate::raw::UPGRADE
     )
     .into_bytes();

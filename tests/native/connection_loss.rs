@@ -185,8 +185,9 @@ const QUICK_PINGS: [&str; 4] = ["--ping-interval", "200ms", "--silence-max", "60
 fn a_peer_that_never_answers_is_dropped_and_its_lock_released() {
     let server = Server::start(&QUICK_PINGS);
     let mut dead = Peer::open_for(&server, "dead", 100);
-    dead.hold("write a");
+    // Before its last message, so that the server cannot have heard of it later than the test counts from.
     let silent_since = Instant::now();
+    dead.hold("write a");
     let mut bob = Peer::open(&server, "bob");
     bob.queue("write a");
     bob.granted();

@@ -55,6 +55,7 @@ fn known_fields_and_open_collections_are_locked_as_ever() {
         let reply = peer.ask(json!({ "type": "lock", "resources": [{ "path": path, "mode": "read" }] }));
         assert_eq!(reply["type"], "granted", "{path}: {reply}");
     }
+    peer.bye();
     // A session that found no schema hears of the first one.
     let schema = json!({ "type": "object", "properties": { "total": { "type": "number" } } });
     let other = Store::new(&server, "other");
