@@ -22,6 +22,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use parking_lot::Mutex;
 use std::{
     fs::{File, OpenOptions},
+    io,
     ops::Bound,
     os::unix::fs::FileExt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -74,7 +75,10 @@ pub enum OpenError {
     /// Something in it is not what was written.
     #[error(transparent)]
     Damaged(StoreError),
-    /// The storage engine or the file system.
+    /// The file system does not let it be used.
+    #[error("{0}; it must be a directory that this user may read and write, or one that can be made")]
+    Unusable(String),
+    /// The storage engine.
     #[error("{0}")]
     Engine(String),
 }
@@ -92,14 +96,39 @@ impl From<fjall::Error> for OpenError {
     fn from(error: fjall::Error) -> OpenError {
         match error {
             fjall::Error::Locked => OpenError::InUse,
-            other => OpenError::Engine(other.to_string()),
+            other => match io_cause(&other) {
+                Some(cause) => OpenError::Unusable(cause.to_string()),
+                None => OpenError::Engine(other.to_string()),
+            },
         }
+    }
+}
+
+/// The error of the file system behind one of the engine's, whose own words are for its developers.
+fn io_cause(error: &fjall::Error) -> Option<&io::Error> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(cause) = cause.downcast_ref() {
+            return Some(cause);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+/// Whether there is a directory, or nothing yet.
+fn check_directory(directory: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(directory) {
+        Ok(found) if !found.is_dir() => Err(OpenError::Unusable("it is a file".to_owned())),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OpenError::Unusable(error.to_string())),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
 impl Embedded {
     /// Opens the store in `directory`, or makes a new one.
     pub fn open(directory: &Path) -> Result<Embedded, OpenError> {
+        check_directory(directory)?;
         crate::tables::check(directory)?;
         // The engine panics on some damaged files.
         catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory)))
@@ -127,7 +156,7 @@ impl Embedded {
         open.read(true).write(true).create(true).truncate(false);
         let acknowledged = open
             .open(directory.join("acknowledged"))
-            .map_err(|error| OpenError::Engine(format!("the file \"acknowledged\": {error}")))?;
+            .map_err(|error| OpenError::Unusable(format!("the file \"acknowledged\": {error}")))?;
         let seal = Mutex::new(Seal::default());
         let store =
             Embedded { database, spaces, seals, seal, acknowledged, poisoned: AtomicBool::new(false) };
