@@ -38,7 +38,7 @@ fn says(server: &Server, args: &[&str]) -> String {
 #[test]
 fn a_collection_without_a_key_is_called_a_collection() {
     let said = fails(None, &["get", "user"], 2);
-    assert!(said.contains("that is a collection") && said.contains("lockwood filter user"), "{said}");
+    assert!(said.contains("user is a collection") && said.contains("lockwood filter user"), "{said}");
     assert!(!said.contains("empty part"), "{said}");
 }
 
