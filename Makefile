@@ -11,7 +11,7 @@ help: ## list the commands
 
 run: deps-build ## build and start a server with every interface on
 	$(CARGO) build --locked --release -p lockwood
-	./target/release/lockwood serve --locktopus --openslides --elasticsearch --schema-registry
+	./target/release/lockwood serve --skip-unavailable --locktopus --openslides --elasticsearch --schema-registry
 
 test: deps-test check ## install what the tests need and run all of them
 	$(CARGO) test --locked --workspace

@@ -1,4 +1,5 @@
-//! Executes the documents: what they show is what the real server and the real command do.
+//! Executes the documents: what they show is what the real server and the real command do. The README and the tutorial
+//! are typed by `tutorial`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -11,27 +12,6 @@ use harness::{BINARY, Server, repository};
 use std::{collections::HashMap, fs, path::Path, process::Command, time::Duration};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
-
-#[test]
-fn the_commands_of_the_readme() {
-    let server = Server::start(&[]);
-    let text = fs::read_to_string(repository().join("README.md")).unwrap();
-    let mut lines = fenced(&text, "console").into_iter().peekable();
-    let mut commands = 0;
-    while let Some(line) = lines.next() {
-        let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("not a command: {line}"));
-        let mut expected = String::new();
-        while let Some(output) = lines.next_if(|line| !line.starts_with("$ ")) {
-            expected += &format!("{output}\n");
-        }
-        // The name the alias stands for is on the path here.
-        if !command.starts_with("alias ") {
-            assert_eq!(run(command, &server), expected, "{command}");
-            commands += 1;
-        }
-    }
-    assert!(commands >= 3, "the README shows commands");
-}
 
 #[test]
 fn the_commands_of_the_guide_to_documents() {

@@ -1,4 +1,4 @@
-//! Types the tutorial from top to bottom, as somebody with two terminals would.
+//! Types the README and then the tutorial from top to bottom, as somebody with two terminals and a fresh server would.
 
 use super::{
     harness::{BINARY, Server, repository},
@@ -16,34 +16,55 @@ const HOLDER_ENDS: &str = "<!-- the holder ends -->";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn the_tutorial() {
-    let text = fs::read_to_string(repository().join("docs/guide/tutorial.md")).unwrap();
+fn the_readme_and_then_the_tutorial_on_the_same_server() {
     let mut desk = Desk::new();
-    let mut block: Option<(bool, Vec<&str>)> = None;
-    for line in text.lines() {
-        block = match (line, block.take()) {
-            ("```console", None) => Some((false, Vec::new())),
-            ("```console holder", None) => Some((true, Vec::new())),
-            ("```", Some((true, lines))) => {
-                desk.hold(lines[0]);
-                None
-            }
-            ("```", Some((false, lines))) => {
-                desk.play(&lines);
-                None
-            }
-            (line, Some((holder, mut lines))) => {
-                lines.push(line);
-                Some((holder, lines))
-            }
-            (HOLDER_ENDS, None) => {
-                desk.let_go();
-                None
-            }
-            (_, None) => None,
-        };
+    desk.type_all("README.md");
+    assert!(desk.commands > 6, "the README shows commands");
+    desk.type_all("docs/guide/tutorial.md");
+    assert!(desk.commands > 35, "the tutorial shows commands");
+    assert!(desk.exported.iter().any(|(name, _)| name == "LOCKWOOD_NAMESPACE"), "{:?}", desk.exported);
+}
+
+impl Desk {
+    fn type_all(&mut self, document: &str) {
+        let text = fs::read_to_string(repository().join(document)).unwrap();
+        let desk = self;
+        let mut block: Option<(bool, Vec<&str>)> = None;
+        for line in text.lines() {
+            block = match (line, block.take()) {
+                ("```console", None) => Some((false, Vec::new())),
+                ("```console holder", None) => Some((true, Vec::new())),
+                ("```", Some((true, lines))) => {
+                    desk.hold(lines[0]);
+                    None
+                }
+                ("```", Some((false, lines))) => {
+                    desk.play(&lines);
+                    None
+                }
+                (line, Some((holder, mut lines))) => {
+                    lines.push(line);
+                    Some((holder, lines))
+                }
+                (HOLDER_ENDS, None) => {
+                    desk.let_go();
+                    None
+                }
+                (line, None) => {
+                    desk.export(line);
+                    None
+                }
+            };
+        }
     }
-    assert!(desk.commands > 25, "the tutorial shows commands");
+
+    /// What is set for all commands that follow; the path is set already.
+    fn export(&mut self, line: &str) {
+        let exported = line.strip_prefix("    export ").and_then(|line| line.split_once('='));
+        if let Some((name, value)) = exported.filter(|(name, _)| *name != "PATH") {
+            self.exported.push((name.to_owned(), value.trim().to_owned()));
+        }
+    }
 }
 
 /// A server, a folder, and what runs in the first terminal.
@@ -51,13 +72,14 @@ struct Desk {
     server: Server,
     folder: tempfile::TempDir,
     holder: Option<Child>,
+    exported: Vec<(String, String)>,
     commands: usize,
 }
 
 impl Desk {
     fn new() -> Desk {
         let (server, folder) = (Server::start(&[]), tempfile::tempdir().unwrap());
-        Desk { server, folder, holder: None, commands: 0 }
+        Desk { server, folder, holder: None, exported: Vec::new(), commands: 0 }
     }
 
     /// Commands with what they are to say, `…` standing for anything.
@@ -68,6 +90,10 @@ impl Desk {
             let mut expected = String::new();
             while let Some(output) = lines.next_if(|line| !line.starts_with("$ ")) {
                 expected += &format!("{output}\n");
+            }
+            // The name the alias stands for is on the path here.
+            if command.starts_with("alias ") {
+                continue;
             }
             let said = self.say(command);
             let (said, expected) = (said.trim_end(), expected.trim_end());
@@ -108,6 +134,7 @@ impl Desk {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).current_dir(&self.folder).env("PATH", path);
         shell.env("LOCKWOOD_SERVER", self.server.native.to_string());
+        shell.envs(self.exported.iter().map(|(name, value)| (name, value)));
         shell
     }
 }

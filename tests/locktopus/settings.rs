@@ -222,7 +222,7 @@ fn log_switches() {
 #[test]
 fn the_stats_interval() {
     let env = [("LOCKTOPUS_STATS_INTERVAL", "1"), ("LOCKTOPUS_PORT", "0")];
-    let mut start = Start::new(&["--locktopus", "--log-format", "json"], &env);
+    let mut start = Start::new(&["--locktopus"], &env);
     let (_, rest) = start.greeting.split_once("locktopus  ws://").unwrap();
     let (address, _) = rest.split_once('/').unwrap();
     let _raw = Raw::open(address.parse().unwrap(), "/v1?namespace=counted", "");

@@ -605,12 +605,12 @@ fn a_message_that_is_none_is_explained_and_the_connection_stays() {
     check("{}", None, "id");
     check(r#"{"type":"lock"}"#, None, "id");
     check(r#"{"type":"lock","id":-1}"#, None, "id");
-    check(r#"{"type":"lock","id":"5"}"#, None, "string");
+    check(r#"{"type":"lock","id":"5"}"#, None, "`id` must be a whole number from 0");
     check(r#"{"id":5}"#, Some(5), "type is missing");
     check(r#"{"type":"lokc","id":5}"#, Some(5), "lokc");
     check(r#"{"type":7,"id":5}"#, Some(5), "string");
     check(r#"{"type":"lock","id":5}"#, Some(5), "resources is missing");
-    check(r#"{"type":"lock","id":5,"resources":{}}"#, Some(5), "sequence");
+    check(r#"{"type":"lock","id":5,"resources":{}}"#, Some(5), "`resources` must be an array");
     check(r#"{"type":"lock","id":5,"resource":[]}"#, Some(5), "unknown field");
     check(r#"{"type":"lock","id":5,"resources":[{"path":"a"}]}"#, Some(5), "mode");
     check(r#"{"type":"lock","id":5,"resources":[{"mode":"read"}]}"#, Some(5), "path");
@@ -625,7 +625,7 @@ fn a_message_that_is_none_is_explained_and_the_connection_stays() {
     check(r#"{"type":"lock","id":5,"resources":[],"wait":-1}"#, Some(5), "a wait");
     check(r#"{"type":"lock","id":5,"resources":[],"wait":"never"}"#, Some(5), "a wait");
     check(r#"{"type":"release","id":5}"#, Some(5), "lock is missing");
-    check(r#"{"type":"release","id":5,"lock":"x"}"#, Some(5), "string");
+    check(r#"{"type":"release","id":5,"lock":"x"}"#, Some(5), "`lock` must be a whole number");
     check(r#"{"type":"convert","id":5,"mode":"read"}"#, Some(5), "lock is missing");
     check(&"[".repeat(100_000), None, "JSON object");
     check(&format!(r#"{{"id":5,"type":{}"#, "[".repeat(100_000)), None, "not a message");

@@ -77,7 +77,10 @@ fn a_data_directory_in_use_is_refused() {
 fn a_port_in_use_is_refused() {
     let server = Server::start(&[]);
     let native = server.native.to_string();
-    assert_says(&refused(&["--listen", &native]), &[&native, "cannot listen", "another server"]);
+    assert_says(
+        &refused(&["--listen", &native]),
+        &[&native, "cannot listen", "another program listens there"],
+    );
 }
 
 #[test]

@@ -1,16 +1,24 @@
-//! The program that runs under a lock: started, watched, and stopped when the lock is lost. Knows nothing of
-//! how the lock was obtained.
+//! The program that runs under a lock: started, watched, and stopped with everything it has started when the lock is
+//! lost. Knows nothing of how the lock was obtained.
 
-use crate::exit;
+use crate::{
+    exit,
+    nested::{Granter, Nested, Supervisor},
+    processes::{Family, Kinship},
+    watchdog::Watchdog,
+};
 use lockwood_client::text;
 use lockwood_client::{Draining, Lease, Lock, Loss, Session};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::{
     io::{ErrorKind, IsTerminal},
     os::unix::process::ExitStatusExt,
     process::ExitStatus,
     time::Duration,
 };
+
+/// How often what is left of the program is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 use tokio::{
     process::{Child, Command},
     signal::unix::{Signal as SignalStream, SignalKind, signal},
@@ -57,6 +65,8 @@ pub(crate) enum End {
 pub(crate) enum Holder<'a> {
     Lock(&'a Session, &'a Lock),
     Lease(&'a Lease),
+    /// A lock that a surrounding `lockwood lock` has taken.
+    Nested(&'a Nested),
 }
 
 impl Holder<'_> {
@@ -64,6 +74,7 @@ impl Holder<'_> {
         match self {
             Holder::Lock(_, lock) => lock.lost().await,
             Holder::Lease(lease) => lease.lost().await,
+            Holder::Nested(nested) => nested.lost().await,
         }
     }
 
@@ -71,7 +82,8 @@ impl Holder<'_> {
     async fn draining(&self) -> Draining {
         match self {
             Holder::Lock(session, _) => session.draining().await,
-            Holder::Lease(_) => std::future::pending().await,
+            // The surrounding command is told.
+            Holder::Lease(_) | Holder::Nested(_) => std::future::pending().await,
         }
     }
 }
@@ -80,6 +92,8 @@ impl Holder<'_> {
 pub(crate) struct Watch<'a> {
     pub(crate) holder: Holder<'a>,
     pub(crate) signals: &'a mut Signals,
+    /// What `lockwood lock` inside of the program asks for further locks, if it does.
+    pub(crate) supervisor: Option<(Supervisor, Granter)>,
     pub(crate) kill_after: Duration,
     pub(crate) quiet: bool,
 }
@@ -87,46 +101,118 @@ pub(crate) struct Watch<'a> {
 impl Watch<'_> {
     /// Runs the program to its end.
     pub(crate) async fn run(mut self, mut command: Command) -> End {
-        match command.spawn() {
-            Ok(child) => self.follow(child).await,
-            Err(error) => End::NotStarted(error),
+        let kinship = Kinship::here();
+        if kinship == Kinship::Group {
+            command.process_group(0);
         }
+        let mut watchdog = match Watchdog::start() {
+            Ok(watchdog) => Some(watchdog),
+            Err(error) => self.warn_unguarded(&error),
+        };
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                dismiss(watchdog).await;
+                return End::NotStarted(error);
+            }
+        };
+        let Some(root) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
+            return End::NotStarted(ErrorKind::NotFound.into());
+        };
+        let mut family = Family::new(root, kinship);
+        if let Some(started) = &mut watchdog
+            && let Err(error) = started.watch(&family, self.kill_after).await
+        {
+            watchdog = self.warn_unguarded(&error);
+        }
+        let end = self.follow(child, &mut family).await;
+        dismiss(watchdog).await;
+        end
     }
 
-    async fn follow(&mut self, mut child: Child) -> End {
-        let mut drain_noticed = false;
+    fn warn_unguarded(&self, error: &std::io::Error) -> Option<Watchdog> {
+        if !self.quiet {
+            eprintln!("lockwood: the program would outlive a kill -9 of this command: {error}");
+        }
+        None
+    }
+
+    async fn follow(&mut self, mut child: Child, family: &mut Family) -> End {
+        let (mut drain_noticed, mut signalled) = (false, false);
         loop {
             tokio::select! {
-                status = child.wait() => return ended(status),
-                loss = self.holder.lost() => return self.stop(child, &loss).await,
-                signal = self.signals.next() => pass_on(&child, signal),
+                status = child.wait() => {
+                    // What it had started may still be at work, and must not be when the lock is released.
+                    if signalled {
+                        self.clear(family).await;
+                    }
+                    return ended(status);
+                }
+                loss = self.holder.lost() => return self.stop(child, family, &loss).await,
+                signal = self.signals.next() => {
+                    pass_on(family, signal);
+                    signalled = true;
+                }
                 draining = self.holder.draining(), if !drain_noticed => {
                     drain_noticed = true;
                     if !self.quiet {
                         eprintln!("lockwood: {}", text::plain(&draining.message));
                     }
                 }
+                () = serve(self.supervisor.as_ref()) => {}
             }
         }
     }
 
     /// Ends the program: nothing protects its work any more.
-    async fn stop(&mut self, mut child: Child, loss: &Loss) -> End {
+    async fn stop(&mut self, mut child: Child, family: &mut Family, loss: &Loss) -> End {
         eprintln!("lockwood: the lock is lost, stopping the program: {loss}");
-        kill(&child, Signal::TERM);
+        family.signal(Signal::TERM);
         let kill_at = Instant::now() + self.kill_after;
         let mut killed = false;
         loop {
             tokio::select! {
-                _ = child.wait() => return End::Lost,
+                _ = child.wait() => break,
                 () = tokio::time::sleep_until(kill_at), if !killed => {
                     killed = true;
                     eprintln!("lockwood: the program does not stop, killing it");
-                    kill(&child, Signal::KILL);
+                    family.signal(Signal::KILL);
                 }
-                signal = self.signals.next() => pass_on(&child, signal),
+                signal = self.signals.next() => pass_on(family, signal),
             }
         }
+        self.clear_until(family, kill_at).await;
+        End::Lost
+    }
+
+    /// Waits for what a program that has ended had started, and ends it.
+    async fn clear(&mut self, family: &mut Family) {
+        self.clear_until(family, Instant::now() + self.kill_after).await;
+    }
+
+    async fn clear_until(&mut self, family: &mut Family, kill_at: Instant) {
+        while !family.is_gone() {
+            if Instant::now() >= kill_at {
+                return family.signal(Signal::KILL);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                signal = self.signals.next() => pass_on(family, signal),
+            }
+        }
+    }
+}
+
+async fn dismiss(watchdog: Option<Watchdog>) {
+    if let Some(watchdog) = watchdog {
+        watchdog.dismiss().await;
+    }
+}
+
+async fn serve(supervisor: Option<&(Supervisor, Granter)>) {
+    match supervisor {
+        Some((supervisor, granter)) => supervisor.serve(granter).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -138,21 +224,13 @@ fn ended(status: std::io::Result<ExitStatus>) -> End {
 }
 
 /// An interrupt typed at a terminal reaches the program by itself; twice would be once too often.
-fn pass_on(child: &Child, signal: Signal) {
+fn pass_on(family: &mut Family, signal: Signal) {
     let typed = signal == Signal::INT
         && (std::io::stdin().is_terminal()
             || std::io::stdout().is_terminal()
             || std::io::stderr().is_terminal());
     if !typed {
-        kill(child, signal);
-    }
-}
-
-fn kill(child: &Child, signal: Signal) {
-    // It has no number any more once its end was noticed, so nobody else can be hit.
-    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-        // The only way to fail is that it ended just now.
-        let _ = kill_process(pid, signal);
+        family.signal(signal);
     }
 }
 

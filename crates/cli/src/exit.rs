@@ -1,7 +1,18 @@
 //! Exit codes, and which error has which. Knows nothing of commands.
 
-use lockwood_client::{Code, Error};
-use std::{io::Read, process::ExitCode};
+use crate::output;
+use lockwood_client::{Code, Error, Refusal};
+use serde_json::{Value, json};
+use std::{
+    io::Read,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// Something here does not work: a file, the terminal, the server that was to be started.
+pub(crate) const FAILED: u8 = 1;
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 2;
 
 /// The data is not what it should be: no JSON, or a dump that broke off.
 pub(crate) const BAD_DATA: u8 = 65;
@@ -26,19 +37,82 @@ pub(crate) const CANNOT_RUN: u8 = 126;
 /// The program was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// Whether errors are told in JSON, because the command line has `--json`.
+static IN_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on errors are told in JSON.
+pub(crate) fn tell_in_json() {
+    IN_JSON.store(true, Ordering::Relaxed);
+}
+
 /// An error with its exit code and what to tell the user.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
+    /// What the server said, if it was the server that refused.
+    pub(crate) refusal: Option<Box<Refusal>>,
 }
 
 impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), refusal: None }
+    }
+
     /// Tells the user.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("lockwood: {}", self.message);
+        match IN_JSON.load(Ordering::Relaxed) {
+            true => eprint!("{}", output::json_line(&self.in_json())),
+            false => eprintln!("lockwood: {}", self.message),
+        }
         ExitCode::from(self.code)
     }
+
+    /// The error for programs. Members are only ever added.
+    pub(crate) fn in_json(&self) -> Value {
+        let name = self.refusal.as_ref().map_or_else(|| name_of(self.code), |refusal| refusal.code.as_str());
+        let message = self.refusal.as_ref().map_or(&self.message, |refusal| &refusal.message);
+        let mut error = json!({ "code": name, "message": message, "exit_code": self.code });
+        if let Some(refusal) = &self.refusal {
+            let details = [
+                ("lock", json!(refusal.lock)),
+                ("blockers", json!(refusal.blockers)),
+                ("cycle", json!(refusal.cycle)),
+                ("broken", json!(refusal.broken)),
+                ("reasons", json!(refusal.reasons)),
+            ];
+            for (name, value) in details {
+                if !value.is_null() && value != json!([]) {
+                    error[name] = value;
+                }
+            }
+        }
+        json!({ "error": error })
+    }
+}
+
+/// What an error is called that is not the server's.
+fn name_of(exit_code: u8) -> &'static str {
+    match exit_code {
+        USAGE => "usage",
+        BAD_DATA => "bad_data",
+        NO_DOCUMENT => "not_found",
+        UNAVAILABLE => "unavailable",
+        REFUSED => "refused",
+        NOT_OBTAINED => "not_obtained",
+        LOST => "lock_lost",
+        CANNOT_RUN | NOT_FOUND => "cannot_run",
+        _ => "failed",
+    }
+}
+
+/// What is wrong with the command line, or the help that was asked for.
+pub(crate) fn misused(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && IN_JSON.load(Ordering::Relaxed) {
+        let text = error.render().to_string();
+        return Failure::new(USAGE, text.trim_start_matches("error: ").trim_end()).report();
+    }
+    error.exit()
 }
 
 /// What stands in a file, or on standard input if that is `-`.
@@ -54,7 +128,7 @@ pub(crate) fn read_file(path: &str) -> Result<String, Failure> {
 
 /// Something that was given is not what it should be.
 pub(crate) fn bad_data(message: String) -> Failure {
-    Failure { code: BAD_DATA, message }
+    Failure::new(BAD_DATA, message)
 }
 
 impl From<&Error> for Failure {
@@ -87,7 +161,11 @@ impl From<&Error> for Failure {
             }
             other => other.to_string(),
         };
-        Failure { code, message }
+        let refusal = match error {
+            Error::Refused(refusal) => Some(refusal.clone()),
+            _ => None,
+        };
+        Failure { code, message, refusal }
     }
 }
 
@@ -126,11 +204,17 @@ mod tests {
         let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };
         assert_eq!(
             Failure::from(&error),
-            Failure {
-                code: 69,
-                message: "no Lockwood server answers at h:1; start one with `lockwood serve` (refused)"
-                    .into()
-            }
+            Failure::new(69, "no Lockwood server answers at h:1; start one with `lockwood serve` (refused)")
         );
+    }
+
+    #[test]
+    fn errors_for_programs_have_a_stable_shape() {
+        let refused =
+            Failure::from(&Error::from(Refusal { lock: Some(7), ..Refusal::new(Code::Locked, "m") }));
+        let expected = json!({"error": {"code": "locked", "message": "m", "exit_code": 75, "lock": 7}});
+        assert_eq!(refused.in_json(), expected);
+        let expected = json!({"error": {"code": "bad_data", "message": "no JSON", "exit_code": 65}});
+        assert_eq!(bad_data("no JSON".into()).in_json(), expected);
     }
 }

@@ -115,6 +115,9 @@ struct Take {
     /// Any JSON that others shall see
     #[arg(long, value_name = "JSON", value_parser = parse_json)]
     note: Option<WireValue>,
+    /// Print the token and nothing else, for a script: put … --token $(cat FILE)
+    #[arg(long, conflicts_with = "json")]
+    token_only: bool,
     #[command(flatten)]
     at: Where,
 }
@@ -231,6 +234,9 @@ impl Take {
             note: self.note.clone(),
         };
         let answer = self.at.leases().take(&request).await?;
+        if self.token_only {
+            return Ok(answer.lock.token.map(|token| format!("{token}\n")).unwrap_or_default());
+        }
         Ok(if self.at.json { json_line(&answer) } else { taken(&answer) })
     }
 }

@@ -4,6 +4,8 @@ use crate::{
     child::{self, End, Holder, Signals, Watch},
     exit::{self, Failure},
     lock_lease,
+    nested::{Granter, Ordered, Progress, Supervisor},
+    surroundings::{Outer, Surroundings},
     target::{Namespace, Server},
     wait::{parse_span, parse_wait},
 };
@@ -35,12 +37,20 @@ const DEFAULT_NAME_LEN_MAX: usize = 60;
 const AFTER_HELP: &str = "\
 Paths: user/42/name; / is the whole namespace; %2F stands for a slash inside a segment.
 
-The program finds LOCKWOOD_TOKEN, LOCKWOOD_LOCK and LOCKWOOD_NAMESPACE in its environment. `lockwood put`,
-`write` and `delete` show that token by themselves, so they are refused once the lock is over.
+The program finds LOCKWOOD_SERVER, LOCKWOOD_NAMESPACE, LOCKWOOD_LOCK and LOCKWOOD_TOKEN in its environment.
+Commands inside use that server and namespace unless told otherwise. Those that take --token show the lock's token
+by themselves there, so they may write what it covers and are refused once it is over; `LOCKWOOD_TOKEN= lockwood
+put …` shows none.
+
+A `lockwood lock` inside, in the same namespace, takes its lock for the same owner, with --lease or without as the
+outer one: what the outer lock covers is granted at once, anything else is taken in addition, and a wait that would
+never end is refused. Its lock ends with it; --name, --owner and --lease are the outer one's.
+
 With --lease the lock is a lease: on disk, renewed while the program runs, and there for the rest of its time if
-this command or the server is killed.
-If the lock is lost while the program runs, the program gets SIGTERM, and SIGKILL after --kill-after.
-SIGTERM is passed on to the program. Signals go to the program itself, not to programs it has started.
+the server is killed.
+If the lock is lost while the program runs, the program and everything it has started get SIGTERM, and SIGKILL after
+--kill-after. So they do if this command is killed, even by SIGKILL. SIGTERM is passed on to all of them. At a
+terminal the program stays in the foreground, and those are its descendants; otherwise they are its process group.
 
 Exit codes:
   the program's own, or 128 + n if signal n ended it
@@ -117,6 +127,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     // From here on SIGTERM and SIGINT wait to be looked at, so that they cannot leave the program behind.
     let mut signals = Signals::new()?;
+    if let Some(ordered) = order(&args).await {
+        return run_nested(&args, ordered, signals).await;
+    }
     if let Some(ttl) = args.lease {
         return lock_lease::run(&args, ttl, signals).await;
     }
@@ -138,14 +151,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             farewell(&session).await;
             return Ok(not_obtained(&error, &args).report());
         }
+        Obtained::Stuck(failure) => {
+            farewell(&session).await;
+            return Ok(failure.report());
+        }
     };
+    let supervisor = Supervisor::bind();
+    let inside = surroundings(&args, supervisor.as_ref(), lock.id(), lock.token());
     let watch = Watch {
         holder: Holder::Lock(&session, &lock),
         signals: &mut signals,
+        supervisor: supervisor.map(|supervisor| (supervisor, Granter::Session(session.clone()))),
         kill_after: args.kill_after,
         quiet: args.quiet,
     };
-    let end = watch.run(command(&args, lock.token(), lock.id())).await;
+    let end = watch.run(command(&args, &inside)).await;
     let released = timeout(RELEASE_PATIENCE, lock.release()).await;
     farewell(&session).await;
     let released = released.ok();
@@ -195,20 +215,89 @@ pub(crate) fn default_name(program: &str) -> String {
     name.chars().take(DEFAULT_NAME_LEN_MAX).collect()
 }
 
-pub(crate) fn command(args: &Args, token: Token, lock: LockId) -> Command {
+/// What a program under a new lock has around it.
+pub(crate) fn surroundings(
+    args: &Args,
+    supervisor: Option<&Supervisor>,
+    lock: LockId,
+    token: Token,
+) -> Surroundings {
+    Surroundings::from_env().with(Outer {
+        server: args.server.address.clone(),
+        namespace: args.namespace.name.clone(),
+        socket: supervisor.map(|supervisor| supervisor.name().to_owned()),
+        locks: vec![lock.0],
+        tokens: vec![token.0],
+    })
+}
+
+pub(crate) fn command(args: &Args, inside: &Surroundings) -> Command {
     let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]).envs(inside.variables());
     command
-        .args(&args.command[1..])
-        .env("LOCKWOOD_TOKEN", token.to_string())
-        .env("LOCKWOOD_LOCK", lock.to_string())
-        .env("LOCKWOOD_NAMESPACE", &args.namespace.name);
-    command
+}
+
+/// Orders the lock from the `lockwood lock` around this one, if there is one in this namespace.
+async fn order(args: &Args) -> Option<Ordered> {
+    let inside = Surroundings::from_env();
+    let outer = inside.find(&args.server.address, &args.namespace.name)?;
+    Ordered::send(outer, &args.request().resources, args.wait).await
+}
+
+/// Runs the program under a lock that the surrounding command takes.
+async fn run_nested(args: &Args, mut ordered: Ordered, mut signals: Signals) -> anyhow::Result<ExitCode> {
+    let mut reporter = Reporter::new(args, &args.request());
+    let report_at = Instant::now() + REPORT_AFTER;
+    let (lock, token) = loop {
+        tokio::select! {
+            progress = ordered.next() => match progress {
+                Ok(Progress::Granted { lock, token }) => break (lock, token),
+                Ok(Progress::Queued(queued)) => reporter.latest = Some(queued),
+                Err(failure) => return Ok(failure.report()),
+            },
+            signal = signals.next() => return Ok(interrupted(signal)),
+            () = tokio::time::sleep_until(report_at), if !reporter.reported => reporter.report(),
+        }
+    };
+    let mut inside = Surroundings::from_env();
+    if let Some(mut outer) = inside.find(&args.server.address, &args.namespace.name).cloned() {
+        outer.locks.push(lock.0);
+        outer.tokens.push(token.0);
+        inside = inside.with(outer);
+    }
+    let nested = ordered.held();
+    let watch = Watch {
+        holder: Holder::Nested(&nested),
+        signals: &mut signals,
+        supervisor: None,
+        kill_after: args.kill_after,
+        quiet: args.quiet,
+    };
+    let end = watch.run(command(args, &inside)).await;
+    let released = timeout(RELEASE_PATIENCE, nested.release()).await.ok();
+    Ok(conclude(Conclusion { end, released, ends_with: "the surrounding one" }, args))
+}
+
+/// That a lock around this command is what it waits for: the program inside would wait for itself.
+pub(crate) fn waits_for_itself(args: &Args, mut blockers: impl Iterator<Item = u64>) -> Option<Failure> {
+    let inside = Surroundings::from_env();
+    let outer = inside.find(&args.server.address, &args.namespace.name)?;
+    let lock = blockers.find(|blocker| outer.locks.contains(blocker))?;
+    Some(Failure::new(
+        exit::REFUSED,
+        format!(
+            "lock {lock} of the `lockwood lock` around this command is in the way, and ends only after this command; \
+             that one cannot be asked to share it from here, so take what is needed there"
+        ),
+    ))
 }
 
 enum Obtained {
     Lock(Lock),
     Interrupted(Signal),
     Failed(Error),
+    /// It would wait for the command around it.
+    Stuck(Failure),
 }
 
 async fn obtain(session: &Session, args: &Args, signals: &mut Signals) -> Obtained {
@@ -220,7 +309,12 @@ async fn obtain(session: &Session, args: &Args, signals: &mut Signals) -> Obtain
         tokio::select! {
             step = waiting.next() => match step {
                 Ok(Step::Granted(lock)) => return Obtained::Lock(lock),
-                Ok(Step::Queued(queued)) => reporter.latest = Some(queued),
+                Ok(Step::Queued(queued)) => {
+                    if let Some(stuck) = waits_for_itself(args, queued.blockers.iter().map(|blocker| blocker.lock)) {
+                        return Obtained::Stuck(stuck);
+                    }
+                    reporter.latest = Some(queued);
+                }
                 Err(error) => return Obtained::Failed(error),
             },
             signal = signals.next() => return Obtained::Interrupted(signal),

@@ -6,8 +6,9 @@ use crate::{
     lease::millis,
     lock::{
         Args, Conclusion, RELEASE_PATIENCE, REPORT_AFTER, REPORT_EVERY, command, conclude, default_name,
-        interrupted, not_obtained,
+        interrupted, not_obtained, surroundings, waits_for_itself,
     },
+    nested::{Granter, Supervisor},
 };
 use lockwood_client::{Admin, Error, Lease, LeaseRequest, Leases, LockFilter, LockInfo, Wait, text};
 use lockwood_wire::{LockState, WireResource};
@@ -24,6 +25,7 @@ pub(crate) async fn run(args: &Args, ttl: Duration, mut signals: Signals) -> any
         Obtained::Interrupted(signal) => return Ok(interrupted(signal)),
         Obtained::Failed(error) if error.code().is_none() => return Ok(Failure::from(&error).report()),
         Obtained::Failed(error) => return Ok(not_obtained(&error, args).report()),
+        Obtained::Stuck(failure) => return Ok(failure.report()),
     };
     if lease.is_reentrant() && !args.quiet {
         eprintln!(
@@ -31,13 +33,18 @@ pub(crate) async fn run(args: &Args, ttl: Duration, mut signals: Signals) -> any
             lease.lock()
         );
     }
+    let supervisor = Supervisor::bind();
+    let inside = surroundings(args, supervisor.as_ref(), lease.lock(), lease.token());
+    let LeaseRequest { owner, ttl_ms, .. } = request(args, ttl);
+    let leases = Leases::new(&args.server.address, &args.namespace.name);
     let watch = Watch {
         holder: Holder::Lease(&lease),
         signals: &mut signals,
+        supervisor: supervisor.map(|supervisor| (supervisor, Granter::Lease { leases, owner, ttl_ms })),
         kill_after: args.kill_after,
         quiet: args.quiet,
     };
-    let end = watch.run(command(args, lease.token(), lease.lock())).await;
+    let end = watch.run(command(args, &inside)).await;
     // Somebody else of the owner's name may still need it.
     let released = match lease.is_reentrant() {
         true => Some(Ok(())),
@@ -50,6 +57,8 @@ enum Obtained {
     Lease(Lease),
     Interrupted(Signal),
     Failed(Error),
+    /// It would wait for the command around it.
+    Stuck(Failure),
 }
 
 async fn obtain(args: &Args, ttl: Duration, signals: &mut Signals) -> Obtained {
@@ -66,8 +75,11 @@ async fn obtain(args: &Args, ttl: Duration, signals: &mut Signals) -> Obtained {
                 held = &mut hold => break held,
                 signal = signals.next() => return Obtained::Interrupted(signal),
                 () = tokio::time::sleep_until(report_at) => {
-                    if !args.quiet {
-                        report(args, &request, &mut told).await;
+                    if let Some(waits) = wait_of(args, &request).await {
+                        if let Some(stuck) = waits_for_itself(args, waits.blockers.iter().copied()) {
+                            return Obtained::Stuck(stuck);
+                        }
+                        report(args, &waits, &mut told);
                     }
                     report_at = Instant::now() + REPORT_EVERY;
                 }
@@ -99,18 +111,21 @@ fn request(args: &Args, ttl: Duration) -> LeaseRequest {
     }
 }
 
-/// Tells who is in the way, but nothing twice.
-async fn report(args: &Args, request: &LeaseRequest, told: &mut Option<(Option<usize>, Vec<u64>)>) {
+/// How the request stands.
+async fn wait_of(args: &Args, request: &LeaseRequest) -> Option<LockInfo> {
     let admin = Admin { address: args.server.address.clone() };
     let filter = LockFilter {
         owner: Some(request.owner.clone()),
         state: Some(LockState::Waiting),
         ..LockFilter::default()
     };
-    let Ok(list) = admin.locks(&args.namespace.name, &filter, None).await else { return };
-    let Some(waits) = list.locks.last() else { return };
+    admin.locks(&args.namespace.name, &filter, None).await.ok()?.locks.pop()
+}
+
+/// Tells who is in the way, but nothing twice.
+fn report(args: &Args, waits: &LockInfo, told: &mut Option<(Option<usize>, Vec<u64>)>) {
     let gist = (waits.place, waits.blockers.clone());
-    if told.as_ref() != Some(&gist) {
+    if !args.quiet && told.as_ref() != Some(&gist) {
         eprintln!("{}", render_wait(&args.namespace.name, waits));
         *told = Some(gist);
     }

@@ -4,7 +4,7 @@ use crate::{
     exit::Failure,
     grace,
     listing::{self, Listing},
-    output::{print, write},
+    output::{json_line, print, write},
     target::{Namespace, Server},
 };
 use lockwood_client::{Admin, Code, Error, LockFilter, LockId, Path, text};
@@ -17,6 +17,11 @@ A node shows the intents of the locks below it, IS (reads) and IX (changes), and
 S, U or X if they are held, the intent IS or IX if they wait; CS and CX are about the list of its children.
 
 `release` ends a lock whoever it belongs to; its owner is told. A path of that name is written /release.
+
+Exit codes:
+  2    the command line is wrong
+  69   no server answers
+  70   the server refused: there is no such lock
 
 Examples:
   lockwood locks
@@ -121,7 +126,7 @@ async fn run_list(args: &Args) -> anyhow::Result<ExitCode> {
         let shown = match show(args).await {
             Ok(shown) => shown,
             Err(error) if !args.json => format!("{}\n", Failure::from(&error).message),
-            Err(error) => format!("{}\n", json!({ "error": error.to_string() })),
+            Err(error) => json_line(&Failure::from(&error).in_json()),
         };
         if !write(&format!("{clear}{shown}"))? {
             return Ok(ExitCode::SUCCESS);

@@ -11,27 +11,58 @@ mod listing;
 mod lock;
 mod lock_lease;
 mod locks;
+mod manual;
+mod nested;
 mod output;
+mod processes;
 mod reshard;
 mod schema;
 mod serve;
 mod shard;
+mod status;
+mod surroundings;
 mod target;
 mod verify;
 mod wait;
+mod watchdog;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use mimalloc::MiMalloc;
-use std::{future::Future, process::ExitCode};
+use std::{ffi::OsString, future::Future, process::ExitCode};
 
 /// A write is decided by one thread and made durable by another, which frees what the first one allocated; this
 /// allocator takes that more lightly than the system's.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
+const AFTER_HELP: &str = "\
+Environment, each the default of a flag:
+  LOCKWOOD_SERVER     --server: host and port of the server
+  LOCKWOOD_NAMESPACE  --namespace
+  LOCKWOOD_TOKEN      --token of `put`, `set`, `get` and others, inside a program that `lockwood lock` runs
+  LOCKWOOD_LISTEN, LOCKWOOD_DATA and others: see `lockwood serve --help`
+
+Exit codes, where the help of a command says no more:
+  0    done
+  1    something here does not work: a file, or the server that was to be started
+  2    the command line is wrong
+  65   the data is not what it should be: no JSON, or a dump that broke off
+  66   there is no such document, node, subject or procedure
+  69   no server answers, or it does not work now
+  70   the server refused the request
+  73   there is such a document already
+  75   others have locked it, and the wait is over
+  76   the lock is over
+  77   what was read has changed since
+  78   a schema does not go with earlier versions
+
+With --json answers are JSON on standard output, and errors on standard error:
+  {\"error\": {\"code\": \"locked\", \"message\": …, \"exit_code\": 75, \"blockers\": […]}}
+code is the server's, or usage, bad_data, unavailable or failed.";
+
 /// Documents with a history, and locks on a tree of nodes, with answers to who is in the way.
 #[derive(Parser)]
-#[command(name = "lockwood", version, max_term_width = 110)]
+#[command(name = "lockwood", version, max_term_width = 110, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +71,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Args>),
+    Status(status::StatusArgs),
+    Namespaces(status::NamespacesArgs),
+    Collections(status::CollectionsArgs),
     Lock(lock::Args),
     Locks(locks::Args),
     Grace(grace::Args),
@@ -64,11 +98,27 @@ enum Command {
     Reshard(reshard::Args),
     Trim(documents::trim::Args),
     Verify(verify::Args),
+    Completion(manual::CompletionArgs),
+    Man(manual::ManArgs),
+    /// Ends a program when the `lockwood lock` that runs it is killed
+    #[command(hide = true)]
+    Watchdog,
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if wants_json(&words) {
+        exit::tell_in_json();
+    }
+    let command = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli.command,
+        Err(error) => return exit::misused(&error),
+    };
+    let result = match command {
         Command::Serve(args) => serve::run(*args),
+        Command::Status(args) => block_on(status::status(args)),
+        Command::Namespaces(args) => block_on(status::namespaces(args)),
+        Command::Collections(args) => block_on(status::collections(args)),
         Command::Lock(args) => block_on(lock::run(args)),
         Command::Locks(args) => block_on(locks::run(args)),
         Command::Grace(args) => block_on(grace::run(args)),
@@ -93,11 +143,16 @@ fn main() -> ExitCode {
         Command::Reshard(args) => block_on(reshard::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
         Command::Verify(args) => verify::run(&args),
+        Command::Completion(args) => manual::complete(&args, Cli::command()),
+        Command::Man(args) => manual::write_pages(&args, Cli::command()),
+        Command::Watchdog => Ok(watchdog::run()),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("lockwood: {error:#}");
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|error| exit::Failure::new(exit::FAILED, format!("{error:#}")).report())
+}
+
+/// Whether answers, and so errors, are to be JSON. What follows `--` is another program's.
+fn wants_json(words: &[OsString]) -> bool {
+    words.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
 /// A client needs one thread only.
@@ -108,7 +163,6 @@ fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_declarations_make_sense() {
@@ -281,5 +335,13 @@ mod tests {
         check("lockwood reshard --to map.json status", false);
         check("lockwood trim 720h", true);
         check("lockwood trim", false);
+        check("lockwood trim 30d", true);
+        check("lockwood status --json", true);
+        check("lockwood namespaces --server localhost:7117", true);
+        check("lockwood collections -n shop --json", true);
+        check("lockwood completion bash", true);
+        check("lockwood completion tcsh", false);
+        check("lockwood man pages", true);
+        check("lockwood man", false);
     }
 }

@@ -1,12 +1,13 @@
 //! `lockwood serve`: reads the flags, starts the server, says where it is, passes on signals.
 
-use crate::{limits::LimitArgs, wait::parse_span};
+use crate::{limits::LimitArgs, target::parse_listen, wait::parse_span};
 use anyhow::Context;
 use lockwood_server::{
     Bound, ClusterConfig, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig,
     SchemaRegistryConfig, Stopped,
 };
 use lockwood_wire::GraceInfo;
+use serde_json::json;
 use std::{
     io::{IsTerminal, Write},
     net::{SocketAddr, ToSocketAddrs},
@@ -52,7 +53,8 @@ were held, so the next start waits for as long as they may be believed in.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Where the native interface listens
-    #[arg(long, value_name = "ADDR", env = "LOCKWOOD_LISTEN", default_value = "127.0.0.1:7117")]
+    #[arg(long, value_name = "ADDR", env = "LOCKWOOD_LISTEN", default_value = "127.0.0.1:7117",
+        value_parser = parse_listen)]
     listen: SocketAddr,
 
     /// The directory for everything that must survive a restart; made if it is not there
@@ -100,9 +102,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
-    /// How the log on stderr is written; RUST_LOG says how much (default: info)
+    /// How the log on stderr, and the greeting, are written; RUST_LOG says how much (default: info), and debug
+    /// has a line for every request and lock
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
+
+    /// Start without a facade that cannot listen, and say so, instead of not at all
+    #[arg(long)]
+    skip_unavailable: bool,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -166,7 +173,7 @@ impl ClusterArgs {
 #[command(next_help_heading = "Locktopus")]
 struct LocktopusArgs {
     /// Speak the Locktopus protocol too, on ADDR or on the host and port below
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false, value_parser = parse_listen)]
     locktopus: Option<Option<SocketAddr>>,
 
     /// Host for --locktopus [default: 127.0.0.1]
@@ -223,7 +230,7 @@ struct OpenslidesArgs {
 #[command(next_help_heading = "Elasticsearch")]
 struct ElasticsearchArgs {
     /// Answer Elasticsearch clients too, as far as document locks need it, on ADDR or on 127.0.0.1:9200
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false, value_parser = parse_listen)]
     elasticsearch: Option<Option<SocketAddr>>,
 
     /// A directory with scripts that requests can name: NAME.groovy and NAME.painless
@@ -236,7 +243,7 @@ struct ElasticsearchArgs {
 #[command(next_help_heading = "Schema Registry")]
 struct SchemaRegistryArgs {
     /// Speak the REST interface of Confluent's Schema Registry too, on ADDR; 127.0.0.1:8081 without a value
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = false, value_parser = parse_listen)]
     schema_registry: Option<Option<SocketAddr>>,
 
     /// The namespace of subjects that name no context; others are written :.NAMESPACE:SUBJECT
@@ -255,7 +262,7 @@ impl SchemaRegistryArgs {
 fn two_addresses(text: &str) -> Result<(SocketAddr, SocketAddr), String> {
     let rule = "two addresses with a comma between them, for example 127.0.0.1:9010,127.0.0.1:9011";
     let (reader, writer) = text.split_once(',').ok_or(rule)?;
-    let address = |text: &str| text.trim().parse::<SocketAddr>().map_err(|error| format!("{error}; {rule}"));
+    let address = |text: &str| parse_listen(text.trim()).map_err(|_| rule);
     Ok((address(reader)?, address(writer)?))
 }
 
@@ -298,16 +305,28 @@ fn is_true(text: Option<&str>) -> bool {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    start_log(&args.log_format);
+    let in_json = args.log_format == "json";
+    start_log(in_json);
     raise_file_limit();
     close_new_files();
+    match start(args, in_json) {
+        // Whoever reads the log reads JSON, to the last line.
+        Err(error) if in_json => {
+            tracing::error!(error = format!("{error:#}"), "the server cannot start or go on");
+            Ok(ExitCode::FAILURE)
+        }
+        ended => ended,
+    }
+}
+
+fn start(args: Args, in_json: bool) -> anyhow::Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(args.threads.map_or_else(default_threads, usize::from));
     let config = args.into_config()?;
     let runtime = runtime.enable_all().build().context("start threads")?;
     let (sender, stop) = mpsc::channel(2);
     pass_on_signals(sender).context("listen for signals")?;
-    let ended = runtime.block_on(serve(config, stop));
+    let ended = runtime.block_on(serve(config, stop, in_json));
     // Work that was cancelled ends soon. What does not is left behind.
     runtime.shutdown_timeout(STOP_PATIENCE);
     ended
@@ -318,15 +337,21 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-async fn serve(config: Config, stop: mpsc::Receiver<()>) -> anyhow::Result<ExitCode> {
+async fn serve(config: Config, stop: mpsc::Receiver<()>, in_json: bool) -> anyhow::Result<ExitCode> {
     let data = config.data.clone();
     let greet = |bound: &Bound| {
+        let data = data.display().to_string();
+        let text = if in_json { greeting_in_json(bound, &data) } else { greeting(bound, &data) };
         // Nobody has to listen.
-        let _ = std::io::stdout().write_all(greeting(bound, &data.display().to_string()).as_bytes());
+        let _ = std::io::stdout().write_all(text.as_bytes());
     };
     let stopped = lockwood_server::run(config, greet, stop);
     match stopped.await? {
         Stopped::Clean => Ok(ExitCode::SUCCESS),
+        Stopped::LocksHeld(count) if in_json => {
+            tracing::warn!(count, "stopped while locks were held; the next start will wait for them");
+            Ok(ExitCode::from(STOPPED_WITH_LOCKS))
+        }
         Stopped::LocksHeld(count) => {
             let _ = writeln!(
                 std::io::stderr(),
@@ -366,7 +391,7 @@ fn pass_on_signals(stop: mpsc::Sender<()>) -> std::io::Result<()> {
 
 /// What a user sees first: where everything is and what to try.
 fn greeting(bound: &Bound, data: &str) -> String {
-    let Bound { native, locktopus, openslides, elasticsearch, schema_registry, grace } = bound;
+    let Bound { native, locktopus, openslides, elasticsearch, schema_registry, left_out, grace } = bound;
     let mut text = format!("Lockwood {} is up. Data: {data}\n\n", env!("CARGO_PKG_VERSION"));
     text += &format!("  native     http://{native}    (sessions: ws://{native}/v1/NAMESPACE/session)\n");
     if let Some(locktopus) = locktopus {
@@ -381,6 +406,9 @@ fn greeting(bound: &Bound, data: &str) -> String {
     }
     if let Some(schema_registry) = schema_registry {
         text += &format!("  schemas    http://{schema_registry}\n");
+    }
+    for facade in left_out {
+        text += &format!("  {} is left out: {}\n", facade.name, facade.reason);
     }
     if let Some(longest_ms) = grace.iter().map(|info| info.left_ms).max() {
         let whose = match &grace[..] {
@@ -402,16 +430,50 @@ fn greeting(bound: &Bound, data: &str) -> String {
     text
 }
 
-fn start_log(format: &str) {
+/// The same for programs, in one line.
+fn greeting_in_json(bound: &Bound, data: &str) -> String {
+    let Bound { native, locktopus, openslides, elasticsearch, schema_registry, left_out, grace } = bound;
+    let text = |address: &SocketAddr| address.to_string();
+    let left_out: Vec<_> =
+        left_out.iter().map(|facade| json!({ "name": facade.name, "reason": facade.reason })).collect();
+    let fields = json!({
+        "message": "the server is up",
+        "version": env!("CARGO_PKG_VERSION"),
+        "data": data,
+        "native": text(native),
+        "locktopus": locktopus.as_ref().map(text),
+        "openslides_reader": openslides.as_ref().map(|(reader, _)| text(reader)),
+        "openslides_writer": openslides.as_ref().map(|(_, writer)| text(writer)),
+        "elasticsearch": elasticsearch.as_ref().map(text),
+        "schema_registry": schema_registry.as_ref().map(text),
+        "left_out": left_out,
+        "grace": grace,
+    });
+    format!("{}\n", json!({ "level": "INFO", "fields": fields }))
+}
+
+/// A panic is an event like others. Without it the text of a panic would stand between lines of JSON.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let message = panic.payload_as_str().unwrap_or("no message");
+        tracing::error!(why = message, place, "panic");
+    }));
+}
+
+fn start_log(in_json: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        "json" => log.json().init(),
-        _ => log.init(),
+    match in_json {
+        true => {
+            log.json().init();
+            log_panics();
+        }
+        false => log.init(),
     }
 }
 
@@ -447,6 +509,7 @@ impl Args {
             openslides: self.openslides.into_config(),
             elasticsearch: self.elasticsearch.into_config(),
             schema_registry: self.schema_registry.into_config(),
+            skip_unavailable: self.skip_unavailable,
             cluster,
             limits: self.limits.0,
         })

@@ -3,9 +3,9 @@
 use lockwood_model::Wait;
 use std::time::Duration;
 
-/// `500ms`, `10s`, `5m`, `2h`, or `0`.
+/// `500ms`, `10s`, `5m`, `2h`, `7d`, or `0`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("write a number and a unit: 500ms, 10s, 5m or 2h, not {text:?}");
+    let wrong = || format!("write a number and a unit: 500ms, 10s, 5m, 2h or 7d, not {text:?}");
     let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
     let unit_ms = match &text[digits..] {
@@ -14,6 +14,7 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
         "s" => 1000,
         "m" => 60 * 1000,
         "h" => 60 * 60 * 1000,
+        "d" => 24 * 60 * 60 * 1000,
         _ => return Err(wrong()),
     };
     number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(wrong)
@@ -44,6 +45,7 @@ mod tests {
             ("10s", Wait::Millis(10_000)),
             ("5m", Wait::Millis(300_000)),
             ("2h", Wait::Millis(7_200_000)),
+            ("30d", Wait::Millis(2_592_000_000)),
             ("forever", Wait::Forever),
         ];
         for (text, wait) in good {
@@ -55,7 +57,7 @@ mod tests {
             "s",
             "-1s",
             "1.5s",
-            "1d",
+            "1w",
             "s10",
             "10 s",
             "99999999999999999999s",

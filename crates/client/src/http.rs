@@ -8,8 +8,8 @@ use crate::{
 use hyper::Method;
 use lockwood_model::{LockId, Path};
 use lockwood_wire::{
-    GraceList, LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness, Tree,
-    WaitGraph,
+    GraceList, LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness,
+    ServerStatus, Tree, WaitGraph,
     documents::{TrimAnswer, TrimRequest},
 };
 use serde::de::DeserializeOwned;
@@ -113,6 +113,11 @@ impl Admin {
         let call = Call::new(Method::GET, "/readyz".into());
         let (_, body) = self.nodes().exchange(&call).await?;
         transport::read(&body)
+    }
+
+    /// The server at a glance: what it serves where, its namespaces, memory, grace.
+    pub async fn status(&self) -> Result<ServerStatus, Error> {
+        self.get("/v1/status".into()).await
     }
 
     /// Whether the server is alive.

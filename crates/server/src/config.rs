@@ -36,6 +36,8 @@ pub struct Config {
     pub elasticsearch: Option<ElasticsearchConfig>,
     /// The Schema Registry facade, if it is wanted.
     pub schema_registry: Option<SchemaRegistryConfig>,
+    /// Whether a facade that cannot listen is left out instead of keeping the server from starting.
+    pub skip_unavailable: bool,
     /// Which part of a cluster it is, if it is part of one.
     pub cluster: Option<ClusterConfig>,
     /// What is too much.
@@ -109,6 +111,7 @@ impl Config {
             openslides: None,
             elasticsearch: None,
             schema_registry: None,
+            skip_unavailable: false,
             cluster: None,
             limits: Limits::default(),
         }

@@ -690,7 +690,9 @@ impl State {
         let wait = if full { Wait::Never } else { wait };
         let now = shared.clock.now();
         let request = Request { owner, resources: resources.to_vec(), wait, ttl_ms: None, rank };
-        match self.table.lock(request, now) {
+        let outcome = self.table.lock(request, now);
+        tracing::debug!(namespace = %self.name, owner = owner.0, ?outcome, "an operation asks for a lock");
+        match outcome {
             Outcome::Granted { lock, .. } => Ok((lock, None)),
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);

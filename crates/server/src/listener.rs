@@ -81,17 +81,24 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
     }
 }
 
-/// Answers a request, and counts how long that took and how it ended.
+/// Answers a request, and counts how long that took and how it ended. At the level debug it leaves a line in the log.
 async fn measured<S: Service>(
     service: &S,
     shared: &Shared,
     addresses: (SocketAddr, SocketAddr),
     request: Request<Incoming>,
 ) -> Response<S::Body> {
+    let said =
+        tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
     let begun = Instant::now();
     let response = admit(shared, service, addresses, request).await;
+    let (took, status) = (begun.elapsed(), response.status());
     let code = response.extensions().get::<Code>().copied();
-    shared.metrics.requests.answered(service.interface(), begun.elapsed(), response.status(), code);
+    shared.metrics.requests.answered(service.interface(), took, status, code);
+    if let Some((method, target)) = said {
+        let (peer, status, took_us) = (addresses.1, status.as_u16(), took.as_micros());
+        tracing::debug!(interface = service.interface().as_str(), %peer, %method, %target, status, took_us, "request");
+    }
     response
 }
 

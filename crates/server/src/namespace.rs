@@ -637,6 +637,7 @@ impl State {
 
     fn deliver_one(&mut self, effect: Effect, now: Timestamp, shared: &Shared) {
         let metrics = &shared.metrics;
+        tracing::debug!(namespace = %self.name, ?effect, "a lock changes");
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
                 metrics.grants.add(1);

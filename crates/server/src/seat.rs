@@ -68,6 +68,7 @@ impl Seat {
     pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
         let (shared, after, schemaless) = (Arc::clone(shared), AtomicU64::new(0), AtomicU64::new(0));
+        tracing::debug!(namespace = %namespace.name, owner = owner.0, "a session has a connection");
         // An earlier connection may have been granted locks that it was never told of.
         let holds = held.iter().any(|lock| lock.token.is_some());
         let uncovered = holds && namespace.cover.granted(abandon_timeout_ms);
@@ -167,10 +168,11 @@ impl Seat {
         let metrics = &self.shared.metrics;
         // Only a request that may be refused for what it wants is copied to say so.
         let wanted = (wait == Wait::Never).then(|| resources.clone());
-        match state
+        let outcome = state
             .table
-            .lock(Request { owner: self.owner, resources, wait, ttl_ms: None, rank: Rank::Ordinary }, now)
-        {
+            .lock(Request { owner: self.owner, resources, wait, ttl_ms: None, rank: Rank::Ordinary }, now);
+        tracing::debug!(namespace = %state.name, owner = self.owner.0, ?outcome, "a session asks for a lock");
+        match outcome {
             Outcome::Granted { lock, token } => {
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);
@@ -198,6 +200,7 @@ impl Seat {
         let now = self.shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.release(self.owner, lock, now, &mut effects);
+        tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?ended, "a session releases a lock");
         self.finish(&mut state, effects, now);
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock.0))?;
         ended.held_ms.into_iter().for_each(|held| self.shared.metrics.hold_time.observe(held));
@@ -211,6 +214,7 @@ impl Seat {
         let now = self.shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.cancel(self.owner, lock, now, &mut effects);
+        tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?outcome, "a session cancels a wait");
         self.finish(&mut state, effects, now);
         match outcome {
             CancelOutcome::Cancelled => {
@@ -243,6 +247,7 @@ impl Seat {
         let now = self.shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.convert(self.owner, lock, change, wait, now, &mut effects);
+        tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?outcome, "a session converts a lock");
         self.finish(&mut state, effects, now);
         match outcome {
             ConvertOutcome::Converted { token } => {

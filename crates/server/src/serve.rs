@@ -9,6 +9,7 @@ use crate::{
     grace::{self, Grace},
     lease,
     listener::listen,
+    listeners::Listeners,
     locktopus::Locktopus,
     metrics::Metrics,
     native::Native,
@@ -26,8 +27,9 @@ use crate::{
 use lockwood_locks::Series;
 use lockwood_model::Timestamp;
 use lockwood_storage::{Embedded, Ledger, OpenError, Recovered, Store, StoreError};
-use lockwood_wire::GraceInfo;
+use lockwood_wire::{GraceInfo, Interface};
 use std::{
+    io::ErrorKind,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
@@ -36,7 +38,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::mpsc, time::Instant};
+use tokio::{sync::mpsc, time::Instant};
 
 /// How often a stopping server looks whether it is done.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
@@ -60,8 +62,19 @@ pub struct Bound {
     pub elasticsearch: Option<SocketAddr>,
     /// The Schema Registry facade.
     pub schema_registry: Option<SocketAddr>,
+    /// The facades that were wanted and cannot listen.
+    pub left_out: Vec<LeftOut>,
     /// The namespaces in which nothing is granted yet because sessions held locks there when the last run ended.
     pub grace: Vec<GraceInfo>,
+}
+
+/// A facade that cannot listen.
+#[derive(Debug, Clone)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: &'static str,
+    /// Why, and what to do.
+    pub reason: String,
 }
 
 /// How a server stopped.
@@ -86,10 +99,12 @@ pub enum ServeError {
     #[error("{0}")]
     Setting(String),
     /// An address that cannot be had.
-    #[error("cannot listen on {address}: {cause}; is another server running there?")]
+    #[error("cannot listen on {address}: {}", unlistenable(cause, flag))]
     Listen {
         /// Which.
         address: SocketAddr,
+        /// The flag that chooses another one.
+        flag: &'static str,
         /// Why.
         cause: std::io::Error,
     },
@@ -106,6 +121,23 @@ pub enum ServeError {
     Write(#[from] StoreError),
 }
 
+/// Why an address cannot be listened on, and what to do about it.
+fn unlistenable(cause: &std::io::Error, flag: &str) -> String {
+    match cause.kind() {
+        ErrorKind::AddrInUse => {
+            format!("another program listens there; stop it, or choose another address with {flag}")
+        }
+        ErrorKind::PermissionDenied => format!(
+            "this user may not use the port, as most systems keep those below 1024 for root; choose another one with \
+             {flag}"
+        ),
+        ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address; choose one that it has with {flag}")
+        }
+        _ => format!("{cause}; choose another address with {flag}"),
+    }
+}
+
 /// Runs a server until it is told to stop. The first message on `stop` makes it drain, the second makes it
 /// stop at once.
 pub async fn run(
@@ -115,41 +147,22 @@ pub async fn run(
 ) -> Result<Stopped, ServeError> {
     check(&config)?;
     config.limit_defaults();
-    let native = bind(&config, config.listen).await?;
-    let locktopus = match &config.locktopus {
-        Some(facade) => Some(bind(&config, facade.listen).await?),
-        None => None,
-    };
-    let openslides = match &config.openslides {
-        Some(facade) => Some((bind(&config, facade.reader).await?, bind(&config, facade.writer).await?)),
-        None => None,
-    };
-    let elasticsearch = match &config.elasticsearch {
+    let listeners = Listeners::bind(&mut config).await?;
+    let library = match &config.elasticsearch {
         Some(facade) => {
             let limit = config.limits.script_bytes_max;
-            let library = Library::open(facade.scripts.as_deref(), limit).map_err(ServeError::Setting)?;
-            Some((bind(&config, facade.listen).await?, library))
+            Some(Library::open(facade.scripts.as_deref(), limit).map_err(ServeError::Setting)?)
         }
         None => None,
     };
-    let schema_registry = match &config.schema_registry {
-        Some(facade) => Some(bind(&config, facade.listen).await?),
-        None => None,
-    };
-    let shared = open(config, &address(&native).to_string()).await?;
+    let shared = open(config, listeners.interfaces()).await?;
     shared.cluster.restore(&shared)?;
     restore_leases(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
         tracing::error!(?error, "take away what is left of a load");
     }
-    let bound = Bound {
-        native: address(&native),
-        locktopus: locktopus.as_ref().map(address),
-        openslides: openslides.as_ref().map(|(reader, writer)| (address(reader), address(writer))),
-        elasticsearch: elasticsearch.as_ref().map(|(listener, _)| address(listener)),
-        schema_registry: schema_registry.as_ref().map(address),
-        grace: shared.grace.list(),
-    };
+    let bound = listeners.bound(shared.grace.list());
+    let Listeners { native, locktopus, openslides, elasticsearch, schema_registry, .. } = listeners;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
     tasks.spawn(grace::keep_time(Arc::clone(&shared)));
@@ -171,7 +184,7 @@ pub async fn run(
         tasks.spawn(listen(reader, Arc::clone(&shared), Openslides::new(&shared, Side::Reader)));
         tasks.spawn(listen(writer, Arc::clone(&shared), Openslides::new(&shared, Side::Writer)));
     }
-    if let Some((listener, library)) = elasticsearch {
+    if let (Some(listener), Some(library)) = (elasticsearch, library) {
         let facade = Elasticsearch::new(&shared, library);
         tasks.spawn(facade.clone().sweep());
         tasks.spawn(listen(listener, Arc::clone(&shared), facade));
@@ -231,17 +244,6 @@ fn check(config: &Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-async fn bind(config: &Config, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    if !address.ip().is_loopback() && !config.insecure {
-        return Err(ServeError::NotLoopback(address));
-    }
-    TcpListener::bind(address).await.map_err(|cause| ServeError::Listen { address, cause })
-}
-
-fn address(listener: &TcpListener) -> SocketAddr {
-    listener.local_addr().expect("a bound socket has an address")
-}
-
 /// Puts back leases, unless they are those of the host that writes, which this one only follows.
 fn restore_leases(shared: &Arc<Shared>) -> Result<(), StoreError> {
     let current = shared.cluster.current();
@@ -257,7 +259,7 @@ fn restore_leases(shared: &Arc<Shared>) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn open(config: Config, listen: &str) -> Result<Arc<Shared>, ServeError> {
+async fn open(config: Config, interfaces: Vec<Interface>) -> Result<Arc<Shared>, ServeError> {
     let directory = config.data.clone();
     let limits = ShardLimits {
         pending_bytes_max: config.limits.pending_bytes_max,
@@ -279,13 +281,16 @@ async fn open(config: Config, listen: &str) -> Result<Arc<Shared>, ServeError> {
         let ledger = Arc::clone(&ledger);
         blocking(move || Grace::start(ledger, &grace)).await?
     };
+    let clock = Clock::new();
     let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
-    let cluster = Cluster::new(config.cluster.as_ref(), listen);
+    let cluster = Cluster::new(config.cluster.as_ref(), &interfaces[0].address);
     let work = Work::new(&config.limits, config.cluster.is_some());
     let shared = Shared {
         cluster,
         config,
-        clock: Clock::new(),
+        interfaces,
+        started_at: clock.now(),
+        clock,
         numbers: Arc::new(numbers),
         grace: Arc::new(grace),
         secrets: Secrets::new(session_key.unwrap_or(secret_key)),
@@ -405,4 +410,23 @@ async fn close(shared: &Arc<Shared>) -> Result<(), ServeError> {
         tokio::time::sleep(DRAIN_INTERVAL).await;
     }
     Ok(shared.grace.close(shared).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_an_address_cannot_be_had_decides_what_to_do_about_it() {
+        let check = |kind: ErrorKind, part: &str| {
+            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let error = ServeError::Listen { address, flag: "--listen ADDR", cause: kind.into() }.to_string();
+            assert!(error.starts_with("cannot listen on 127.0.0.1:80: ") && error.contains(part), "{error}");
+            assert!(error.contains("--listen ADDR"), "{error}");
+        };
+        check(ErrorKind::AddrInUse, "another program listens there");
+        check(ErrorKind::PermissionDenied, "may not use the port");
+        check(ErrorKind::AddrNotAvailable, "no such address");
+        check(ErrorKind::Other, "other error");
+    }
 }

@@ -15,8 +15,9 @@ use crate::{
     trouble::Trouble,
     work::Work,
 };
-use lockwood_model::OwnerId;
+use lockwood_model::{OwnerId, Timestamp};
 use lockwood_storage::Ledger;
+use lockwood_wire::Interface;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -27,6 +28,9 @@ const QUEUES_LEN_MAX: usize = 100;
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Where each interface listens, the native one first.
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) started_at: Timestamp,
     pub(crate) clock: Clock,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) shard: Arc<Shard>,

@@ -83,7 +83,10 @@ pub enum OpenError {
     /// Something in it is not what was written.
     #[error(transparent)]
     Damaged(StoreError),
-    /// The storage engine or the file system.
+    /// The file system does not let it be used.
+    #[error("{0}; it must be a directory that this user may read and write, or one that can be made")]
+    Unusable(String),
+    /// The storage engine.
     #[error("{0}")]
     Engine(String),
 }
@@ -101,7 +104,10 @@ impl From<fjall::Error> for OpenError {
     fn from(error: fjall::Error) -> OpenError {
         match error {
             fjall::Error::Locked => OpenError::InUse,
-            other => StoreError::from(other).into(),
+            other => match io_cause(&other) {
+                Some(cause) => OpenError::Unusable(cause.to_string()),
+                None => StoreError::from(other).into(),
+            },
         }
     }
 }
@@ -113,9 +119,31 @@ struct Inspected {
     noted: Option<Noted>,
 }
 
+/// The error of the file system behind one of the engine's, whose own words are for its developers.
+fn io_cause(error: &fjall::Error) -> Option<&io::Error> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(cause) = cause.downcast_ref() {
+            return Some(cause);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+/// Whether there is a directory, or nothing yet.
+fn check_directory(directory: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(directory) {
+        Ok(found) if !found.is_dir() => Err(OpenError::Unusable("it is a file".to_owned())),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OpenError::Unusable(error.to_string())),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 impl Embedded {
     /// Opens the store in `directory`, or makes a new one.
     pub fn open(directory: &Path) -> Result<Embedded, OpenError> {
+        check_directory(directory)?;
         let inspected = inspect(directory)?;
         // The engine panics on some damaged files.
         catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory, &inspected)))

@@ -295,6 +295,42 @@ pub struct GraceInfo {
     pub left_ms: u64,
 }
 
+/// A server at a glance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServerStatus {
+    /// The version that runs.
+    pub version: String,
+    /// ready, grace_period, draining or storage_failed, as in the readiness.
+    pub status: String,
+    /// Where nothing is granted yet because sessions held locks there when the last run ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grace: Vec<GraceInfo>,
+    /// When it was started.
+    pub started_at: String,
+    /// How long ago that is.
+    pub uptime_ms: u64,
+    /// The data directory.
+    pub data: String,
+    /// What is served where, the native interface first.
+    pub interfaces: Vec<Interface>,
+    /// Connections of all interfaces.
+    pub connections: u64,
+    /// Physical memory the process has, if the system says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Its namespaces, with their positions and locks.
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// An interface and where it listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Interface {
+    /// native, locktopus, openslides_reader, openslides_writer, elasticsearch or schema_registry.
+    pub name: String,
+    /// Its IP address and port.
+    pub address: String,
+}
+
 /// Whether the server can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {

@@ -15,9 +15,9 @@ pub mod shards;
 
 pub use code::Code;
 pub use http::{
-    Blocker, CycleStep, GraceInfo, GraceList, Intents, LockInfo, LockList, LockState, NamespaceInfo,
-    NamespaceList, NodeClaim, NodeInfo, OperatorAction, OperatorDeed, OperatorLog, Owner, Problem, Readiness,
-    Tree, WaitEdge, WaitGraph,
+    Blocker, CycleStep, GraceInfo, GraceList, Intents, Interface, LockInfo, LockList, LockState,
+    NamespaceInfo, NamespaceList, NodeClaim, NodeInfo, OperatorAction, OperatorDeed, OperatorLog, Owner,
+    Problem, Readiness, ServerStatus, Tree, WaitEdge, WaitGraph,
 };
 pub use lease::{
     LeaseAnswer, LeaseInfo, LeaseList, LeaseOutcome, LeaseRequest, ReleaseRequest, RenewRequest,

@@ -3,7 +3,7 @@
 //! Every client message carries an `id` of the client's choice; every answer to it carries the same `id`,
 //! also the late one to a lock that had to queue.
 
-use crate::{Blocker, Code, CycleStep, WireResource, WireWait};
+use crate::{Blocker, Code, CycleStep, WireResource, WireWait, documents::in_words};
 use lockwood_model::Wait;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -280,8 +280,10 @@ impl ClientMessage {
         if text.trim_ascii_start().first() != Some(&b'{') {
             return Err(DecodeError { id: None, message: "not a message: a JSON object is expected".into() });
         }
-        let flat: Flat<'_> = serde_json::from_slice(text)
-            .map_err(|error| DecodeError { id: id_of(text), message: format!("not a message: {error}") })?;
+        let flat: Flat<'_> = serde_json::from_slice(text).map_err(|error| {
+            let message = format!("not a message: {}", in_words::<Flat<'_>>(text, &error));
+            DecodeError { id: id_of(text), message }
+        })?;
         let id =
             flat.id.ok_or_else(|| DecodeError { id: None, message: "the field id is missing".into() })?;
         flat.into_message(id).map_err(|message| DecodeError { id: Some(id), message })

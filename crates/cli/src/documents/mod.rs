@@ -19,7 +19,7 @@ pub(crate) mod write;
 
 use crate::{
     exit::{Failure, bad_data, read_file},
-    output,
+    output, surroundings,
     target::{Namespace, Server},
     wait::parse_span,
 };
@@ -151,7 +151,7 @@ impl Writer {
 /// With which locks it is done, and how long it waits for those of others.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Holding {
-    /// The token of a lock of yours; if it is over, nothing is done [default: that of `lockwood lock`, inside]
+    /// Your fencing token; the request is rejected if the lock has ended [default: that of `lockwood lock`, inside]
     #[arg(long = "token", value_name = "TOKEN")]
     tokens: Vec<u64>,
     /// How long to wait for the locks of others: 0, 500ms, 10s or 5m [default: the server's, usually 1s]
@@ -162,18 +162,10 @@ pub(crate) struct Holding {
 impl Holding {
     pub(crate) fn terms(&self, target: &Target) -> Terms {
         let tokens = match &self.tokens[..] {
-            [] => target.inherited_token().into_iter().collect(),
+            [] => surroundings::tokens(&target.server.address, &target.namespace.name),
             tokens => tokens.to_vec(),
         };
         Terms { tokens, wait: self.wait }
-    }
-}
-
-impl Target {
-    /// The token of the `lockwood lock` in which this command runs, if it works in the same namespace.
-    fn inherited_token(&self) -> Option<u64> {
-        let is_same = std::env::var("LOCKWOOD_NAMESPACE").is_ok_and(|name| name == self.namespace.name);
-        std::env::var("LOCKWOOD_TOKEN").ok().filter(|_| is_same)?.parse().ok()
     }
 }
 

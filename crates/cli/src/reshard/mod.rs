@@ -191,7 +191,7 @@ fn finish(status: &TransitionStatus, before: &Value, json: bool) -> Shown {
     let is_new = epoch != before && status.last == epoch.as_u64();
     if is_new && status.aborting {
         let message = format!("it went back to the old map, at epoch {epoch}");
-        return Err(Failure { code: crate::exit::REFUSED, message });
+        return Err(Failure::new(crate::exit::REFUSED, message));
     }
     if json {
         return Ok(output::json_line(status));

@@ -218,5 +218,5 @@ fn shown(at: &At, answer: &ShardDocument, common: &Common) -> Shown {
         output::write(&document(answer, common)).map_err(|error| exit::bad_data(error.to_string()))?;
     }
     let message = format!("there is no document {}", at.document);
-    Err(Failure { code: exit::NO_DOCUMENT, message })
+    Err(Failure::new(exit::NO_DOCUMENT, message))
 }

@@ -269,6 +269,7 @@ impl State {
             Some(lock) => self.table.lock_as(lock, request, now),
             None => self.table.lock(request, now),
         };
+        tracing::debug!(namespace = %self.name, owner = %asked.owner, ?outcome, "a lease is asked for");
         match outcome {
             Outcome::Granted { lock, .. } => {
                 shared.metrics.grants.add(1);

@@ -252,6 +252,7 @@ impl State {
     /// Ends a lock of whoever it is, and hands it over.
     pub(super) fn end(&mut self, shared: &Shared, lock: LockId, now: Timestamp) {
         let mut effects = std::mem::take(&mut self.effects);
+        tracing::debug!(namespace = %self.name, lock = lock.0, "a lease is released");
         if let Ok(ended) = self.table.revoke(lock, now, &mut effects) {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         }

@@ -69,7 +69,8 @@ fn directory_bytes(directory: &Path) -> std::io::Result<u64> {
     Ok(bytes)
 }
 
-fn resident_bytes() -> Option<u64> {
+/// Physical memory the process has, where there is a `/proc`.
+pub(crate) fn resident_bytes() -> Option<u64> {
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }

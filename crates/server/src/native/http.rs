@@ -5,12 +5,11 @@ use super::{
     connection, documents, grace, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
 };
 use crate::{
+    clock::rfc3339,
     cluster::{Admitted, locks as spread},
     listener::Counted,
     listing::{self, Selection},
-    metrics,
-    namespace::Namespace,
-    operator,
+    metrics, operator,
     shared::Shared,
     trouble::Trouble,
 };
@@ -24,10 +23,14 @@ use axum::{
 use hyper::{StatusCode, header, http::request::Parts};
 use lockwood_wire::{
     Code, LockInfo, LockList, NamespaceInfo, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness,
-    Tree, WaitGraph,
+    ServerStatus, Tree, WaitGraph,
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// A page unless `limit` says otherwise.
 const PAGE_LEN: usize = 100;
@@ -47,6 +50,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/namespaces", get(namespaces))
         .route("/v1/grace", get(grace::grace))
         .route("/v1/{namespace}/grace", delete(grace::end_grace))
+        .route("/v1/status", get(server_status))
         .route("/v1/{namespace}/session", get(session))
         .route("/v1/{namespace}/locks", get(locks).post(leases::take))
         .route("/v1/{namespace}/locks/renew", post(leases::renew_all))
@@ -117,6 +121,11 @@ async fn healthz() -> &'static str {
     (status = 200, description = "Sessions can be opened or taken up again.", body = Readiness),
     (status = 503, description = "The server is about to stop, or its disk failed.", body = Readiness)))]
 async fn readyz(State(shared): App) -> (StatusCode, Json<Readiness>) {
+    let (status, readiness) = readiness(&shared);
+    (status, Json(readiness))
+}
+
+fn readiness(shared: &Shared) -> (StatusCode, Readiness) {
     let (status, word) = match () {
         () if shared.is_poisoned() => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed"),
         () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
@@ -124,7 +133,25 @@ async fn readyz(State(shared): App) -> (StatusCode, Json<Readiness>) {
         () if shared.grace.everywhere_left_ms() > 0 => (StatusCode::OK, "grace_period"),
         () => (StatusCode::OK, "ready"),
     };
-    (status, Json(Readiness { status: word.to_owned(), grace: shared.grace.list() }))
+    (status, Readiness { status: word.to_owned(), grace: shared.grace.list() })
+}
+
+/// The server at a glance: what is served where, its namespaces with their positions and locks, memory, grace.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = ServerStatus)))]
+async fn server_status(State(shared): App) -> Answer<ServerStatus> {
+    let (now, (_, Readiness { status, grace })) = (shared.clock.now(), readiness(&shared));
+    Ok(Json(ServerStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        status,
+        grace,
+        started_at: rfc3339(shared.started_at),
+        uptime_ms: now.since(shared.started_at),
+        data: shared.config.data.display().to_string(),
+        interfaces: shared.interfaces.clone(),
+        connections: shared.connections.load(Ordering::Relaxed),
+        memory_bytes: metrics::resident_bytes(),
+        namespaces: list_namespaces(&shared)?,
+    }))
 }
 
 /// Counts and times for Prometheus.
@@ -141,6 +168,10 @@ async fn openapi_json() -> Response {
 /// The namespaces in use, and those with documents. One that nobody uses and that has none disappears.
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespaceList)))]
 async fn namespaces(State(shared): App) -> Answer<NamespaceList> {
+    Ok(Json(NamespaceList { namespaces: list_namespaces(&shared)? }))
+}
+
+fn list_namespaces(shared: &Shared) -> Result<Vec<NamespaceInfo>, Trouble> {
     let mut positions: BTreeMap<String, Option<u64>> = BTreeMap::new();
     let reading = shared.shard.read();
     for (name, id) in reading.state().namespaces()? {
@@ -155,7 +186,7 @@ async fn namespaces(State(shared): App) -> Answer<NamespaceList> {
         let (sessions, locks_granted, locks_waiting) = sizes.get(&namespace).copied().unwrap_or_default();
         NamespaceInfo { namespace, sessions, locks_granted, locks_waiting, position }
     };
-    Ok(Json(NamespaceList { namespaces: positions.into_iter().map(info).collect() }))
+    Ok(positions.into_iter().map(info).collect())
 }
 
 /// Opens a WebSocket for a session; see the protocol document.
@@ -244,12 +275,12 @@ async fn lock(
     let patience = poll_ms.map(Duration::from_millis);
     let found = match shared.cluster.spreads(&name) {
         true => spread::one(&shared, &name, number, patience).await?,
-        false => {
-            find(&shared, &name)?;
-            listing::one(&shared, &name, number, patience).await?
-        }
+        false => listing::one(&shared, &name, number, patience).await?,
     };
-    Ok(Json(found.ok_or_else(|| Trouble::unknown_lock(number))?))
+    match found {
+        Some(found) => Ok(Json(found)),
+        None => Err(no_lock(&shared, &name, number)?),
+    }
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -275,8 +306,10 @@ async fn release(
     let action = match shared.cluster.spreads(&name) {
         true => spread::end(&shared, &name, number, reason).await?,
         false => {
-            let namespace = find(&shared, &name)?;
-            let info = namespace.lock_info(&shared, number).ok_or_else(|| Trouble::unknown_lock(number))?;
+            let namespace = shared.registry.get(&name);
+            let Some(info) = namespace.and_then(|namespace| namespace.lock_info(&shared, number)) else {
+                return Err(no_lock(&shared, &name, number)?);
+            };
             let action = operator::action(&shared, &name, info, reason);
             operator::record(&shared, &action).await?;
             operator::end(&shared, &name, number, Admitted::default()).await?;
@@ -341,9 +374,23 @@ async fn method_not_allowed() -> Trouble {
     Trouble::new(Code::MethodNotAllowed, "this address does not take this method; see /openapi.json")
 }
 
-fn find(shared: &Shared, name: &str) -> Result<Arc<Namespace>, Trouble> {
-    shared.registry.get(name).ok_or_else(|| {
-        Trouble::new(Code::UnknownNamespace, format!("nobody uses the namespace {name:?} at the moment"))
+/// Why there is no such lock: its namespace has no lock of that number, or there is no such namespace.
+fn no_lock(shared: &Shared, name: &str, lock: u64) -> Result<Trouble, Trouble> {
+    let is_known =
+        shared.registry.get(name).is_some() || shared.shard.read().state().namespace(name)?.is_some();
+    Ok(match is_known {
+        true => Trouble::new(
+            Code::UnknownLock,
+            format!(
+                "there is no lock {lock} in the namespace {name:?}; it may be over, `lockwood locks` lists those there are"
+            ),
+        ),
+        false => Trouble::new(
+            Code::UnknownNamespace,
+            format!(
+                "the namespace {name:?} has no documents and no locks; `lockwood namespaces` lists those there are"
+            ),
+        ),
     })
 }
 
@@ -399,6 +446,7 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         namespaces,
         grace::grace,
         grace::end_grace,
+        server_status,
         session,
         locks,
         lock,

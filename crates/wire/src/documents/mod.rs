@@ -15,6 +15,7 @@ mod query;
 mod value;
 mod write;
 
+pub(crate) use body::in_words;
 pub use body::{BodyError, read_body};
 pub use dump::{DumpCommit, DumpDocument, DumpEvent, DumpHead, DumpLine};
 pub use feed::{

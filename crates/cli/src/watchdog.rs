@@ -1,0 +1,87 @@
+//! The process that ends a program when the `lockwood lock` above it dies without a chance to do so itself. Knows
+//! nothing of locks.
+//!
+//! `lockwood lock` starts it and holds the only other end of its standard input. What comes there is whom to end and
+//! how long that may take; then either that all is well, or, when `lockwood lock` is gone, nothing more.
+
+use crate::processes::Family;
+use rustix::process::Signal;
+use std::{
+    io::BufRead,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::AsyncWriteExt,
+    process::{Child, Command},
+};
+
+const DONE: &str = "done";
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The watchdog as `lockwood lock` sees it. Dropped without [`Watchdog::dismiss`] it bites.
+pub(crate) struct Watchdog(Child);
+
+impl Watchdog {
+    pub(crate) fn start() -> std::io::Result<Watchdog> {
+        let mut command = std::process::Command::new(this_program());
+        // In a group of its own, so that what is typed at the terminal does not reach it.
+        command.arg("watchdog").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        Command::from(command).spawn().map(Watchdog)
+    }
+
+    /// From now on the family dies with this process.
+    pub(crate) async fn watch(&mut self, family: &Family, kill_after: Duration) -> std::io::Result<()> {
+        self.say(&format!("{family} {}\n", kill_after.as_millis())).await
+    }
+
+    /// The program has ended, or does not matter any more.
+    pub(crate) async fn dismiss(mut self) {
+        // Without it the program is not signalled twice: there is none.
+        if self.say(&format!("{DONE}\n")).await.is_ok() {
+            let _ = self.0.wait().await;
+        }
+    }
+
+    async fn say(&mut self, text: &str) -> std::io::Result<()> {
+        match &mut self.0.stdin {
+            Some(stdin) => stdin.write_all(text.as_bytes()).await,
+            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+/// Also if the file was replaced meanwhile.
+fn this_program() -> PathBuf {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() { running } else { std::env::current_exe().unwrap_or_else(|_| "lockwood".into()) }
+}
+
+/// The watchdog itself.
+pub(crate) fn run() -> ExitCode {
+    let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    let Some(order) = lines.next() else { return ExitCode::SUCCESS };
+    if lines.next().as_deref() == Some(DONE) {
+        return ExitCode::SUCCESS;
+    }
+    let Some((family, kill_after)) = order.rsplit_once(' ') else { return ExitCode::FAILURE };
+    let (Ok(mut family), Ok(kill_after)) = (family.parse::<Family>(), kill_after.parse()) else {
+        return ExitCode::FAILURE;
+    };
+    eprintln!("lockwood: `lockwood lock` was killed, so its program is stopped");
+    end(&mut family, Duration::from_millis(kill_after));
+    ExitCode::SUCCESS
+}
+
+fn end(family: &mut Family, kill_after: Duration) {
+    family.signal(Signal::TERM);
+    let kill_at = Instant::now() + kill_after;
+    while !family.is_gone() {
+        if Instant::now() >= kill_at {
+            return family.signal(Signal::KILL);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
