@@ -20,6 +20,7 @@ mod client;
 mod command_line;
 mod connection_loss;
 mod crash;
+mod damage;
 mod data_directory;
 mod depth;
 mod document_crash;

@@ -69,8 +69,12 @@ impl Numbers {
         self.first.fetch_max(next, Ordering::AcqRel);
     }
 
-    /// Whether a table that has come to `next` may take another lock.
+    /// Whether a table that has come to `next` may take another lock. On a disk that failed, what is set aside may
+    /// be set aside again by the next server, so nothing of it is given out any more.
     pub(crate) fn suffice(&self, next: u64) -> bool {
+        if self.ledger.is_poisoned() {
+            return false;
+        }
         let ceiling = self.ceiling.load(Ordering::Acquire);
         if next + self.spread(MARGIN) > ceiling {
             self.low.notify_one();

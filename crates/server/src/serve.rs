@@ -42,6 +42,8 @@ use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
 /// How often old history is looked for.
 const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
+/// How often the data directory is looked after.
+const TEND_INTERVAL: Duration = Duration::from_millis(250);
 /// How long connections may take to end once they are told to.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -153,6 +155,7 @@ pub async fn run(
     tasks.spawn(grace::keep_time(Arc::clone(&shared)));
     tasks.spawn(grace::keep_low(Arc::clone(&shared)));
     tasks.spawn(tend_documents(Arc::clone(&shared)));
+    tasks.spawn(tend_store(Arc::clone(&shared)));
     replica::ask_around(&shared).await;
     tasks.spawn(listen(native, Arc::clone(&shared), Native::new(&shared)));
     if let Some(listener) = locktopus {
@@ -337,6 +340,17 @@ async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("opening files does not panic")
+}
+
+/// Notices a data directory that is gone although nothing is written. Ends when it is.
+async fn tend_store(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(TEND_INTERVAL).await;
+        let store = Arc::clone(&shared.shard);
+        if let Err(error) = blocking(move || store.tend()).await {
+            return tracing::error!(%error, "look after the data directory");
+        }
+    }
 }
 
 /// Completes indexes whose building was interrupted, and forgets old history if that is wanted.

@@ -36,8 +36,8 @@ pub fn verify(
     scratch: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Verified, VerifyError> {
-    let store = open(data)?;
-    let rebuilt = open(scratch)?;
+    let store = Embedded::open_existing(data).map_err(|cause| failed(data, cause))?;
+    let rebuilt = Embedded::open(scratch).map_err(|cause| failed(scratch, cause))?;
     let mut records = 0;
     let mut seen = |done, all| {
         records = all;
@@ -47,8 +47,8 @@ pub fn verify(
     Ok(Verified { records, differences: differences.iter().map(describe).collect() })
 }
 
-fn open(directory: &Path) -> Result<Embedded, VerifyError> {
-    Embedded::open(directory).map_err(|cause| VerifyError::Open { directory: directory.to_owned(), cause })
+fn failed(directory: &Path, cause: OpenError) -> VerifyError {
+    VerifyError::Open { directory: directory.to_owned(), cause }
 }
 
 fn describe(difference: &Difference) -> String {

@@ -1,51 +1,55 @@
 //! The store on disk: fjall in the data directory. Knows nothing of what the keys mean.
 //!
-//! The engine cuts its journal off where it is damaged, trusts the list of its tables, and does not guard the
-//! order of its batches. So that nothing acknowledged is ever missed silently, this is checked when it is
-//! opened:
+//! The engine cuts its journals off where they are damaged, trusts the list of its tables, and makes anew what it
+//! does not find. So that nothing acknowledged is ever missed silently, this is checked when it is opened:
 //!
 //! | what | against what |
 //! | --- | --- |
-//! | the last record of the log | the file `acknowledged`, its first eight bytes |
-//! | the seal: how often the sealed spaces changed | the same file, its next eight bytes |
-//! | the content of the sealed spaces | the digest in the seal, which changes in the same batch |
+//! | the numbers of the commits in the journals | each other: there are no gaps; the file `acknowledged` |
+//! | the last record of the log, the oldest journal | the file `acknowledged` |
+//! | the content of the sealed spaces | the digest in the seal, which is part of every commit |
 //! | the list of tables of each space | the checksum that the engine writes and does not read |
+//! | the spaces | the engine's own list of them |
+//! | the records of the log behind the last saved snapshot | their checksums; their indexes, without gaps |
 //!
-//! The file is written after every synced commit and never synced itself, so it may be old but is never too
-//! new. All other spaces are a fold over the log, whose records have checksums: `verify` compares.
+//! All other spaces are a fold over the log: `verify` compares.
 
 use crate::{
+    acknowledged::{Acknowledged, Noted},
+    journal::{Journals, SEAL},
+    log::check_records,
     seal::{SEALED, Seal},
+    state::{snapshot_index, verify},
     store::{Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, is_empty},
 };
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use parking_lot::Mutex;
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, TryLockError},
+    io,
     ops::Bound,
-    os::unix::fs::FileExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
-const FORMAT: u64 = 2;
-/// Format 1 had the ledger only; everything else comes into being when it is opened.
+const FORMAT: u64 = 3;
+/// Format 1 had the ledger only; everything else comes into being when it is opened. Up to format 2 commits had no
+/// numbers.
 const FORMAT_READABLE: std::ops::RangeInclusive<u64> = 1..=FORMAT;
 
 const CACHE_BYTES: u64 = 128 * 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 32 * 1024 * 1024;
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// The key of the seal in its keyspace.
-const SEAL: &str = "seal";
-/// Where in the file `acknowledged` the last record of the log is.
-const LOG_OFFSET: u64 = 0;
-/// Where in it the number of the seal is.
-const SEAL_OFFSET: u64 = 8;
+/// The file that the engine makes last in a new directory.
+const VERSION: &str = "version";
+/// The file that the engine locks.
+const LOCK: &str = "lock";
+/// The key of the names of all spaces that were made.
+const SPACES: &str = "spaces";
+/// Where a state is rebuilt to be compared.
+const SCRATCH: &str = "verify";
 
 /// The open data directory; it belongs to this process alone.
 pub struct Embedded {
@@ -53,10 +57,12 @@ pub struct Embedded {
     spaces: Arc<[Keyspace]>,
     /// Where the seal is kept.
     seals: Keyspace,
-    /// The seal as of the last commit; held while the sealed spaces change.
+    /// The seal of the last commit; held during commits.
     seal: Mutex<Seal>,
-    acknowledged: File,
-    poisoned: AtomicBool,
+    /// Behind the database, so that it is closed later.
+    acknowledged: Acknowledged,
+    /// Why there are no more commits.
+    poisoned: OnceLock<StoreError>,
 }
 
 /// Why a data directory cannot be opened.
@@ -65,6 +71,9 @@ pub enum OpenError {
     /// Another process has it open.
     #[error("another server is using it; stop that one, or choose another data directory")]
     InUse,
+    /// It is not there, or has nothing in it.
+    #[error("there is no data in it; name the data directory of a server that has run")]
+    NotThere,
     /// It was written by another version.
     #[error("it has format {found}, this version reads format {FORMAT}; use the version that wrote it")]
     Format {
@@ -92,56 +101,77 @@ impl From<fjall::Error> for OpenError {
     fn from(error: fjall::Error) -> OpenError {
         match error {
             fjall::Error::Locked => OpenError::InUse,
-            other => OpenError::Engine(other.to_string()),
+            other => StoreError::from(other).into(),
         }
     }
+}
+
+/// What was found before the engine opened anything.
+struct Inspected {
+    journals: Journals,
+    /// Nothing if there is no such file.
+    noted: Option<Noted>,
 }
 
 impl Embedded {
     /// Opens the store in `directory`, or makes a new one.
     pub fn open(directory: &Path) -> Result<Embedded, OpenError> {
-        crate::tables::check(directory)?;
+        let inspected = inspect(directory)?;
         // The engine panics on some damaged files.
-        catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory)))
-            .unwrap_or_else(|_| Err(StoreError::damaged("the journal").into()))
+        catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory, &inspected)))
+            .unwrap_or_else(|_| Err(StoreError::damaged("a file of the storage engine").into()))
     }
 
-    fn recover(directory: &Path) -> Result<Embedded, OpenError> {
+    /// Opens the store in `directory` if there is one.
+    pub fn open_existing(directory: &Path) -> Result<Embedded, OpenError> {
+        match directory.join(VERSION).try_exists() {
+            Ok(true) => Embedded::open(directory),
+            Ok(false) if Noted::read(directory)?.is_none() => Err(OpenError::NotThere),
+            Ok(false) => Err(no_version()),
+            Err(error) => Err(OpenError::Engine(error.to_string())),
+        }
+    }
+
+    fn recover(directory: &Path, inspected: &Inspected) -> Result<Embedded, OpenError> {
         let database = Database::builder(directory)
             .worker_threads(1)
             .cache_size(CACHE_BYTES)
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .manual_journal_persist(true)
             .open()?;
+        let found = database.list_keyspace_names();
         let options = || {
             KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES).manual_journal_persist(true)
         };
         // First, so that nothing is added to what another version wrote.
-        check_format(&database.keyspace(Space::Numbers.as_str(), options)?)?;
+        let numbers = database.keyspace(Space::Numbers.as_str(), options)?;
+        let format = read_format(&numbers)?;
+        inspected.check_complete(format, &numbers, |name| found.iter().any(|found| **found == *name))?;
         let spaces = Space::ALL
             .iter()
             .map(|space| database.keyspace(space.as_str(), options))
             .collect::<Result<Arc<[_]>, _>>()?;
-        let seals = database.keyspace("seal", options)?;
-        let mut open = OpenOptions::new();
-        open.read(true).write(true).create(true).truncate(false);
-        let acknowledged = open
-            .open(directory.join("acknowledged"))
-            .map_err(|error| OpenError::Engine(format!("the file \"acknowledged\": {error}")))?;
+        let seals = database.keyspace(SEAL, options)?;
+        let acknowledged = Acknowledged::open(directory)?;
         let seal = Mutex::new(Seal::default());
-        let store =
-            Embedded { database, spaces, seals, seal, acknowledged, poisoned: AtomicBool::new(false) };
-        store.check_seal()?;
-        store.check_log()?;
+        let store = Embedded { database, spaces, seals, seal, acknowledged, poisoned: OnceLock::new() };
+        let noted = inspected.noted.unwrap_or_default();
+        store.check_seal(&noted, inspected.journals.last)?;
+        store.check_log(&noted)?;
+        store.check_oldest(directory, &noted, &inspected.journals)?;
+        if format.is_some_and(|format| format < FORMAT) {
+            store.flush()?;
+        }
         // Always written, so that a disk that takes no writes is noticed at once.
         let mut batch = Batch::default();
         batch.put(Space::Numbers, "format", FORMAT.to_be_bytes());
+        batch.put(Space::Numbers, SPACES, names().collect::<Vec<_>>().join(" ").into_bytes());
         store.commit(&batch, Durability::Synced)?;
         Ok(store)
     }
 
     /// Sealed spaces that are not as they were sealed, or were sealed later, are damaged.
-    fn check_seal(&self) -> Result<(), OpenError> {
+    fn check_seal(&self, noted: &Noted, in_journals: Option<u64>) -> Result<(), OpenError> {
         let mut found = Seal::default();
         let snapshot = self.snapshot();
         for space in SEALED {
@@ -151,42 +181,74 @@ impl Embedded {
             }
         }
         let damaged = || OpenError::Damaged(StoreError::damaged("what the server knows of itself"));
-        let acknowledged = self.acknowledged_number(SEAL_OFFSET);
         let seal = match self.seals.get(SEAL)? {
             Some(bytes) => Seal::read(&bytes).ok_or_else(damaged)?,
             // Nothing was sealed before there were seals.
-            None if acknowledged == 0 => found,
+            None if noted.commit == 0 => found,
             None => return Err(damaged()),
         };
-        if seal.digest != found.digest || seal.commits < acknowledged {
+        if seal.digest != found.digest || seal.commits < noted.commit {
             return Err(damaged());
         }
-        *self.seal.lock() = seal;
+        // The engine must have found what was found in its journals.
+        if in_journals.is_some_and(|commit| commit != seal.commits) {
+            return Err(damaged());
+        }
+        *self.seal.lock() = Seal { synced: seal.commits, ..seal };
         Ok(())
     }
 
-    /// A log that ends before what was acknowledged is damaged.
-    fn check_log(&self) -> Result<(), OpenError> {
-        let acknowledged = self.acknowledged_number(LOG_OFFSET);
-        let last = match self.space(Space::Log).last_key_value() {
-            None => 0,
-            Some(guard) => guard.key()?[..].try_into().map(u64::from_be_bytes).unwrap_or_default(),
-        };
-        if last < acknowledged {
-            let what =
-                format!("the log ends at index {last}, although {acknowledged} was acknowledged: a file");
+    /// A log that ends before what was acknowledged is damaged, and so is one with gaps.
+    fn check_log(&self, noted: &Noted) -> Result<(), OpenError> {
+        let snapshot = self.snapshot();
+        let saved = snapshot_index(&*snapshot)?;
+        let last = check_records(&*snapshot, saved)?;
+        if last < noted.record {
+            let what = format!(
+                "the log: it ends at record {last}, although record {} was acknowledged; it",
+                noted.record
+            );
             return Err(OpenError::Damaged(StoreError::damaged(what)));
         }
         Ok(())
     }
 
-    /// 0 if nothing was acknowledged yet.
-    fn acknowledged_number(&self, offset: u64) -> u64 {
-        let mut bytes = [0; 8];
-        match self.acknowledged.read_exact_at(&mut bytes, offset) {
-            Ok(()) => u64::from_be_bytes(bytes),
-            Err(_) => 0,
+    /// The engine drops the oldest journal when all of it is in tables. If that was not seen, what is there must
+    /// show that nothing is lost.
+    fn check_oldest(&self, directory: &Path, noted: &Noted, journals: &Journals) -> Result<(), OpenError> {
+        let (Some(noted), Some(found)) = (noted.oldest, journals.oldest) else { return Ok(()) };
+        if found <= noted {
+            return Ok(());
         }
+        let scratch = directory.join(SCRATCH);
+        let remove = || match std::fs::remove_dir_all(&scratch) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(OpenError::Engine(format!("remove {}: {error}", scratch.display())))
+            }
+            _ => Ok(()),
+        };
+        remove()?;
+        let differences = {
+            let rebuilt = Embedded::open(&scratch)?;
+            verify(&*self.snapshot(), &rebuilt, &mut |_, _| {})?
+        };
+        remove()?;
+        match differences.first() {
+            None => Ok(()),
+            Some(difference) => {
+                let what = format!(
+                    "the journal: {noted}.jnl is missing, and the state is not what the log leads to (in the space \
+                     {:?}); it",
+                    difference.space.as_str()
+                );
+                Err(OpenError::Damaged(StoreError::damaged(what)))
+            }
+        }
+    }
+
+    /// From memory to tables. What was committed without a number does not depend on the journals any more.
+    fn flush(&self) -> Result<(), StoreError> {
+        self.spaces.iter().chain([&self.seals]).try_for_each(|space| Ok(space.rotate_memtable_and_wait()?))
     }
 
     fn space(&self, space: Space) -> &Keyspace {
@@ -194,32 +256,27 @@ impl Embedded {
     }
 
     fn write(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
-        let changes_sealed = SEALED.into_iter().any(|space| sealed_changes(batch, space).next().is_some());
-        if !changes_sealed {
-            return self.write_with(batch, durability, None);
+        if batch.is_empty() {
+            return Ok(());
         }
         let mut seal = self.seal.lock();
         let mut next = Seal { commits: seal.commits + 1, ..*seal };
         for space in SEALED {
-            for (key, value) in sealed_changes(batch, space) {
+            for (key, value) in batch.range(space, (Bound::Unbounded, Bound::Unbounded)) {
                 self.space(space).get(key)?.iter().for_each(|old| next.remove(space, key, old));
                 value.iter().for_each(|new| next.add(space, key, new));
             }
         }
-        self.write_with(batch, durability, Some(next))?;
-        *seal = next;
-        match durability {
-            Durability::Synced => self.acknowledge(SEAL_OFFSET, &next.commits.to_be_bytes()),
-            Durability::Buffered => Ok(()),
+        self.write_sealed(batch, durability, next)?;
+        if durability == Durability::Synced {
+            next.synced = next.commits;
+            self.acknowledged.note(last_record(batch), next.commits)?;
         }
+        *seal = next;
+        self.acknowledged.check_there()
     }
 
-    fn write_with(
-        &self,
-        batch: &Batch,
-        durability: Durability,
-        seal: Option<Seal>,
-    ) -> Result<(), StoreError> {
+    fn write_sealed(&self, batch: &Batch, durability: Durability, seal: Seal) -> Result<(), StoreError> {
         let mut writes = self.database.batch().durability(match durability {
             Durability::Synced => Some(PersistMode::SyncData),
             Durability::Buffered => None,
@@ -230,33 +287,94 @@ impl Embedded {
                 None => writes.remove(self.space(space), key.clone()),
             }
         }
-        if let Some(seal) = seal {
-            writes.insert(&self.seals, SEAL, seal.to_bytes());
-        }
-        writes.commit()?;
-        match (durability, batch.last_key(Space::Log)) {
-            (Durability::Synced, Some(index)) => self.acknowledge(LOG_OFFSET, index),
-            _ => Ok(()),
-        }
+        // The last item, where [`Journals`] looks for it.
+        writes.insert(&self.seals, SEAL, seal.to_bytes());
+        Ok(writes.commit()?)
     }
 
-    fn acknowledge(&self, offset: u64, number: &[u8]) -> Result<(), StoreError> {
-        self.acknowledged
-            .write_all_at(number, offset)
-            .map_err(|error| StoreError::Failed(format!("write the file \"acknowledged\": {error}")))
+    /// Nothing more is committed, for the reason given first.
+    fn poison(&self, error: &StoreError) {
+        let _ = self.poisoned.set(match error {
+            StoreError::Gone { .. } => error.clone(),
+            _ => StoreError::Poisoned,
+        });
     }
 }
 
-fn sealed_changes(batch: &Batch, space: Space) -> impl Iterator<Item = (&Slice, &Option<Slice>)> {
-    batch.range(space, (Bound::Unbounded, Bound::Unbounded))
+/// Looks at the files in `directory` before the engine does. Changes nothing, unless everything is as it should be.
+fn inspect(directory: &Path) -> Result<Inspected, OpenError> {
+    let noted = Noted::read(directory)?;
+    if !directory.join(VERSION).try_exists().map_err(|error| OpenError::Engine(error.to_string()))? {
+        // The engine would make a new store of it.
+        return match noted {
+            None => Ok(Inspected { journals: Journals::default(), noted }),
+            Some(_) => Err(no_version()),
+        };
+    }
+    let _lock = lock(directory)?;
+    crate::tables::check(directory, noted.is_some())?;
+    let journals = Journals::read(directory, noted.unwrap_or_default().commit)?;
+    if journals.oldest.is_none() {
+        return Err(StoreError::damaged("the journal, of which there is no file,").into());
+    }
+    journals.cut_torn()?;
+    Ok(Inspected { journals, noted })
 }
 
-fn check_format(numbers: &Keyspace) -> Result<(), OpenError> {
-    let Some(bytes) = numbers.get("format")? else { return Ok(()) };
+fn no_version() -> OpenError {
+    OpenError::Damaged(StoreError::damaged(format!("the file {VERSION:?}, which is missing,")))
+}
+
+/// What another process writes at the same time cannot be judged.
+fn lock(directory: &Path) -> Result<Option<File>, OpenError> {
+    let Ok(file) = File::open(directory.join(LOCK)) else { return Ok(None) };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse),
+        Err(TryLockError::Error(error)) => {
+            Err(OpenError::Engine(format!("lock the data directory: {error}")))
+        }
+    }
+}
+
+impl Inspected {
+    /// What was ever acknowledged has all its files. The engine makes spaces anew whose files it does not find.
+    fn check_complete(
+        &self,
+        format: Option<u64>,
+        numbers: &Keyspace,
+        is_found: impl Fn(&str) -> bool,
+    ) -> Result<(), OpenError> {
+        let missing = |what: &str| Err(StoreError::damaged(format!("{what}, which is missing,")).into());
+        match (format, &self.noted) {
+            (Some(FORMAT), None) => return missing("the file \"acknowledged\""),
+            (None, Some(noted)) if noted.commit > 0 => return missing("the number of the format"),
+            _ => {}
+        }
+        let spaces = numbers.get(SPACES)?.unwrap_or_default();
+        let spaces = String::from_utf8_lossy(&spaces);
+        match spaces.split_whitespace().find(|name| !is_found(name)) {
+            None => Ok(()),
+            Some(name) => missing(&format!("the space {name:?}")),
+        }
+    }
+}
+
+/// The names of all spaces, that of the seal included.
+fn names() -> impl Iterator<Item = &'static str> {
+    Space::ALL.iter().map(|space| space.as_str()).chain([SEAL])
+}
+
+fn last_record(batch: &Batch) -> Option<u64> {
+    batch.last_key(Space::Log).and_then(|key| key[..].try_into().ok()).map(u64::from_be_bytes)
+}
+
+fn read_format(numbers: &Keyspace) -> Result<Option<u64>, OpenError> {
+    let Some(bytes) = numbers.get("format")? else { return Ok(None) };
     let found = bytes[..].try_into().map(u64::from_be_bytes);
     let found = found.map_err(|_| StoreError::damaged("the number of the format"))?;
     match FORMAT_READABLE.contains(&found) {
-        true => Ok(()),
+        true => Ok(Some(found)),
         false => Err(OpenError::Format { found }),
     }
 }
@@ -267,18 +385,19 @@ impl Store for Embedded {
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
-        if self.is_poisoned() {
-            return Err(StoreError::Poisoned);
+        if let Some(error) = self.poisoned.get() {
+            return Err(error.clone());
         }
-        let done = self.write(batch, durability);
-        if done.is_err() {
-            self.poisoned.store(true, Ordering::Release);
-        }
-        done
+        self.write(batch, durability).inspect_err(|error| self.poison(error))
     }
 
     fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+        self.poisoned.get().is_some()
+    }
+
+    fn tend(&self) -> Result<(), StoreError> {
+        let tended = self.acknowledged.note_journals().and_then(|()| self.acknowledged.check_there());
+        tended.inspect_err(|error| self.poison(error))
     }
 }
 
@@ -289,15 +408,17 @@ struct EmbeddedSnapshot {
 
 impl Snapshot for EmbeddedSnapshot {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>, StoreError> {
-        Ok(self.snapshot.get(&self.spaces[space as usize], key)?)
+        let space = &self.spaces[space as usize];
+        self.snapshot.get(space, key).map_err(|error| damaged_in(space, error))
     }
 
     fn scan<'a>(&'a self, space: Space, range: Range, order: Order) -> Box<dyn Iterator<Item = Pair> + 'a> {
         if is_empty(&range) {
             return Box::new(std::iter::empty());
         }
-        let found = self.snapshot.range::<Vec<u8>, _>(&self.spaces[space as usize], range);
-        let pair = |guard: fjall::Guard| guard.into_inner().map_err(StoreError::from);
+        let space = &self.spaces[space as usize];
+        let found = self.snapshot.range::<Vec<u8>, _>(space, range);
+        let pair = |guard: fjall::Guard| guard.into_inner().map_err(|error| damaged_in(space, error));
         match order {
             Order::Forward => Box::new(found.map(pair)),
             Order::Backward => Box::new(found.rev().map(pair)),
@@ -305,6 +426,18 @@ impl Snapshot for EmbeddedSnapshot {
     }
 }
 
+/// Says in which space something cannot be read.
+fn damaged_in(space: &Keyspace, error: fjall::Error) -> StoreError {
+    match StoreError::from(error) {
+        StoreError::Damaged { what } => StoreError::damaged(format!(
+            "{what} of the space {:?} in {}",
+            &**space.name(),
+            space.path().display()
+        )),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 #[path = "embedded_test.rs"]
-mod embedded_test;
+pub(crate) mod embedded_test;

@@ -18,10 +18,10 @@ use std::{
     sync::Arc,
 };
 
-type Contents = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+pub(crate) type Contents = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
 
 /// A store with something in every space, in tables as well as in the journal.
-fn furnish(directory: &Path) {
+pub(crate) fn furnish(directory: &Path) {
     fill(directory);
     // Only a journal that was opened again ends where its content does.
     let (ledger, _) = Ledger::open(Arc::new(Embedded::open(directory).unwrap()), [1; 32]).unwrap();
@@ -96,7 +96,7 @@ fn flush(store: &Embedded, spaces: &[Space]) {
     spaces.iter().for_each(|space| store.space(*space).rotate_memtable_and_wait().unwrap());
 }
 
-fn take(store: &dyn Store, log: &dyn Log, epoch: Epoch, index: u64, entry: &Entry) {
+pub(crate) fn take(store: &dyn Store, log: &dyn Log, epoch: Epoch, index: u64, entry: &Entry) {
     let snapshot = store.snapshot();
     let mut fold = Fold::new(&*snapshot, index);
     fold.apply(entry).unwrap();
@@ -112,7 +112,7 @@ fn take(store: &dyn Store, log: &dyn Log, epoch: Epoch, index: u64, entry: &Entr
     assert!(matches!(log.append(epoch, index - 1, &batch), Appended::Done));
 }
 
-fn committed(position: u64) -> Entry {
+pub(crate) fn committed(position: u64) -> Entry {
     let at = DocumentKey::new("c", Key::number((position % 4) as i64));
     let fields = vec![("f".into(), Json::trusted(&position.to_string()))];
     let change = match position {
@@ -131,7 +131,7 @@ fn committed(position: u64) -> Entry {
 }
 
 /// Opens the store and looks at all there is.
-fn read_everything(directory: &Path) -> Result<Contents, String> {
+pub(crate) fn read_everything(directory: &Path) -> Result<Contents, String> {
     let store = Arc::new(Embedded::open(directory).map_err(|error| format!("open: {error}"))?);
     let text = |error: crate::StoreError| error.to_string();
     let snapshot = store.snapshot();
@@ -172,7 +172,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn copy(source: &Path, target: &Path) {
+pub(crate) fn copy(source: &Path, target: &Path) {
     fs::create_dir_all(target).unwrap();
     for entry in fs::read_dir(source).unwrap() {
         let path = entry.unwrap().path();
@@ -256,7 +256,7 @@ fn a_damaged_file_is_reported_or_does_not_matter() {
 }
 
 /// What is in a sound directory, which stays as it is.
-fn expected(source: &Path) -> Contents {
+pub(crate) fn expected(source: &Path) -> Contents {
     let directory = tempfile::tempdir().unwrap();
     copy(source, directory.path());
     let contents = read_everything(directory.path()).unwrap();
@@ -266,7 +266,7 @@ fn expected(source: &Path) -> Contents {
     contents
 }
 
-fn journal(source: &Path) -> PathBuf {
+pub(crate) fn journal(source: &Path) -> PathBuf {
     let journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "jnl");
     files(source).into_iter().rfind(journal).unwrap()
 }
@@ -281,7 +281,7 @@ fn a_journal_that_lost_its_end_is_reported() {
     let file = journal.strip_prefix(source.path()).unwrap();
     for lost in (1..300).step_by(13) {
         let error = damaged(source.path(), file, Damage::Cut(len - lost)).unwrap_err();
-        assert!(error.contains("what the server knows of itself is damaged"), "{lost} {error}");
+        assert!(error.contains("with commit") && error.contains("was acknowledged"), "{lost} {error}");
     }
 }
 
@@ -293,7 +293,13 @@ fn a_number_that_went_back_is_reported() {
     {
         let database = fjall::Database::builder(directory.path()).open().unwrap();
         let numbers = database.keyspace("numbers", fjall::KeyspaceCreateOptions::default).unwrap();
-        numbers.insert("ceiling", 999_999u64.to_be_bytes()).unwrap();
+        let seals = database.keyspace("seal", fjall::KeyspaceCreateOptions::default).unwrap();
+        let seal = crate::seal::Seal::read(&seals.get("seal").unwrap().unwrap()).unwrap();
+        let mut batch = database.batch();
+        batch.insert(&numbers, "ceiling", 999_999u64.to_be_bytes());
+        let next = crate::seal::Seal { commits: seal.commits + 1, ..seal };
+        batch.insert(&seals, "seal", next.to_bytes());
+        batch.commit().unwrap();
         database.persist(fjall::PersistMode::SyncAll).unwrap();
     }
     let error = Embedded::open(directory.path()).map(drop).unwrap_err();
@@ -361,7 +367,7 @@ fn a_newer_format_is_refused_with_a_clear_sentence_and_left_alone() {
         let error = Embedded::open(directory.path()).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::Format { found } if found == super::FORMAT + 1), "{error}");
         let sentence = error.to_string();
-        assert!(sentence.contains("has format 3, this version reads format 2"), "{sentence}");
+        assert!(sentence.contains("has format 4, this version reads format 3"), "{sentence}");
         assert!(sentence.contains("use the version that wrote it"), "{sentence}");
     }
 }
@@ -384,9 +390,141 @@ fn a_directory_of_format_1_still_opens() {
         let (_, recovered) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [1; 32]).unwrap();
         assert_eq!((recovered.ceiling, recovered.secret_key), (5000, [9; 32]));
         let format = store.snapshot().get(Space::Numbers, b"format").unwrap().unwrap();
-        assert_eq!(*format, 2u64.to_be_bytes());
+        assert_eq!(*format, super::FORMAT.to_be_bytes());
         assert_eq!(LocalLog::new(store).claim().unwrap().last, 0);
     }
+}
+
+#[test]
+fn a_directory_with_nothing_in_it_is_not_made_a_store_by_whoever_looks() {
+    let directory = tempfile::tempdir().unwrap();
+    for path in [directory.path().to_owned(), directory.path().join("absent")] {
+        let error = Embedded::open_existing(&path).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::NotThere), "{error}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_missing_file_of_the_directory_is_reported() {
+    let source = tempfile::tempdir().unwrap();
+    furnish(source.path());
+    for name in ["version", "acknowledged", "0.jnl"] {
+        let error = damaged(source.path(), Path::new(name), Damage::Gone).unwrap_err();
+        assert!(error.contains("is damaged"), "{name}: {error}");
+    }
+    let spaces = fs::read_dir(source.path().join("keyspaces")).unwrap().map(|entry| entry.unwrap().path());
+    for space in spaces {
+        let directory = tempfile::tempdir().unwrap();
+        copy(source.path(), directory.path());
+        fs::remove_dir_all(directory.path().join(space.strip_prefix(source.path()).unwrap())).unwrap();
+        let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+        assert!(
+            matches!(error, OpenError::Damaged(_) | OpenError::Engine(_)),
+            "{}: {error}",
+            space.display()
+        );
+    }
+}
+
+#[test]
+fn a_directory_that_is_deleted_or_replaced_takes_no_more_commits() {
+    let mut batch = Batch::default();
+    batch.put(Space::Numbers, "n", 1u64.to_be_bytes());
+    let check = |change: &dyn Fn(&Path), tend: bool| {
+        let above = tempfile::tempdir().unwrap();
+        let directory = above.path().join("data");
+        let store = Embedded::open(&directory).unwrap();
+        store.commit(&batch, Durability::Synced).unwrap();
+        store.tend().unwrap();
+        change(&directory);
+        let error = if tend { store.tend() } else { store.commit(&batch, Durability::Synced) }.unwrap_err();
+        assert!(error.to_string().contains("was deleted or replaced"), "{error}");
+        assert!(store.is_poisoned());
+        let error = store.commit(&batch, Durability::Buffered).unwrap_err();
+        assert!(matches!(error, StoreError::Gone { .. }), "it stays so: {error}");
+    };
+    let delete = |directory: &Path| fs::remove_dir_all(directory).unwrap();
+    let delete_journals = |directory: &Path| fs::remove_file(journal(directory)).unwrap();
+    let replace = |directory: &Path| {
+        fs::rename(directory, directory.with_extension("old")).unwrap();
+        copy(&directory.with_extension("old"), directory);
+    };
+    let changes: [&dyn Fn(&Path); 3] = [&delete, &delete_journals, &replace];
+    for change in changes {
+        check(change, false);
+        check(change, true);
+    }
+}
+
+/// `LOCKWOOD_START_DOCUMENTS=1000000` says how long a start with as many takes.
+#[test]
+fn every_record_is_checked_before_anything_is_served() {
+    let documents = std::env::var("LOCKWOOD_START_DOCUMENTS");
+    let documents: u64 = documents.map_or(2500, |text| text.parse().expect("a number"));
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let store = Embedded::open(directory.path()).unwrap();
+        let mut last = 0;
+        while last < documents {
+            let snapshot = store.snapshot();
+            let mut batch = Batch::default();
+            for index in last + 1..=(last + 1000).min(documents) {
+                let entry = created(index);
+                let view = crate::Overlay { below: &*snapshot, above: &batch };
+                let mut fold = Fold::new(&view, index);
+                fold.apply(&entry).unwrap();
+                let changes = fold.finish(&entry).unwrap();
+                batch.absorb(changes);
+                last = index;
+            }
+            store.commit(&batch, Durability::Synced).unwrap();
+        }
+    }
+    let started = cpu_time();
+    let inspected = super::inspect(directory.path()).map(drop);
+    let read_journals = cpu_time() - started;
+    inspected.unwrap();
+    let started = (cpu_time(), std::time::Instant::now());
+    let store = Embedded::open(directory.path()).unwrap();
+    let opened = (cpu_time() - started.0, started.1.elapsed());
+    let started = cpu_time();
+    store.check_log(&super::Noted::default()).unwrap();
+    eprintln!(
+        "opened with {documents} documents, one record each, in {:?}; of the processor: {:?}, the journals {read_journals:?}, \
+         the log {:?}",
+        opened.1,
+        opened.0,
+        cpu_time() - started,
+    );
+    for (record, gap) in [(Some(b"not this".to_vec()), "the record 1200 of the log"), (None, "after 1199")] {
+        let mut batch = Batch::default();
+        match record {
+            Some(record) => batch.put(Space::Log, 1200u64.to_be_bytes(), record),
+            None => batch.remove(Space::Log, 1200u64.to_be_bytes()),
+        }
+        store.commit(&batch, Durability::Synced).unwrap();
+        let error = store.check_log(&super::Noted::default()).unwrap_err();
+        assert!(error.to_string().contains(gap), "{error}");
+    }
+}
+
+/// What this thread took of the processor so far.
+fn cpu_time() -> std::time::Duration {
+    let statistics = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let on_cpu = statistics.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok());
+    std::time::Duration::from_nanos(on_cpu.unwrap_or_default())
+}
+
+fn created(position: u64) -> Entry {
+    let at = DocumentKey::new("c", Key::number(position as i64));
+    let fields = ["name", "mail", "city", "note"];
+    let value = |name| Json::trusted(&format!("\"{name} of document {position}, of some length\""));
+    let fields = fields.into_iter().map(|name| (name.into(), value(name))).collect();
+    let events = vec![Event { at, change: Change::Created { fields } }];
+    let (at, position) = (Timestamp(position), Position(position));
+    let commit = Commit { position, at, user: None, note: None, events };
+    Entry::Committed { namespace: "n".into(), commits: vec![commit], answer: None }
 }
 
 #[test]
@@ -404,7 +542,7 @@ fn a_directory_belongs_to_one_process() {
 fn after_a_failed_commit_there_are_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = Embedded::open(directory.path()).unwrap();
-    store.acknowledged = fs::File::open(directory.path().join("acknowledged")).unwrap();
+    store.acknowledged.make_read_only();
     let mut batch = Batch::default();
     batch.put(Space::Log, 1u64.to_be_bytes(), "record");
     let error = store.commit(&batch, Durability::Synced).unwrap_err();

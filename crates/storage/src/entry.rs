@@ -207,16 +207,20 @@ impl Entry {
     /// The entry of the record at `index`.
     pub fn decode(index: u64, record: &[u8]) -> Result<Entry, StoreError> {
         let damaged = || StoreError::damaged(format!("the record {index} of the log"));
-        let (sum, rest) = record.split_first_chunk::<4>().ok_or_else(damaged)?;
-        if crc32fast::hash(rest) != u32::from_be_bytes(*sum) {
-            return Err(damaged());
-        }
-        match rest.split_first() {
+        match Entry::check(index, record)?.split_first() {
             Some((&FORMAT, body)) => {
                 let stored: StoredEntry<'_> = postcard::from_bytes(body).map_err(|_| damaged())?;
                 entry(stored).ok_or_else(damaged)
             }
             _ => Err(damaged()),
+        }
+    }
+
+    /// Compares the record at `index` with its checksum; gives what is behind that.
+    pub(crate) fn check(index: u64, record: &[u8]) -> Result<&[u8], StoreError> {
+        match record.split_first_chunk::<4>() {
+            Some((sum, rest)) if crc32fast::hash(rest) == u32::from_be_bytes(*sum) => Ok(rest),
+            _ => Err(StoreError::damaged(format!("the record {index} of the log"))),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The log, the state built from it, and where both are kept. Knows nothing of locks, sessions or sockets, and
 //! decides nothing.
 
+mod acknowledged;
 mod embedded;
 mod entry;
 mod grace;
+mod journal;
 mod lease;
 mod ledger;
 mod log;

@@ -178,6 +178,34 @@ pub(crate) fn records(
     })
 }
 
+/// Whether the records after `saved`, the last one in a saved snapshot, are there without a gap and are what was
+/// written. Gives the last one.
+pub(crate) fn check_records(snapshot: &dyn Snapshot, saved: u64) -> Result<u64, StoreError> {
+    let mut last = saved;
+    let range = (Bound::Excluded(saved.to_be_bytes().to_vec()), Bound::Unbounded);
+    for pair in snapshot.scan(Space::Log, range, Order::Forward) {
+        let (key, record) = pair.map_err(|error| at_record(error, last + 1))?;
+        let index = read_index(&key)?;
+        if index != last + 1 {
+            let what = format!("the log: the records after {last} and before {index} are missing; it");
+            return Err(StoreError::damaged(what));
+        }
+        Entry::check(index, &record)?;
+        last = index;
+    }
+    Ok(last)
+}
+
+/// Says which record cannot be read.
+fn at_record(error: StoreError, index: u64) -> StoreError {
+    match error {
+        StoreError::Damaged { what } => {
+            StoreError::damaged(format!("the log at record {index} ({what}); it"))
+        }
+        other => other,
+    }
+}
+
 fn read_index(key: &[u8]) -> Result<u64, StoreError> {
     key.try_into()
         .map(u64::from_be_bytes)

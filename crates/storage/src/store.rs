@@ -1,7 +1,7 @@
 //! An ordered store: a few spaces of keys and values, atomic batches, consistent snapshots. Small, so that
 //! disks, memory and their failures all fit behind it. Knows nothing of what the keys mean.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{collections::BTreeMap, ops::Bound, path::PathBuf};
 
 /// The bytes of a key or a value; cheap to clone.
 pub type Slice = fjall::Slice;
@@ -82,8 +82,18 @@ pub enum StoreError {
     /// The disk, or the engine on it.
     #[error("{0}")]
     Failed(String),
+    /// The directory of the store is not where it was.
+    #[error(
+        "the data directory {} was deleted or replaced while the server runs, so nothing is acknowledged any more; \
+         dump what you need, stop the server and restore a backup",
+        directory.display()
+    )]
+    Gone {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// Something there is not what was written.
-    #[error("{what} is damaged; restore the data directory from a copy")]
+    #[error("{what} is damaged; restore the data directory from a backup")]
     Damaged {
         /// What.
         what: String,
@@ -101,6 +111,16 @@ impl From<fjall::Error> for StoreError {
     fn from(error: fjall::Error) -> StoreError {
         match error {
             fjall::Error::Poisoned => StoreError::Poisoned,
+            fjall::Error::Io(error) => StoreError::Failed(error.to_string()),
+            fjall::Error::Storage(error) => match std::error::Error::source(&error) {
+                Some(error) => StoreError::Failed(error.to_string()),
+                None => StoreError::damaged("a table"),
+            },
+            fjall::Error::JournalRecovery(_)
+            | fjall::Error::InvalidTag(_)
+            | fjall::Error::InvalidTrailer
+            | fjall::Error::Unrecoverable => StoreError::damaged("the journal"),
+            fjall::Error::InvalidVersion(_) => StoreError::damaged("the file \"version\""),
             other => StoreError::Failed(other.to_string()),
         }
     }
@@ -178,6 +198,12 @@ pub trait Store: Send + Sync {
 
     /// True after a failed commit.
     fn is_poisoned(&self) -> bool;
+
+    /// Looks whether what the store is kept in is still there, and notes what a start compares it with. To be
+    /// called now and then; poisons a store that is gone.
+    fn tend(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// Changes that belong together; a later change of a key replaces an earlier one.

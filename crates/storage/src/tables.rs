@@ -8,8 +8,15 @@ use crate::store::StoreError;
 use std::{fs, io, path::Path};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Whether every list of tables under `directory` is what was written. One that is not there yet is none.
-pub(crate) fn check(directory: &Path) -> Result<(), StoreError> {
+/// The keyspace with the names of the others. The engine removes those that it does not name.
+const NAMES: &str = "keyspaces/0/current";
+
+/// Whether every list of tables under `directory` is what was written. One that is not there yet is none, but the
+/// first one is there if the store was ever `in_use`.
+pub(crate) fn check(directory: &Path, in_use: bool) -> Result<(), StoreError> {
+    if in_use && !directory.join(NAMES).exists() {
+        return Err(StoreError::damaged(format!("the file {NAMES:?}, which is missing,")));
+    }
     let keyspaces = match fs::read_dir(directory.join("keyspaces")) {
         Ok(keyspaces) => keyspaces,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -129,7 +129,7 @@ impl Shard {
         let applied = State::new(&*base).applied()?;
         if applied != last {
             let what = format!("the state: it is at record {applied} of the log, which ends at {last}; it");
-            return Err(StoreError::Damaged { what });
+            return Err(StoreError::damaged(what));
         }
         let floor = State::new(&*base).floor()?;
         let writer = Writer {
@@ -254,9 +254,7 @@ impl Shard {
     /// and is alone, it will make it durable itself.
     pub(crate) fn append(&self, entry: &Entry, follow: Follow) -> Result<u64, ShardError> {
         let mut writer = self.lock();
-        if writer.failed.is_some() {
-            return Err(ShardError::Store(StoreError::Poisoned));
-        }
+        writer.check_sound()?;
         writer.record(entry)?;
         let index = writer.next_index - 1;
         let left_to_caller = follow == Follow::Caller && writer.is_alone() && can_block();
@@ -304,7 +302,8 @@ impl Shard {
         }
         let decided = {
             let writer = self.lock();
-            if writer.failed.is_some() || index >= writer.next_index {
+            writer.check_sound()?;
+            if index >= writer.next_index {
                 return Err(ShardError::Store(StoreError::Poisoned));
             }
             self.follow(writer, index, Ok(()))
@@ -322,6 +321,11 @@ impl Shard {
 
     pub(super) fn applied(&self) -> watch::Receiver<u64> {
         self.core.applied.subscribe()
+    }
+
+    /// Looks after the store; one that is gone takes no more writes.
+    pub(crate) fn tend(&self) -> Result<(), StoreError> {
+        self.core.store.tend()
     }
 
     pub(super) fn store(&self) -> &dyn Store {
@@ -471,12 +475,19 @@ impl Writer {
     }
 
     fn check(&self) -> Result<(), ShardError> {
+        self.check_sound()?;
+        match self.pending_bytes > self.limits.pending_bytes_max {
+            true => Err(ShardError::TooMuchPending(self.limits.pending_bytes_max)),
+            false => Ok(()),
+        }
+    }
+
+    /// After a failed write there are no more; that the directory is gone is said every time.
+    fn check_sound(&self) -> Result<(), ShardError> {
         match &self.failed {
-            Some(_) => Err(ShardError::Store(StoreError::Poisoned)),
-            None if self.pending_bytes > self.limits.pending_bytes_max => {
-                Err(ShardError::TooMuchPending(self.limits.pending_bytes_max))
-            }
             None => Ok(()),
+            Some(gone @ StoreError::Gone { .. }) => Err(ShardError::Store(gone.clone())),
+            Some(_) => Err(ShardError::Store(StoreError::Poisoned)),
         }
     }
 

@@ -13,5 +13,6 @@ pub use fold::{Documents, Fold, Folded};
 pub use index::{IndexInfo, IndexState};
 pub use moving::Origin;
 pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
+pub(crate) use rebuild::snapshot_index;
 pub use rebuild::{Difference, rebuild, save_snapshot, verify};
 pub use record::DocumentRef;

@@ -11,7 +11,7 @@ use crate::{
     log::{last_index, records},
     store::{Batch, Durability, Order, Pair, Slice, Snapshot, Space, Store, StoreError, with_prefix},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Bound};
 
 /// A saved snapshot consists of pieces of about this size.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -127,17 +127,29 @@ pub fn rebuild(
     Ok(last)
 }
 
+/// The last record in the last complete snapshot that was saved; 0 if there is none.
+pub(crate) fn snapshot_index(source: &dyn Snapshot) -> Result<u64, StoreError> {
+    let mut range = with_prefix(b"");
+    loop {
+        let Some(pair) = source.scan(Space::Snapshots, range, Order::Backward).next() else { return Ok(0) };
+        let (key, _) = pair?;
+        let damaged = || StoreError::damaged("a saved snapshot");
+        let (index, number) = key.split_first_chunk::<8>().ok_or_else(damaged)?;
+        if number == LAST_PIECE.to_be_bytes() {
+            return Ok(u64::from_be_bytes(*index));
+        }
+        // Its last piece was never written; one that was saved before is complete.
+        range = (Bound::Unbounded, Bound::Excluded(index.to_vec()));
+    }
+}
+
 /// Puts the last complete snapshot into `target`; gives its index, or 0.
 fn load_snapshot(source: &dyn Snapshot, target: &dyn Store) -> Result<u64, StoreError> {
     let damaged = || StoreError::damaged("a saved snapshot");
-    let mut last = None;
-    for key in snapshot_keys(source)? {
-        let (index, number) = key.split_first_chunk::<8>().ok_or_else(damaged)?;
-        if number == LAST_PIECE.to_be_bytes() {
-            last = Some(u64::from_be_bytes(*index));
-        }
+    let index = snapshot_index(source)?;
+    if index == 0 {
+        return Ok(0);
     }
-    let Some(index) = last else { return Ok(0) };
     let pieces = source.get(Space::Snapshots, &snapshot_key(index, LAST_PIECE))?.ok_or_else(damaged)?;
     let pieces = pieces[..].try_into().map(u32::from_be_bytes).map_err(|_| damaged())?;
     for number in 0..pieces {

@@ -82,6 +82,9 @@ pub(super) fn records_are_read_in_order_and_trimmed(machine: &mut dyn Machine) {
     assert_eq!(indexes(&log, 0, 100), (1..=9).collect::<Vec<_>>());
     assert_eq!(indexes(&log, 4, 3), [4, 5, 6]);
     assert_eq!(indexes(&log, 10, 3), [0; 0]);
+    let mut saved = Batch::default();
+    saved.put(Space::Snapshots, [&3u64.to_be_bytes()[..], &u32::MAX.to_be_bytes()].concat(), [0; 4]);
+    store.commit(&saved, Durability::Synced).unwrap();
     done(&log.trim(epoch, 3));
     done(&log.trim(epoch, 3));
     assert_eq!(indexes(&log, 0, 2), [4, 5]);

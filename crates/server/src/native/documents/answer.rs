@@ -141,6 +141,7 @@ impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Trouble {
         match error {
             StoreError::Poisoned => Trouble::storage_failed(),
+            StoreError::Gone { .. } => Trouble::new(Code::StorageFailed, error.to_string()),
             StoreError::Failed(_) => {
                 tracing::error!(%error, "use the store");
                 Trouble::storage_failed()

@@ -19,7 +19,7 @@ use hyper::header;
 use lockwood_model::{Budget, Document, DocumentKey, Key, Position};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use lockwood_wire::{
-    Problem,
+    Code, Problem,
     documents::{DumpCommit, DumpDocument, DumpHead, DumpLine},
 };
 use std::sync::Arc;
@@ -31,12 +31,18 @@ const PIECE_LOOKS: usize = 100_000;
 /// Everything there is in a namespace, for [`super::load`].
 #[utoipa::path(get, path = "/v1/{namespace}/dump", params(("namespace" = String, Path)),
     responses((status = 200, description = "JSON lines.", content_type = "application/x-ndjson"),
-    (status = 400, body = Problem)))]
+    (status = 400, body = Problem),
+    (status = 404, description = "There is no such namespace.", body = Problem)))]
 pub(in crate::native) async fn dump(
     State(shared): App,
     InPath(namespace): InPath<String>,
 ) -> Result<Response, Trouble> {
     let moment = Moment::now(&shared, &namespace)?;
+    // A node of a cluster may have nothing of what the others have.
+    if moment.namespace.is_none() && !shared.cluster.is_on() {
+        let message = format!("there is nothing in the namespace {namespace:?}, so there is nothing to dump");
+        return Err(Trouble::new(Code::UnknownNamespace, message));
+    }
     let dump = aside(move || Ok(Dump::new(moment, namespace)?)).await?;
     let (pieces, body) = stream(shared.config.silence_max);
     tokio::spawn(async move {
