@@ -10,6 +10,7 @@ use crate::{
     lease,
     listener::listen,
     locktopus::Locktopus,
+    memory::Account,
     metrics::Metrics,
     native::Native,
     numbers::Numbers,
@@ -197,6 +198,10 @@ fn check(config: &Config) -> Result<(), ServeError> {
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
         return Err(ServeError::Setting(message));
     }
+    if config.body_timeout.is_zero() || config.write_timeout.is_zero() {
+        let message = "--body-timeout and --write-timeout must be longer than nothing".to_owned();
+        return Err(ServeError::Setting(message));
+    }
     if config.cluster.as_ref().is_some_and(|cluster| u64::from(cluster.this) >= SHARDS_MAX) {
         let message = format!("--this is the number of a shard, and at most {}", SHARDS_MAX - 1);
         return Err(ServeError::Setting(message));
@@ -281,6 +286,7 @@ async fn open(config: Config, listen: &str) -> Result<Arc<Shared>, ServeError> {
     let work = Work::new(&config.limits, config.cluster.is_some());
     let shared = Shared {
         cluster,
+        memory: Account::new(config.limits.held_bytes_max),
         config,
         clock: Clock::new(),
         numbers: Arc::new(numbers),

@@ -14,4 +14,4 @@ pub use index::{IndexInfo, IndexState};
 pub use moving::Origin;
 pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
 pub use rebuild::{Difference, rebuild, save_snapshot, verify};
-pub use record::DocumentRef;
+pub use record::{DocumentRef, UndoFields, undo_fields};
