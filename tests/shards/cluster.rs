@@ -69,7 +69,7 @@ impl Cluster {
     fn flags(&self, number: usize) -> Vec<String> {
         let key = self.key.path().to_str().unwrap().to_owned();
         let this = self.shards[number - 1].to_string();
-        let mut flags = vec!["--this".into(), this, "--cluster-key".into(), key];
+        let mut flags = vec!["--this".into(), this, "--cluster-key".into(), key, "--raw-operations".into()];
         if number > 1 {
             flags.extend(["--join".into(), self.addresses[0].clone()]);
         }

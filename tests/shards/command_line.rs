@@ -281,7 +281,7 @@ fn what_differs_again_and_again_is_an_alert() {
     let raw = |node: usize, operation: &str, key: u64, more: Value| {
         let mut body = json!({ "collection": "user", "key": key });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        cluster.store(node, "shop").post(&format!("shard/raw/{operation}"), &body)
+        cluster.store(node, "shop").post(&format!("shard/raw/{operation}?operator=test"), &body)
     };
     // 5 is on shard 2 of two, and on shard 3 of three.
     eventually("5 is copied", || !raw(3, "select", 5, json!({}))["document"].is_null());
@@ -304,7 +304,7 @@ fn a_cleanup_tells_what_it_removed_and_what_it_did_not() {
     let shell = Shell(&cluster);
     let raw = |key: u64| {
         let body = json!({ "collection": "user", "key": key, "fields": { "n": 0 } });
-        cluster.store(1, "shop").post("shard/raw/insert", &body);
+        cluster.store(1, "shop").post("shard/raw/insert?operator=test", &body);
     };
     // Odd keys are on shard 2. It has three of these, and newer ones; of the others it knows nothing.
     [1, 3, 5].into_iter().for_each(raw);
@@ -318,7 +318,10 @@ fn a_cleanup_tells_what_it_removed_and_what_it_did_not() {
     let again = shell.type_in(1, &["shard", "cleanup"]).2;
     assert!(again.contains("8 not confirmed") && again.contains("Removed: nothing"), "{again}");
     // 6 of its own, and those.
-    assert_eq!(cluster.store(1, "shop").post("shard/raw/len", &json!({})), json!({ "len": 14 }));
+    assert_eq!(
+        cluster.store(1, "shop").post("shard/raw/len?operator=test", &json!({})),
+        json!({ "len": 14 })
+    );
     assert!(shell.run(2, &["shard", "cleanup"]).ends_with("shop       user        0\n"));
     check(&shell, 2, 12);
 }

@@ -226,9 +226,15 @@ fn what_a_node_keeps_for_itself_cannot_be_reached_as_raw_documents() {
     let mut stored = map.clone();
     stored["fields"] = json!({ "map": 1 });
     for (operation, body) in [("select", &map), ("insert", &stored), ("delete", &map), ("len", &json!({}))] {
-        system.refuses("POST", &format!("shard/raw/{operation}"), body, 400, "reserved_namespace");
+        system.refuses(
+            "POST",
+            &format!("shard/raw/{operation}?operator=test"),
+            body,
+            400,
+            "reserved_namespace",
+        );
     }
-    assert_eq!(cluster.store(1, "shop").post("shard/raw/len", &json!({})), json!({ "len": 0 }));
+    assert_eq!(cluster.store(1, "shop").post("shard/raw/len?operator=test", &json!({})), json!({ "len": 0 }));
 }
 
 #[test]

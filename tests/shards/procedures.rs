@@ -63,7 +63,10 @@ fn a_procedure_is_on_every_shard_and_runs_at_the_owner_of_its_key() {
     );
     for node in 1..=2 {
         let store = cluster.store(node, "bank");
-        let raw = store.post("shard/raw/select", &json!({ "collection": "_procedures", "key": "transfer" }));
+        let raw = store.post(
+            "shard/raw/select?operator=test",
+            &json!({ "collection": "_procedures", "key": "transfer" }),
+        );
         assert_eq!(raw["document"]["value"]["hash"], first["hash"], "{raw}");
         assert_eq!(store.get("shard/procedures/transfer")["source"], TRANSFER);
         assert_eq!(store.get("shard/procedures")["procedures"], json!([first]));

@@ -90,7 +90,7 @@ fn replace(store: &Store, key: u64, version: u64) {
 /// What one node has of some keys, whoever should have them.
 fn contents(cluster: &Cluster, node: usize, keys: std::ops::RangeInclusive<u64>) -> Vec<Value> {
     let store = cluster.store(node, "shop");
-    keys.map(|key| store.post("shard/raw/select", &at(key))["document"].take()).collect()
+    keys.map(|key| store.post("shard/raw/select?operator=test", &at(key))["document"].take()).collect()
 }
 
 #[track_caller]
@@ -174,7 +174,7 @@ fn only_the_host_that_writes_answers_rw_reads_and_writes() {
             assert_eq!(ask("eselect", json!({ "mode": "rw" }))["document"], Value::Null);
         }
         // A peer that is asked to write and is not the host for it refuses; nobody else gets through to it.
-        assert_eq!(send(cluster.node(through).native, "raw/len", &json!({})).status, 200);
+        assert_eq!(send(cluster.node(through).native, "raw/len?operator=test", &json!({})).status, 200);
     }
     for replica in [2, 3] {
         become_equal(&cluster, 1, replica, &(1..=key));

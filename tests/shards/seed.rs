@@ -40,7 +40,7 @@ impl Pair {
     fn place_mirrored(&self) {
         for (key, owner) in KEYS {
             let body = json!({ "collection": "user", "key": key, "fields": { "from": "prev" } });
-            self.node(3 - owner).post("shard/raw/insert", &body);
+            self.node(3 - owner).post("shard/raw/insert?operator=test", &body);
         }
     }
 
@@ -70,11 +70,11 @@ impl Pair {
     /// The fields of a document as a node itself has it.
     #[track_caller]
     fn raw(&self, node: usize, key: &str) -> Value {
-        self.ask(node, "raw/select", key, json!({}))["value"].clone()
+        self.ask(node, "raw/select?operator=test", key, json!({}))["value"].clone()
     }
 
     fn len(&self, node: usize) -> Value {
-        self.node(node).post("shard/raw/len", &json!({ "collection": "user" }))["len"].clone()
+        self.node(node).post("shard/raw/len?operator=test", &json!({ "collection": "user" }))["len"].clone()
     }
 
     fn is_valid(&self, node: usize) -> bool {
@@ -236,7 +236,10 @@ fn behaviour_12_without_the_new_copy_the_old_one_is_seen_again() {
     pair.config(json!({ "prev": prev() }));
     for (key, owner) in KEYS {
         pair.ask(1, "replace", key, json!({ "fields": { "from": "curr" } }));
-        assert_eq!(pair.ask(owner, "raw/delete", key, json!({}))["value"], json!({ "from": "curr" }));
+        assert_eq!(
+            pair.ask(owner, "raw/delete?operator=test", key, json!({}))["value"],
+            json!({ "from": "curr" })
+        );
         assert_eq!(pair.select(1, key), json!({ "from": "prev" }));
         // A delete that is not raw is remembered.
         assert_eq!(pair.ask(1, "delete", key, json!({}))["value"], json!({ "from": "prev" }));
@@ -317,7 +320,7 @@ fn behaviour_16_in_the_end_records_are_on_their_new_shards_only() {
             assert_eq!(pair.raw(owner, key), json!({ "from": "prev" }));
             assert_eq!(pair.select(1, key), json!({ "from": "prev" }));
             assert_eq!(pair.select(2, key), json!({ "from": "prev" }));
-            pair.ask(owner, "raw/delete", key, json!({}));
+            pair.ask(owner, "raw/delete?operator=test", key, json!({}));
         }
         pair.place_mirrored();
     }

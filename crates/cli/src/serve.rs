@@ -74,6 +74,10 @@ pub(crate) struct Args {
     #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = origin)]
     origins: Vec<String>,
 
+    /// Let operators read and change what this server has by shard/raw/*, each time on record under a name
+    #[arg(long)]
+    raw_operations: bool,
+
     /// How long locks stay after the connection of a session is lost, unless the session says
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     abandon_timeout: Duration,
@@ -89,6 +93,14 @@ pub(crate) struct Args {
     /// Give up a connection that has been silent this long, pings notwithstanding
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_span)]
     silence_max: Duration,
+
+    /// How long the body of a request may take to arrive
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
+    body_timeout: Duration,
+
+    /// Close a connection whose peer takes nothing of an answer for this long
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
+    write_timeout: Duration,
 
     /// How long to wait for locks to be released before stopping
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span)]
@@ -499,10 +511,13 @@ impl Args {
             insecure: self.insecure,
             hosts: self.hosts,
             origins: self.origins,
+            raw_operations: self.raw_operations,
             abandon_timeout_ms: self.abandon_timeout.as_millis() as u64,
             wait_ms: self.wait.as_millis() as u64,
             ping_interval: self.ping_interval,
             silence_max: self.silence_max,
+            body_timeout: self.body_timeout,
+            write_timeout: self.write_timeout,
             drain_timeout: self.drain_timeout,
             retain: self.retain,
             locktopus,

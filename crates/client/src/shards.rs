@@ -12,9 +12,9 @@ use lockwood_model::DocumentKey;
 use lockwood_wire::{
     documents::{Fields, WireKey, WireValue},
     shards::{
-        CallAnswer, CallRequest, ConfigAnswer, CopiedRow, DeleteRequest, EselectRequest, LenAnswer,
-        LenRequest, ProcedureInfo, ProcedureList, RemovedRow, SelectRequest, ShardConfig, ShardDocument,
-        StoreRequest, TransitionCommand, TransitionStatus, UpdateRequest, Validity,
+        CallAnswer, CallRequest, ConfigAnswer, CopiedRow, DeleteRequest, EselectRequest, ProcedureInfo,
+        ProcedureList, RemovedRow, SelectRequest, ShardConfig, ShardDocument, StoreRequest,
+        TransitionCommand, TransitionStatus, UpdateRequest, Validity,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -214,12 +214,6 @@ impl Shards {
         // If it was carried out and the answer was lost, a second time would be refused.
         let call = Call::with_json(Method::POST, self.target("transition"), command).once();
         self.nodes.ask::<serde_json::Value>(&call).await.map(drop)
-    }
-
-    /// How many documents the node that is asked has, its own and others'; of one collection or of all.
-    pub async fn raw_len(&self, collection: Option<&str>) -> Result<u64, Error> {
-        let collection = collection.map(str::to_owned);
-        self.post::<LenAnswer>("raw/len", &LenRequest { collection }).await.map(|answer| answer.len)
     }
 
     /// The procedures of the namespace.

@@ -16,6 +16,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// Origins of web pages of other sites that may use this server; `*` is all of them.
     pub origins: Vec<String>,
+    /// Whether operators may read and change what this node has by `shard/raw/*`.
+    pub raw_operations: bool,
     /// How long locks stay after the connection of a native session is lost, unless the session says.
     pub abandon_timeout_ms: u64,
     /// How many milliseconds a document operation waits for others' locks, unless it says.
@@ -24,6 +26,10 @@ pub struct Config {
     pub ping_interval: Duration,
     /// A connection that stays silent this long is dead.
     pub silence_max: Duration,
+    /// How long the body of a request may take to arrive.
+    pub body_timeout: Duration,
+    /// A connection whose peer takes nothing of an answer for this long is closed.
+    pub write_timeout: Duration,
     /// How long a stopping server waits for locks to be released.
     pub drain_timeout: Duration,
     /// History older than this is forgotten; nothing is if absent.
@@ -101,10 +107,13 @@ impl Config {
             insecure: false,
             hosts: Vec::new(),
             origins: Vec::new(),
+            raw_operations: false,
             abandon_timeout_ms: 60_000,
             wait_ms: 1000,
             ping_interval: Duration::from_secs(15),
             silence_max: Duration::from_secs(45),
+            body_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(30),
             retain: None,
             locktopus: None,

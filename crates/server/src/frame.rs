@@ -20,6 +20,10 @@ pub(crate) enum Event<'a> {
 pub(crate) enum Fault {
     /// A message over the limit.
     TooLarge { bytes_max: usize },
+    /// There is no memory for the rest of a message.
+    NoMemory,
+    /// A message that was begun did not arrive in time.
+    TooSlow,
     /// Not a frame a client may send.
     BadFrame(&'static str),
 }
@@ -64,6 +68,16 @@ impl Decoder {
             self.buffer.reserve(BUFFER_BYTES.max(self.buffer.len()));
         }
         &mut self.buffer
+    }
+
+    /// How much memory what has arrived takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.buffer.capacity() + self.parts.as_ref().map_or(0, Vec::capacity)
+    }
+
+    /// Whether a message has begun to arrive and is not complete.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.read < self.buffer.len() || self.parts.is_some()
     }
 
     /// The next event, if enough has arrived for one.

@@ -1,5 +1,6 @@
 //! The WebSocket handshake on an HTTP connection. Knows nothing of what is said afterwards.
 
+use crate::write_timeout::TimedStream;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     header::{
@@ -26,8 +27,8 @@ impl Upgrade {
     /// The connection, and what the other side has sent already; nothing if it is gone.
     pub(crate) async fn complete(self) -> Option<(TcpStream, Vec<u8>)> {
         let upgraded = self.0.await.ok()?;
-        let parts = upgraded.downcast::<TokioIo<TcpStream>>().ok()?;
-        Some((parts.io.into_inner(), parts.read_buf.to_vec()))
+        let parts = upgraded.downcast::<TokioIo<TimedStream>>().ok()?;
+        Some((parts.io.into_inner().into_inner(), parts.read_buf.to_vec()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The shell around lock tables and documents: listeners, sessions, interfaces, shards, metrics. Decides nothing
 //! about locks or documents.
 
+mod body;
 mod clock;
 mod cluster;
 mod config;
@@ -19,12 +20,14 @@ mod listener;
 mod listeners;
 mod listing;
 mod locktopus;
+mod memory;
 mod metrics;
 mod namespace;
 mod native;
 mod numbers;
 mod openslides;
 mod operator;
+mod outgoing;
 mod registry;
 mod schema_registry;
 mod schemas;
@@ -39,6 +42,7 @@ mod trouble;
 mod verify;
 mod view;
 mod work;
+mod write_timeout;
 
 pub use cluster::ClusterConfig;
 pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};

@@ -24,6 +24,11 @@ macro_rules! limits {
                 most: $most,
             },)*];
 
+            /// Every limit as wide as it can be set.
+            pub(crate) fn widest() -> Limits {
+                Limits { $($name: $most,)* }
+            }
+
             /// Sets the limit called `name`; false if there is none.
             pub fn set(&mut self, name: &str, value: u64) -> bool {
                 match name {
@@ -102,6 +107,10 @@ limits! {
     connections_max: 20_000, 1..=1_000_000;
     /// Bytes of the body of a request.
     body_bytes_max: 16_777_216, 1024..=1_073_741_824;
+    /// Bytes of the body of a request from another node of the cluster.
+    peer_body_bytes_max: 268_435_456, 1024..=17_179_869_184;
+    /// Bytes of memory that bodies which have not arrived completely and answers which have not been read hold together.
+    held_bytes_max: 1_073_741_824, 65_536..=1_099_511_627_776;
     /// Bytes of one line of a dump that is loaded.
     line_bytes_max: 268_435_456, 1024..=1_073_741_824;
     /// Bytes of an answer with documents.

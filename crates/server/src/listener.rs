@@ -1,8 +1,11 @@
 //! Accepts connections, speaks HTTP on them, and lets only requests through that may be answered. Knows nothing of
 //! routes.
 
-use crate::{guard, metrics::Interface, shared::Shared, trouble::Trouble};
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use crate::{
+    guard, metrics::Interface, outgoing::Outgoing, shared::Shared, trouble::Trouble,
+    write_timeout::TimedStream,
+};
+use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lockwood_wire::Code;
 use std::{
@@ -27,6 +30,7 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
     type Body: hyper::body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Default
         + Send
+        + Unpin
         + 'static;
     /// Under which name its requests are counted.
     fn interface(&self) -> Interface;
@@ -35,6 +39,8 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
         peer: SocketAddr,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+    /// Whether a request changes nothing, so that its answer can be refused when it is made.
+    fn is_read(&self, method: &Method, path: &str) -> bool;
     /// Says why a request does not get to [`Service::answer`], in the way of the interface.
     fn refuse(&self, trouble: Trouble) -> Response<Self::Body>;
 }
@@ -64,7 +70,8 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
     let _ = tcp.set_nodelay(true);
     let Ok(local) = tcp.local_addr() else { return };
     let counted = Arc::new(counted);
-    let answer = service_fn(move |mut request: Request<Incoming>| {
+    let stream = TimedStream::new(tcp, counted.0.config.write_timeout);
+    let answers = service_fn(move |mut request: Request<Incoming>| {
         // A connection that becomes a WebSocket outlives this task and still counts.
         request.extensions_mut().insert(Arc::clone(&counted));
         let (service, counted) = (service.clone(), Arc::clone(&counted));
@@ -74,7 +81,7 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(tcp), answer)
+        .serve_connection(TokioIo::new(stream), answers)
         .with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(%error, %peer, "serve a connection");
@@ -87,11 +94,11 @@ async fn measured<S: Service>(
     shared: &Shared,
     addresses: (SocketAddr, SocketAddr),
     request: Request<Incoming>,
-) -> Response<S::Body> {
+) -> Response<Outgoing<S::Body>> {
     let said =
         tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
     let begun = Instant::now();
-    let response = admit(shared, service, addresses, request).await;
+    let response = answer(shared, service, addresses, request).await;
     let (took, status) = (begun.elapsed(), response.status());
     let code = response.extensions().get::<Code>().copied();
     shared.metrics.requests.answered(service.interface(), took, status, code);
@@ -100,6 +107,19 @@ async fn measured<S: Service>(
         tracing::debug!(interface = service.interface().as_str(), %peer, %method, %target, status, took_us, "request");
     }
     response
+}
+
+/// Answers a request if it may be answered and there is memory for the answer until it is read.
+async fn answer<S: Service>(
+    shared: &Shared,
+    service: &S,
+    addresses: (SocketAddr, SocketAddr),
+    request: Request<Incoming>,
+) -> Response<Outgoing<S::Body>> {
+    let is_read = service.is_read(request.method(), request.uri().path());
+    let answer = admit(shared, service, addresses, request).await;
+    Outgoing::hold(&shared.memory, answer, is_read)
+        .unwrap_or_else(|trouble| Outgoing::small(refusal(service, trouble)))
 }
 
 /// Answers a request if its `Host` and `Origin` allow that.
@@ -111,7 +131,7 @@ async fn admit<S: Service>(
 ) -> Response<S::Body> {
     let page = match guard::admit(&shared.config, local, &request) {
         Ok(page) => page,
-        Err(trouble) => return service.refuse(trouble),
+        Err(trouble) => return refusal(service, trouble),
     };
     let Some(page) = page else { return service.answer(peer, request).await };
     if let Some(answer) = page.preflight(&request) {
@@ -120,6 +140,14 @@ async fn admit<S: Service>(
     let mut answer = service.answer(peer, request).await;
     page.mark(answer.headers_mut());
     answer
+}
+
+fn refusal<S: Service>(service: &S, trouble: Trouble) -> Response<S::Body> {
+    let code = trouble.code;
+    let mut response = service.refuse(trouble);
+    // For those who count.
+    response.extensions_mut().insert(code);
+    response
 }
 
 async fn refuse(mut tcp: TcpStream, shared: &Shared, limit: u64) {

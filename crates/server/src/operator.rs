@@ -31,9 +31,25 @@ pub(crate) fn end_of_grace(
     OperatorAction { grace_ms: Some(left_ms), ..deed(shared, namespace, OperatorDeed::EndGrace, reason) }
 }
 
-fn deed(shared: &Shared, namespace: &str, action: OperatorDeed, reason: Option<String>) -> OperatorAction {
+/// That an operator is about to do something.
+pub(crate) fn deed(
+    shared: &Shared,
+    namespace: &str,
+    action: OperatorDeed,
+    reason: Option<String>,
+) -> OperatorAction {
     let (at, namespace) = (rfc3339(shared.clock.now()), namespace.to_owned());
-    OperatorAction { action, at, namespace, reason, lock: None, grace_ms: None }
+    OperatorAction {
+        action,
+        operator: None,
+        at,
+        namespace,
+        reason,
+        lock: None,
+        grace_ms: None,
+        document: None,
+        forced: false,
+    }
 }
 
 /// Puts on record what is about to be done, so that nothing is ever done without a record.

@@ -11,6 +11,7 @@ use crate::{
     listener::listen,
     listeners::Listeners,
     locktopus::Locktopus,
+    memory::Account,
     metrics::Metrics,
     native::Native,
     numbers::Numbers,
@@ -213,6 +214,10 @@ fn check(config: &Config) -> Result<(), ServeError> {
             "--silence-max must be longer than --ping-interval, and both longer than nothing".to_owned();
         return Err(ServeError::Setting(message));
     }
+    if config.body_timeout.is_zero() || config.write_timeout.is_zero() {
+        let message = "--body-timeout and --write-timeout must be longer than nothing".to_owned();
+        return Err(ServeError::Setting(message));
+    }
     if config.cluster.as_ref().is_some_and(|cluster| u64::from(cluster.this) >= SHARDS_MAX) {
         let message = format!("--this is the number of a shard, and at most {}", SHARDS_MAX - 1);
         return Err(ServeError::Setting(message));
@@ -287,6 +292,7 @@ async fn open(config: Config, interfaces: Vec<Interface>) -> Result<Arc<Shared>,
     let work = Work::new(&config.limits, config.cluster.is_some());
     let shared = Shared {
         cluster,
+        memory: Account::new(config.limits.held_bytes_max),
         config,
         interfaces,
         started_at: clock.now(),

@@ -2,11 +2,12 @@
 //! messages say.
 
 use crate::{
-    config::Config,
     frame::{Decoder, Encoder, Event, Fault},
+    memory::{Account, FREE_BYTES, Share},
     session::Notice,
+    shared::Shared,
 };
-use std::{io, pin::pin, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -16,8 +17,14 @@ use tokio::{
 
 /// Answers are collected up to this size before they are written although more requests are at hand.
 const WRITE_BYTES: usize = 32 * 1024;
+/// A connection's buffer up to this size is not counted in the account of memory.
+const HELD_FREE_BYTES: usize = 64 * 1024;
 /// How long the other side may take to say goodbye.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The close code and the reason when there is no memory for what is to be said or heard.
+pub(crate) const CLOSE_TRY_LATER: u16 = 1013;
+pub(crate) const NO_MEMORY: &str = "memory_in_use";
 
 /// What happens next on a connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,20 +78,33 @@ pub(crate) struct Socket {
     decoder: Decoder,
     pub(crate) replies: Encoder,
     heard_at: Instant,
+    /// Since when a message has been incomplete.
+    partial_since: Option<Instant>,
+    account: Arc<Account>,
+    /// For what has arrived of a large message.
+    share: Option<Share>,
     ping_interval: Duration,
     silence_max: Duration,
+    body_timeout: Duration,
+    write_timeout: Duration,
 }
 
 impl Socket {
     /// Takes over a connection after its handshake; `received` is what the other side has already sent.
-    pub(crate) fn new(tcp: TcpStream, received: &[u8], config: &Config) -> Socket {
+    pub(crate) fn new(tcp: TcpStream, received: &[u8], shared: &Shared) -> Socket {
+        let config = &shared.config;
         Socket {
             tcp,
             decoder: Decoder::new(received, config.limits.message_bytes_max as usize),
             replies: Encoder::default(),
             heard_at: Instant::now(),
+            partial_since: None,
+            account: Arc::clone(&shared.memory),
+            share: None,
             ping_interval: config.ping_interval,
             silence_max: config.silence_max,
+            body_timeout: config.body_timeout,
+            write_timeout: config.write_timeout,
         }
     }
 
@@ -106,6 +126,7 @@ impl Socket {
             }
             let read = tokio::time::timeout_at(deadline, self.read());
             read.await.ok().and_then(Result::ok).ok_or(None)?;
+            self.hold().map_err(Some)?;
         }
     }
 
@@ -123,12 +144,18 @@ impl Socket {
                 Some(notice) = conversation.inbox().recv() => conversation.noticed(notice, &mut self.replies),
                 read = self.read() => {
                     read?;
-                    Flow::Continue
+                    match self.hold() {
+                        Ok(()) => Flow::Continue,
+                        Err(fault) => conversation.faulted(fault, &mut self.replies),
+                    }
                 }
                 () = &mut timer => {
                     timer.as_mut().reset(Instant::now() + self.ping_interval);
                     self.probe()?;
-                    Flow::Continue
+                    match self.is_late() {
+                        false => Flow::Continue,
+                        true => conversation.faulted(Fault::TooSlow, &mut self.replies),
+                    }
                 }
             };
             if let Flow::Close(code, reason) = flow {
@@ -158,6 +185,13 @@ impl Socket {
                     }
                 },
             }
+            if self.hold().is_err() {
+                return Ok(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
+            }
+            // The next piece is not made before there is room for it.
+            if tokio::time::timeout(self.write_timeout, self.account.room()).await.is_err() {
+                return Ok(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
+            }
         }
     }
 
@@ -171,6 +205,9 @@ impl Socket {
                 Ok(Some(Event::Close(code))) => return Some(Goodbye { code, reason: "" }),
                 Err(Fault::TooLarge { .. }) => return Some(Goodbye::new(1009, "message too large")),
                 Err(Fault::BadFrame(reason)) => return Some(Goodbye::new(1002, reason)),
+                Err(Fault::NoMemory | Fault::TooSlow) => {
+                    return Some(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
+                }
             }
         }
     }
@@ -191,7 +228,11 @@ impl Socket {
     /// Answers all messages that are here, with one write.
     async fn answer(&mut self, conversation: &mut impl Conversation) -> Result<Option<Goodbye>, Gone> {
         loop {
-            let flow = match self.decoder.next() {
+            let next = self.decoder.next();
+            if let Ok(Some(_)) = next {
+                self.partial_since = None;
+            }
+            let flow = match next {
                 Ok(None) => break,
                 Ok(Some(Event::Message(message))) => conversation.heard(message, &mut self.replies),
                 Ok(Some(Event::Ping(body))) => {
@@ -212,11 +253,32 @@ impl Socket {
                 self.flush().await?;
             }
         }
+        match self.decoder.is_partial() {
+            true => self.partial_since = self.partial_since.or(Some(self.heard_at)),
+            // The next read gives back what a large message needed.
+            false => self.share = None,
+        }
         if let Err(goodbye) = conversation.settled().await {
             return Ok(Some(self.take_back(goodbye)));
         }
         self.flush().await?;
         Ok(None)
+    }
+
+    /// Counts what has arrived of a large message in the account of memory.
+    fn hold(&mut self) -> Result<(), Fault> {
+        let bytes = self.decoder.held_bytes();
+        if bytes <= HELD_FREE_BYTES {
+            self.share = None;
+            return Ok(());
+        }
+        let held = self.share.get_or_insert_with(|| self.account.charge(0));
+        held.resize(bytes).map_err(|_| Fault::NoMemory)
+    }
+
+    /// Whether a message that was begun should be complete by now.
+    fn is_late(&self) -> bool {
+        self.partial_since.is_some_and(|since| since.elapsed() >= self.body_timeout)
     }
 
     /// What was to be said is not true.
@@ -258,8 +320,10 @@ impl Socket {
             Err(error) => return Err(error.into()),
         };
         if written < self.replies.bytes.len() {
+            let waiting = self.replies.bytes.capacity();
+            let _share = (waiting > FREE_BYTES).then(|| self.account.charge(waiting));
             let rest = self.tcp.write_all(&self.replies.bytes[written..]);
-            tokio::time::timeout(self.silence_max, rest).await.map_err(|_| Gone)??;
+            tokio::time::timeout(self.write_timeout, rest).await.map_err(|_| Gone)??;
         }
         self.replies.clear();
         Ok(())

@@ -31,7 +31,7 @@ pub use overlay::Overlay;
 pub use permissions::restrict;
 pub use state::{
     Answered, CommitAt, Difference, DocumentRef, Documents, Fold, Folded, IndexInfo, IndexState, NamespaceId,
-    Origin, See, State, Step, rebuild, save_snapshot, verify,
+    Origin, See, State, Step, UndoFields, rebuild, save_snapshot, undo_fields, verify,
 };
 pub use store::{
     Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, with_prefix,

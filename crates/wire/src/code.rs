@@ -58,6 +58,8 @@ codes! {
     ForeignOrigin = "foreign_origin", 403;
     /// The request names a host that this server is not.
     ForeignHost = "foreign_host", 403;
+    /// Raw operations are off unless the server is started with `--raw-operations`.
+    RawOperationsOff = "raw_operations_off", 403;
     /// There is nothing at this address.
     NotFound = "not_found", 404;
     /// There is something at this address, but not for this method.
@@ -96,6 +98,10 @@ codes! {
     TooMany = "too_many", 503;
     /// The disk failed; nothing is promised that could not be kept.
     StorageFailed = "storage_failed", 503;
+    /// Unfinished requests and unread answers hold as much memory as they may.
+    MemoryInUse = "memory_in_use", 503;
+    /// The body of the request did not arrive in time.
+    BodyTimeout = "body_timeout", 408;
     /// The body is not JSON, or not what this request takes.
     BadBody = "bad_body", 400;
     /// The body has a member that this request does not have.

@@ -254,6 +254,14 @@ pub enum OperatorDeed {
     ReleaseLock,
     /// End the grace period of the namespace.
     EndGrace,
+    /// Read a document that a node has, whether it owns it or not.
+    RawSelect,
+    /// Create a document on a node, whether the node owns it or not.
+    RawInsert,
+    /// Take a document of a node away without a trace.
+    RawDelete,
+    /// Count the documents that a node has.
+    RawLen,
 }
 
 /// Something an operator did.
@@ -262,6 +270,9 @@ pub struct OperatorAction {
     /// What.
     #[serde(default)]
     pub action: OperatorDeed,
+    /// Who, in the operator's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
     /// When.
     pub at: String,
     /// Where.
@@ -275,6 +286,12 @@ pub struct OperatorAction {
     /// How much was left of the grace period that was ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// The document, or the collection if it was about all of its documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
+    /// Whether the locks of others were passed over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
 }
 
 /// The namespaces that grant nothing yet.

@@ -1,7 +1,7 @@
 //! What nodes tell each other between stopping by one map and serving by the next: how far their numbers are,
 //! what every shard must have, and whose locks go where. Knows nothing of who brings it from one to the other.
 
-use super::{Current, SYSTEM, work::EVERYWHERE};
+use super::{Current, SYSTEM, received, work::EVERYWHERE};
 use crate::{
     lease::moving::{self, MovingLeases},
     secret::hex,
@@ -91,7 +91,7 @@ pub(crate) async fn take(
     for record in &takeover.everywhere {
         let bad = || Trouble::new(Code::BadBody, "what every shard has is not a record");
         let bytes = crate::secret::unhex(record).ok_or_else(bad)?;
-        let Ok(Entry::Installed { namespace, documents, .. }) = Entry::decode(0, &bytes) else {
+        let Entry::Installed { namespace, documents, .. } = received::read_entry(&bytes)? else {
             return Err(bad());
         };
         let index = shared.shard.install_newer(&namespace, documents)?;
@@ -99,6 +99,7 @@ pub(crate) async fn take(
         shared.schemas.reread(shared, &namespace);
     }
     for (namespace, collection, field) in &takeover.indexes {
+        received::check_index(namespace, collection, field)?;
         let field = read_field(field)?;
         shared.shard.declare_index(namespace, (collection, &field), true, u64::MAX).await?;
     }

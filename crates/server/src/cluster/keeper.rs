@@ -735,8 +735,8 @@ fn differing(watch: &Watch, transition: &Transition) -> Vec<String> {
         let what = known.map_or("what differs is told when it is compared the next time", |(_, what)| what);
         format!(
             "{} copies again and again for {since} s, {} times so far, and something differs each time: {what}. Look \
-             at that document with shard/raw/select on both shards and take the copy away that is wrong with \
-             shard/raw/delete, or go back with `lockwood reshard abort`",
+             at that document with shard/raw/select on both shards, started with --raw-operations, and take the copy \
+             away that is wrong with shard/raw/delete, or go back with `lockwood reshard abort`",
             donor.name(),
             donor.round
         )

@@ -21,6 +21,7 @@ mod pace;
 mod peers;
 pub(crate) mod procedures;
 mod pull;
+pub(crate) mod received;
 pub(crate) mod replica;
 pub(crate) mod scripts;
 pub(crate) mod survey;

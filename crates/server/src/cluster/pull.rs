@@ -1,7 +1,7 @@
 //! What the new owner of a key has to know of it before it can decide: it is pulled from the donor, once, and only
 //! while nothing is known. Knows nothing of who asks.
 
-use super::{Current, Message, PeerError, transfer};
+use super::{Current, Message, PeerError, received, transfer};
 use crate::{shared::Shared, trouble::Trouble};
 use bytes::Bytes;
 use hyper::Method;
@@ -76,9 +76,10 @@ async fn pull(
     if answer.status() != hyper::StatusCode::OK {
         return Err(unreachable_shard(donor, &String::from_utf8_lossy(answer.body())));
     }
-    match Entry::decode(0, answer.body()) {
+    match received::read_entry(answer.body()) {
         Ok(brought @ Entry::Installed { .. }) => Ok(brought),
-        _ => Err(unreachable_shard(donor, "it answered something else")),
+        Err(trouble) => Err(unreachable_shard(donor, &trouble.message)),
+        Ok(_) => Err(unreachable_shard(donor, "it answered something else")),
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Whose log it is does not matter: what was noted of the last record is there, or it is another log.
 
-use super::{Current, Message, SYSTEM, copy};
+use super::{Current, Message, SYSTEM, copy, received};
 use crate::{
     lease,
     shard::{Call, Reading, in_place},
@@ -249,7 +249,9 @@ pub(crate) fn with_ceiling(shared: &Shared, answer: impl IntoResponse) -> Respon
 
 async fn raise_numbers(shared: &Arc<Shared>, headers: &HeaderMap) -> Result<(), Trouble> {
     let ceiling = headers.get(CEILING).and_then(|ceiling| ceiling.to_str().ok()?.parse().ok());
-    Ok(shared.numbers.raise(ceiling.unwrap_or(0)).await?)
+    let ceiling = ceiling.unwrap_or(0);
+    received::check_number(ceiling)?;
+    Ok(shared.numbers.raise(ceiling).await?)
 }
 
 /// What a host gave of its log; none if it has another log than the one that was followed.
@@ -272,6 +274,7 @@ async fn take_in(shared: &Shared, address: &str, part: &[u8], until: Epoch) -> R
         return Ok(false);
     }
     entries.retain(is_followed);
+    entries.iter().try_for_each(received::check_entry)?;
     let followed = Followed { address: address.to_owned(), index, sum, taken, ..Followed::default() };
     note(shared, &entries, &followed).await?;
     Ok(taken > 0)
@@ -355,7 +358,7 @@ async fn copied(
     let mut rest = &bytes[..];
     while let Some((index, record, behind)) = first_record(rest) {
         match index {
-            0 => entries.push(Entry::decode(0, record)?),
+            0 => entries.push(received::read_entry(record)?),
             // The last record of the log that all of it led to.
             _ => end = Some((index, xxh3_64(record))),
         }

@@ -2,6 +2,7 @@
 //! what was asked.
 
 use crate::{
+    body::BodyError,
     gate::GateError,
     shard::{PageError, ShardError},
     trouble::Trouble,
@@ -172,6 +173,9 @@ impl From<Trouble> for Refusal {
             Code::TooMany => {
                 Refusal::new(StatusCode::TOO_MANY_REQUESTS, "es_rejected_execution_exception", message)
             }
+            Code::MemoryInUse => {
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "circuit_breaking_exception", message)
+            }
             _ => {
                 let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::BAD_REQUEST);
                 let kind = match status {
@@ -182,6 +186,18 @@ impl From<Trouble> for Refusal {
                 };
                 Refusal::new(status, kind, message)
             }
+        }
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Refusal {
+        let new = |status, kind| Refusal::new(status, kind, Trouble::from(error.clone()).message);
+        match &error {
+            BodyError::TooLarge { .. } => new(StatusCode::PAYLOAD_TOO_LARGE, "content_too_long_exception"),
+            BodyError::TooSlow { .. } => new(StatusCode::REQUEST_TIMEOUT, "parse_exception"),
+            BodyError::CutOff => new(StatusCode::BAD_REQUEST, "parse_exception"),
+            BodyError::NoMemory(trouble) => Trouble::clone(trouble).into(),
         }
     }
 }

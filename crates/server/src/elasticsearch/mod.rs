@@ -34,10 +34,11 @@ use self::{
     search::{Cursor, Extent, Looker, Place, Search, Wanted},
 };
 use crate::{
-    lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble, work::Job,
+    body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble,
+    work::Job,
 };
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
@@ -50,8 +51,6 @@ use tokio::{task::JoinSet, time::Instant};
 
 pub(crate) use library::Library;
 
-/// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// Larger bodies are taken apart where they keep nobody waiting.
 const DECODE_BYTES_MAX: usize = 64 * 1024;
 /// How many writes of one bulk are on their way at once.
@@ -93,6 +92,13 @@ impl Service for Elasticsearch {
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
         self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
+    }
+
+    fn is_read(&self, method: &Method, path: &str) -> bool {
+        let last = path.rsplit('/').next().unwrap_or_default();
+        method == Method::GET
+            || method == Method::HEAD
+            || matches!(last, "_search" | "_mget" | "_count" | "scroll")
     }
 
     fn refuse(&self, trouble: Trouble) -> Answer {
@@ -160,21 +166,7 @@ impl Elasticsearch {
 
     async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
         let kind = check_kind(request.headers());
-        let limit = self.limits().body_bytes_max;
-        let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
-        let body = match tokio::time::timeout(BODY_PATIENCE, body.collect()).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let over = Refusal::over("body_bytes_max", limit, "the body is too long");
-                return Err(Refusal::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "content_too_long_exception",
-                    over.reason,
-                ));
-            }
-            Ok(Err(error)) => return Err(Refusal::parse(format!("the body did not arrive: {error}"))),
-            Err(_) => return Err(Refusal::parse("the body took too long to arrive")),
-        };
+        let body = body::read(&self.0.shared, request.into_body()).await?;
         if !body.is_empty() {
             kind?;
         }

@@ -16,7 +16,7 @@ use super::{
     convert::{is_half_done, lowered},
 };
 use crate::{
-    cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks},
+    cluster::{Admitted, Current, SHARDS_MAX, SYSTEM, locks, received},
     namespace::{Namespace, State},
     shared::Shared,
     trouble::Trouble,
@@ -219,11 +219,15 @@ pub(crate) async fn import(
     current: &Current,
     moving: &MovingLeases,
 ) -> Result<(), Trouble> {
+    received::check_number(moving.floor)?;
     raise(shared, moving.floor).await?;
     let this = shared.cluster.this();
     let mut arrivals: BTreeMap<&str, Arrivals<'_>> = BTreeMap::new();
     for lease in moving.leases.iter().filter(|lease| lease.to == this) {
-        arrivals.entry(&lease.namespace).or_default().leases.push(lease.to_lease()?);
+        received::check_namespace(&lease.namespace)?;
+        let read = lease.to_lease()?;
+        received::check_lease(&read)?;
+        arrivals.entry(&lease.namespace).or_default().leases.push(read);
     }
     for wait in &moving.waits {
         arrivals.entry(&wait.namespace).or_default().waits.push(wait);

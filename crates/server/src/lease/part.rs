@@ -14,7 +14,7 @@ use super::{
     which::{Meant, merged, on_leases},
 };
 use crate::{
-    cluster::Admitted,
+    cluster::{Admitted, received},
     namespace::{Namespace, State},
     shard::{Follow, ShardError},
     shared::Shared,
@@ -144,6 +144,7 @@ pub(crate) async fn raise_in(shared: &Arc<Shared>, name: &str, number: u64) -> R
     if number == 0 {
         return Ok(());
     }
+    received::check_number(number)?;
     shared.numbers.raise(number).await?;
     if let Some(namespace) = shared.registry.get(name) {
         namespace.lock().table.raise(number);
@@ -188,6 +189,7 @@ pub(crate) struct Settle {
 pub(crate) async fn settle_part(shared: &Arc<Shared>, name: &str, settle: Settle) -> Result<Lease, Trouble> {
     let Settle { admitted, lock, token, ttl_ms, whole, instead_of } = settle;
     // On record before anybody can hear of the token, so that no smaller one is given out after a restart.
+    received::check_number(token.0)?;
     shared.numbers.raise(token.0).await?;
     let which = Which::Lock { lock, token: None, owner: None };
     let meant = Meant { which: &which, admitted, settled: false };

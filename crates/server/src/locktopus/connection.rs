@@ -21,7 +21,7 @@ const CLOSE_STORAGE_FAILED: u16 = 1011;
 /// Carries on a connection until it ends.
 pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: &[u8]) {
     let first_number = seat.namespace().first_number();
-    let mut socket = Socket::new(tcp, received, &shared.config);
+    let mut socket = Socket::new(tcp, received, shared);
     // The seat is given up here, before the last words are said.
     let ending = socket.converse(&mut Talk { seat, first_number, turn: Turn::Ready, log_locks }).await;
     if let Ok(goodbye) = ending {
@@ -92,6 +92,11 @@ impl Conversation for Talk {
                 give_up(&format!("the message has more than {bytes_max} bytes (message_bytes_max)"), replies)
             }
             Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
+            Fault::NoMemory => give_up(
+                "unfinished requests and unread answers hold as much memory as they may (held_bytes_max); try later",
+                replies,
+            ),
+            Fault::TooSlow => give_up("the message took too long to arrive (--body-timeout)", replies),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Request, Response, StatusCode,
+    Method, Request, Response, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION},
 };
@@ -61,6 +61,10 @@ impl Service for Locktopus {
             "/" => text(StatusCode::OK, &self.status_page()),
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
+    }
+
+    fn is_read(&self, _: &Method, _: &str) -> bool {
+        true
     }
 
     fn refuse(&self, trouble: Trouble) -> Answer {

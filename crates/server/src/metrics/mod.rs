@@ -62,6 +62,9 @@ pub(crate) struct Gauges {
     pub(crate) locks_waiting: u64,
     pub(crate) ready: bool,
     pub(crate) feeds: u64,
+    /// What unfinished requests and unread answers hold.
+    pub(crate) held_bytes: u64,
+    pub(crate) held_refusals: u64,
     /// What the shard counts itself.
     pub(crate) writes: u64,
     pub(crate) events: u64,
@@ -134,6 +137,11 @@ impl Metrics {
                 gauges.position_refusals,
             ),
             ("lockwood_batches_total", "Batches made durable.", gauges.batches),
+            (
+                "lockwood_held_refusals_total",
+                "Requests refused because unfinished requests and unread answers held too much memory.",
+                gauges.held_refusals,
+            ),
         ];
         for (name, help, count) in counters {
             text.single(name, help, "counter", count);
@@ -148,6 +156,11 @@ impl Gauges {
             ("lockwood_sessions", "Sessions, those that are away included.", self.sessions),
             ("lockwood_namespaces", "Namespaces in use.", self.namespaces),
             ("lockwood_feeds", "Change feeds open now.", self.feeds),
+            (
+                "lockwood_held_bytes",
+                "Memory held by unfinished requests and unread answers.",
+                self.held_bytes,
+            ),
             ("lockwood_locks_granted", "Locks held now.", self.locks_granted),
             ("lockwood_locks_waiting", "Locks waiting now.", self.locks_waiting),
             ("lockwood_leases", "Leases held now.", self.leases),

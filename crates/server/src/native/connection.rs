@@ -10,7 +10,7 @@ use crate::{
     secret::Secrets,
     session::{Notice, Opening, Via},
     shared::Shared,
-    socket::{Conversation, Flow, Goodbye, Socket},
+    socket::{CLOSE_TRY_LATER, Conversation, Flow, Goodbye, NO_MEMORY, Socket},
     trouble::Trouble,
     view::Line,
 };
@@ -29,6 +29,7 @@ pub(super) const CLOSE_REPLACED: u16 = 4001;
 pub(super) const CLOSE_BYE: u16 = 1000;
 pub(super) const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
+const CLOSE_TOO_SLOW: u16 = 1008;
 const CLOSE_TOO_LARGE: u16 = 1009;
 const CLOSE_STORAGE_FAILED: u16 = 1011;
 
@@ -40,7 +41,7 @@ pub(crate) async fn run(
     tcp: TcpStream,
     received: &[u8],
 ) {
-    let mut socket = Socket::new(tcp, received, &shared.config);
+    let mut socket = Socket::new(tcp, received, &shared);
     if shared.cluster.spreads(namespace) {
         return cluster_session::run(shared, namespace, socket).await;
     }
@@ -416,6 +417,8 @@ pub(super) fn fault_answer(fault: Fault, replies: &mut Encoder) -> Flow {
     match fault {
         Fault::TooLarge { .. } => Flow::Close(CLOSE_TOO_LARGE, "message too large"),
         Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
+        Fault::NoMemory => Flow::Close(CLOSE_TRY_LATER, NO_MEMORY),
+        Fault::TooSlow => Flow::Close(CLOSE_TOO_SLOW, "the message took too long"),
     }
 }
 
@@ -427,6 +430,15 @@ pub(super) fn fault_trouble(fault: Fault) -> Trouble {
         Fault::BadFrame(reason) => Trouble::new(
             Code::BadMessage,
             format!("this is not a WebSocket frame a client may send: {reason}"),
+        ),
+        Fault::NoMemory => Trouble::new(
+            Code::MemoryInUse,
+            "unfinished requests and unread answers hold as much memory as they may (flag --held-bytes-max); try \
+             again later",
+        ),
+        Fault::TooSlow => Trouble::new(
+            Code::BodyTimeout,
+            "the message took too long to arrive (flag --body-timeout); connect again and send it at once",
         ),
     }
 }

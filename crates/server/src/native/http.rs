@@ -35,7 +35,7 @@ use std::{
 /// A page unless `limit` says otherwise.
 const PAGE_LEN: usize = 100;
 /// The reason an operator gives.
-const REASON_BYTES_MAX: usize = 1024;
+pub(super) const REASON_BYTES_MAX: usize = 1024;
 
 pub(super) use crate::listing::read_path;
 

@@ -1,11 +1,16 @@
 //! What nodes of a cluster ask each other. Each handler decodes, calls, encodes; only nodes get here.
 
-use super::{documents::stream, http::App};
+use super::{
+    documents::{PeerBody, stream},
+    http::App,
+};
 use crate::{
     cluster::{
         Current, SHARD, copy,
         dispatch::wrong_epoch,
-        handover, keeper, replica, survey, transfer,
+        handover, keeper,
+        received::read_entry,
+        replica, survey, transfer,
         work::{self, Task},
     },
     shard::in_place,
@@ -14,14 +19,13 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, Query, State},
+    extract::{Query, State},
     http::HeaderMap,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use lockwood_router::ShardMap;
-use lockwood_storage::{Entry, StoreError};
+use lockwood_storage::Entry;
 use lockwood_wire::Code;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -43,8 +47,6 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/replica", post(standing))
         .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
-        // Nodes send each other as much as there is.
-        .layer(DefaultBodyLimit::disable())
 }
 
 #[derive(Deserialize)]
@@ -102,23 +104,18 @@ pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Cur
     Ok(current)
 }
 
-fn read_entry(body: &[u8]) -> Result<Entry, Trouble> {
-    Entry::decode(0, body)
-        .map_err(|_: StoreError| Trouble::new(Code::BadBody, "the body is not what nodes send each other"))
-}
-
 async fn map(State(shared): App) -> Response {
     let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
     ([(SHARD, shared.cluster.this().to_string())], Json(map)).into_response()
 }
 
 /// Whether a map has a place for everything that is here.
-async fn look_over(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn look_over(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     survey::survey(&shared, &read_map(&body)?).await?;
     Ok(Json(()).into_response())
 }
 
-async fn adopt(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn adopt(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let current = shared.cluster.adopt(&shared, read_map(&body)?).await?;
     Ok(Json(json!({ "epoch": current.map.epoch })).into_response())
 }
@@ -129,7 +126,7 @@ fn read_map(body: &[u8]) -> Result<ShardMap, Trouble> {
     ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))
 }
 
-async fn pull(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn pull(State(shared): App, headers: HeaderMap, PeerBody(body): PeerBody) -> Result<Response, Refused> {
     let current = same_epoch(&shared, &headers)?;
     let Entry::Unmarked { namespace, documents } = read_entry(&body)? else {
         return Err(Trouble::new(Code::BadBody, "a pull names documents").into());
@@ -138,7 +135,11 @@ async fn pull(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Res
     Ok(entry.encode().into_response())
 }
 
-async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn install(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let current = same_epoch(&shared, &headers)?;
     let brought = read_entry(&body)?;
     if !matches!(&brought, Entry::Installed { transition, .. } if *transition == current.map.transition) {
@@ -148,7 +149,11 @@ async fn install(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     Ok(Json(json!({ "installed": installed, "is_busy": shared.cluster.load.is_busy() })).into_response())
 }
 
-async fn confirm(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn confirm(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let current = same_epoch(&shared, &headers)?;
     let question: transfer::Question = read_json(&body)?;
     let answer = in_place(|| transfer::confirm(&shared, &current, &question))?;
@@ -165,7 +170,11 @@ async fn report(State(shared): App, headers: HeaderMap) -> Result<Response, Refu
 }
 
 /// Sets the pace, and starts a task unless one is running. How it goes on is for [`report`] to say.
-async fn start(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn start(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let current = same_epoch(&shared, &headers)?;
     let Order { task, round, paused, throttle } = read_json(&body)?;
     let work = &shared.cluster.work;
@@ -190,19 +199,23 @@ async fn export(State(shared): App, headers: HeaderMap) -> Result<Response, Refu
     Ok(Json(handover::give(&shared, &current)?).into_response())
 }
 
-async fn import(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn import(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let current = same_epoch(&shared, &headers)?;
     handover::take(&shared, &current, read_json(&body)?).await?;
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
-async fn keeper_command(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn keeper_command(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let command = read_json(&body)?;
     Ok(Json(keeper::command_here(&shared, &command).await?).into_response())
 }
 
 /// Takes in what every shard has, whatever the map: the newest counts.
-async fn procedure(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn procedure(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let Entry::Installed { namespace, documents, .. } = read_entry(&body)? else {
         return Err(Trouble::new(Code::BadBody, "no documents are brought"));
     };
@@ -227,14 +240,18 @@ async fn log(
 /// Everything that this node has, as it is now.
 async fn copy_all(State(shared): App, headers: HeaderMap) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
-    let (pieces, body) = stream(shared.config.silence_max);
+    let (pieces, body) = stream(&shared)?;
     let reading = shared.shard.read();
     tokio::task::spawn_blocking(move || copy::write(&reading, &pieces));
     Ok(replica::with_ceiling(&shared, body))
 }
 
 /// How far this host is. It may be told before that it can take over as it is.
-async fn standing(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn standing(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let LetGo { without } = read_json(&body)?;
     if let Some(without) = without {

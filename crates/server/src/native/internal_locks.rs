@@ -1,6 +1,6 @@
 //! What nodes of a cluster ask each other about locks. Each handler decodes, calls, encodes; only nodes get here.
 
-use super::http::App;
+use super::{documents::PeerBody, http::App};
 use crate::{
     cluster::{
         dispatch::wrong_epoch,
@@ -13,8 +13,7 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, State},
+    extract::State,
     http::header,
     response::{IntoResponse, Response},
     routing::post,
@@ -29,8 +28,6 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/locks", post(locks))
         .route("/internal/locks/export", post(export))
         .route("/internal/locks/import", post(import))
-        // Nodes send each other as much as there is.
-        .layer(DefaultBodyLimit::disable())
 }
 
 /// What goes from this node to others, by the map in force.
@@ -43,7 +40,7 @@ async fn export(State(shared): App) -> Result<Response, Trouble> {
 }
 
 /// What others gave that comes to this node; durable when it answers.
-async fn import(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn import(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let current = shared.cluster.current().ok_or_else(no_map)?;
     let moving = serde_json::from_slice(&body).map_err(|error| bad_body(&error))?;
     moving::import(&shared, &current, &moving).await?;
@@ -54,7 +51,7 @@ fn bad_body(error: &serde_json::Error) -> Trouble {
     Trouble::new(Code::BadBody, error.to_string())
 }
 
-async fn locks(State(shared): App, body: Bytes) -> Result<Response, Trouble> {
+async fn locks(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let letter: Letter = serde_json::from_slice(&body).map_err(|error| bad_body(&error))?;
     let reply: Reply<Box<RawValue>> = match carry_out(&shared, letter).await {
         Ok(text) => Reply::Done(serde_json::from_slice(&text).expect("an answer is valid JSON")),

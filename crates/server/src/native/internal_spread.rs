@@ -2,7 +2,7 @@
 //! nodes get here.
 
 use super::{
-    documents::{Decoder, Retry, build, dump_lines, reserve_from, terms},
+    documents::{Decoder, PeerBody, Retry, build, dump_lines, reserve_from, terms},
     http::{App, InPath},
     internal::{Refused, read_json, same_epoch},
 };
@@ -18,6 +18,7 @@ use crate::{
             load::{self, Beginning, Begun, Ending},
             searches::{ANSWERED, Asked, JUDGE, Judge},
         },
+        received,
     },
     gate,
     shard::in_place,
@@ -26,8 +27,7 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, Query, State},
+    extract::{Query, State},
     http::HeaderMap,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -59,11 +59,13 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route(load::END, post(end_load))
         .route(load::FINISH, post(finish_load))
         .route(load::UNDO, post(undo_load))
-        // Nodes trust each other, and a document may be large.
-        .layer(DefaultBodyLimit::disable())
 }
 
-async fn frozen_search(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn frozen_search(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let found = under_one_map(&shared, &headers, &body, |current, search: Search| {
         let filter = search.filter().map(|filter| Decoder(&shared.config.limits).filter(filter));
         frozen::search(&shared, current, &search, filter.transpose()?)
@@ -71,13 +73,21 @@ async fn frozen_search(State(shared): App, headers: HeaderMap, body: Bytes) -> R
     Ok(found.encode().into_response())
 }
 
-async fn frozen_get(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn frozen_get(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let found =
         under_one_map(&shared, &headers, &body, |current, keys: Keys| frozen::get(&shared, current, &keys))?;
     Ok(found.encode().into_response())
 }
 
-async fn frozen_known(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn frozen_known(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let known = under_one_map(&shared, &headers, &body, |current, keys: Keys| {
         frozen::known(&shared, current, &keys)
     })?;
@@ -98,7 +108,7 @@ fn under_one_map<Q: DeserializeOwned, A>(
     Ok(answer)
 }
 
-async fn hold(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn hold(State(shared): App, headers: HeaderMap, PeerBody(body): PeerBody) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let HoldRequest { namespace, resources, tokens, wait_ms } = read_json(&body)?;
     let terms = terms(&shared, tokens, wait_ms)?;
@@ -110,12 +120,16 @@ async fn hold(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Res
     Ok(Json(HoldTable::keep(&shared, turn)).into_response())
 }
 
-async fn release(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+async fn release(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Refused> {
     let Held { hold } = read_json(&body)?;
     Ok(Json(shared.cluster.holds.release(&hold)).into_response())
 }
 
-async fn next_id(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn next_id(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let IdsRequest { namespace, collection, .. } = read_json(&body)?;
     Decoder(&shared.config.limits).collection(&collection)?;
@@ -127,14 +141,22 @@ async fn next_id(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<
     Ok(Json(NextId { next }).into_response())
 }
 
-async fn reserve(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn reserve(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let IdsRequest { namespace, collection, amount, least } = read_json(&body)?;
     Ok(reserve_from(&shared, &namespace, &collection, amount, least).await?)
 }
 
 /// Whether position locks hold here.
-async fn judge(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn judge(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let Judge { namespace, locks } = read_json(&body)?;
     let decoder = Decoder(&shared.config.limits);
@@ -148,7 +170,7 @@ async fn answered(
     State(shared): App,
     headers: HeaderMap,
     retry: Retry,
-    body: Bytes,
+    PeerBody(body): PeerBody,
 ) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let Asked { namespace, call } = read_json(&body)?;
@@ -163,14 +185,22 @@ async fn answered(
     Ok(Json(Written { position, positions, replayed: written.replayed }).into_response())
 }
 
-async fn lines(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn lines(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let Lines { namespace, collection, at } = read_json(&body)?;
     shared.shard.raise(Position(at)).await?;
     Ok(dump_lines(&shared, &namespace, &collection, at).await?)
 }
 
-async fn counters(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn counters(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let Counters { namespace } = read_json(&body)?;
     let reading = shared.shard.read();
@@ -181,7 +211,11 @@ async fn counters(State(shared): App, headers: HeaderMap, body: Bytes) -> Result
     Ok(Json(counters).into_response())
 }
 
-async fn begin_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn begin_load(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let Beginning { namespace } = read_json(&body)?;
     Ok(Json(LoadTable::begin(&shared, &namespace).await?).into_response())
@@ -190,25 +224,29 @@ async fn begin_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Resu
 async fn load_lines(
     State(shared): App,
     InPath(load): InPath<String>,
-    body: Bytes,
+    PeerBody(body): PeerBody,
 ) -> Result<Response, Refused> {
     shared.cluster.loads.take(&load, &body).await?;
     Ok(Json(()).into_response())
 }
 
-async fn end_load(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+async fn end_load(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Refused> {
     let Begun { load } = read_json(&body)?;
     Ok(Json(shared.cluster.loads.end(&load).await?).into_response())
 }
 
 /// Owners must be who they were when the lines were split.
-async fn finish_load(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn finish_load(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     Ok(Json(shared.cluster.loads.finish(&shared, &read_json(&body)?).await?).into_response())
 }
 
 /// Gives a part up; takes it away if it was kept already.
-async fn undo_load(State(shared): App, body: Bytes) -> Result<Response, Refused> {
+async fn undo_load(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Refused> {
     let Ending { load, namespace, .. } = read_json(&body)?;
     if shared.cluster.loads.is_kept(&load) {
         load::empty(&shared, &namespace).await?;
@@ -218,7 +256,11 @@ async fn undo_load(State(shared): App, body: Bytes) -> Result<Response, Refused>
 }
 
 /// Answers when the namespace is further than a position, or after a while.
-async fn await_position(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn await_position(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     let Await { namespace, after } = read_json(&body)?;
     let mut applied = shared.shard.subscribe();
     let deadline = tokio::time::Instant::now() + AWAIT_PATIENCE;
@@ -248,16 +290,27 @@ async fn give_records(
     Ok(spread::records(&shared, &namespace)?.encode().into_response())
 }
 
-async fn take_records(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn take_records(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     spread::take_records(&shared, &body).await?;
     Ok(Json(()).into_response())
 }
 
 /// Declares the indexes that are missing and takes away those that should not be there.
-async fn take_indexes(State(shared): App, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
+async fn take_indexes(
+    State(shared): App,
+    headers: HeaderMap,
+    PeerBody(body): PeerBody,
+) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let IndexList { namespace, indexes } = read_json(&body)?;
+    indexes
+        .iter()
+        .try_for_each(|(collection, field)| received::check_index(&namespace, collection, field))?;
     let reading = shared.shard.read();
     let known = match reading.namespace(&namespace)? {
         Some((id, _)) => reading.state().all_indexes(id)?,

@@ -16,8 +16,8 @@ mod shards;
 pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
-    collection_resource, drain, get_limits, get_resources, isolation_in_force, json_of, key_cursor,
-    list_request, read_head, read_json_body, stream, too_old, written_documents,
+    collection_resource, get_limits, get_resources, isolation_in_force, json_of, key_cursor, list_request,
+    read_head, read_json_body, stream, too_old, unread, written_documents,
 };
 
 use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};
@@ -27,7 +27,7 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use hyper::body::Incoming;
+use hyper::{Method, body::Incoming};
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use tower_service::Service as _;
 
@@ -60,6 +60,18 @@ impl Service for Native {
         }
     }
 
+    fn is_read(&self, method: &Method, path: &str) -> bool {
+        const READS: [&str; 11] = [
+            "get", "filter", "count", "exists", "min", "max", "join", "select", "eselect", "len", "is_valid",
+        ];
+        let last = path.rsplit('/').next().unwrap_or_default();
+        // What operators look at when memory is short, metrics above all, is not among the documents.
+        path.starts_with("/v1/")
+            && (method == Method::GET
+                || method == Method::HEAD
+                || method == Method::POST && READS.contains(&last))
+    }
+
     fn refuse(&self, trouble: Trouble) -> Response {
         trouble.into_response()
     }
@@ -84,5 +96,5 @@ impl Native {
 fn written_namespace(request: &Request<Body>) -> Option<String> {
     let namespace = request.uri().path().strip_prefix("/v1/")?.strip_suffix("/write")?;
     let plain = !namespace.is_empty() && namespace.bytes().all(|byte| byte != b'/' && byte != b'%');
-    (plain && request.method() == hyper::Method::POST).then(|| namespace.to_owned())
+    (plain && request.method() == Method::POST).then(|| namespace.to_owned())
 }

@@ -2,6 +2,7 @@
 //! what was asked.
 
 use crate::{
+    body::BodyError,
     gate::GateError,
     shard::{PageError, ShardError},
     trouble::Trouble,
@@ -85,6 +86,15 @@ impl Refusal {
             "{{\"error\":{{\"{extra}\":{value},\"type\":{kind},\"type_verbose\":\"{name}\"}}}}{ending}"
         );
         json(StatusCode::BAD_REQUEST, body.into_bytes())
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Refusal {
+        match error {
+            BodyError::NoMemory(trouble) => Refusal::Busy(trouble.message),
+            error => Refusal::Request(Trouble::from(error).message),
+        }
     }
 }
 

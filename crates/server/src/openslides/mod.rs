@@ -18,6 +18,7 @@ use self::{
     read::{Library, Question},
 };
 use crate::{
+    body,
     config::OpenslidesConfig,
     gate::{self, Terms},
     limits::Limits,
@@ -29,7 +30,7 @@ use crate::{
     work::Job,
 };
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
@@ -37,12 +38,10 @@ use hyper::{
 };
 use lockwood_model::{Budget, Wait};
 use lockwood_storage::Entry;
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 pub(crate) use bus::Bus;
 
-/// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// Larger bodies are taken apart where they keep nobody waiting.
 const DECODE_BYTES_MAX: usize = 64 * 1024;
 
@@ -97,6 +96,10 @@ impl Service for Openslides {
             (Route::Do(order), &Method::POST) => self.order(order, request).await,
             (Route::Ask(_) | Route::Do(_), _) => method_not_allowed("POST"),
         }
+    }
+
+    fn is_read(&self, _: &Method, _: &str) -> bool {
+        self.side == Side::Reader
     }
 
     fn refuse(&self, trouble: Trouble) -> Answer {
@@ -237,16 +240,7 @@ impl Openslides {
         if !is_json(request.headers()) {
             return Err(Refusal::Request("the body must be json: send it as application/json".to_owned()));
         }
-        let limit = self.limits().body_bytes_max;
-        let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
-        match tokio::time::timeout(BODY_PATIENCE, body.collect()).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                Err(Refusal::over("body_bytes_max", limit, "the body is too long"))
-            }
-            Ok(Err(error)) => Err(Refusal::Request(format!("the body did not arrive: {error}"))),
-            Err(_) => Err(Refusal::Request("the body took too long to arrive".to_owned())),
-        }
+        Ok(body::read(&self.shared, request.into_body()).await?)
     }
 }
 

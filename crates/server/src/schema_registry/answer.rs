@@ -1,7 +1,7 @@
 //! What the facade says: the error codes of the original, and how answers are put into HTTP. Knows nothing of what
 //! was asked.
 
-use crate::{gate::GateError, schemas::SchemaError, shard::ShardError, trouble::Trouble};
+use crate::{body::BodyError, gate::GateError, schemas::SchemaError, shard::ShardError, trouble::Trouble};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -173,7 +173,12 @@ impl Refusal {
             return Refusal::plain(StatusCode::FORBIDDEN, &trouble.message);
         }
         let code = match trouble.code {
-            Code::Locked | Code::Timeout | Code::GracePeriod | Code::Draining | Code::TooMany => 50002,
+            Code::Locked
+            | Code::Timeout
+            | Code::GracePeriod
+            | Code::Draining
+            | Code::TooMany
+            | Code::MemoryInUse => 50002,
             _ => 50001,
         };
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, trouble.message)
@@ -186,6 +191,19 @@ impl Refusal {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         answer
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Refusal {
+        match error {
+            BodyError::TooLarge { name, limit } => Refusal::over(name, limit, "the body is too large"),
+            BodyError::TooSlow { .. } => {
+                Refusal::plain(StatusCode::REQUEST_TIMEOUT, &Trouble::from(error).message)
+            }
+            BodyError::CutOff => Refusal::plain(StatusCode::BAD_REQUEST, &Trouble::from(error).message),
+            BodyError::NoMemory(trouble) => Refusal::of_trouble(*trouble),
+        }
     }
 }
 

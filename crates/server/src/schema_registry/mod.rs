@@ -18,16 +18,13 @@ use self::{
     route::Route,
 };
 use crate::{
-    config::SchemaRegistryConfig, listener::Service, metrics::Interface, schemas::Book, shared::Shared,
+    body, config::SchemaRegistryConfig, listener::Service, metrics::Interface, schemas::Book, shared::Shared,
     trouble::Trouble,
 };
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, body::Incoming};
-use std::{net::SocketAddr, sync::Arc, time::Duration};
-
-/// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
+use std::{net::SocketAddr, sync::Arc};
 
 /// Answers everything on the facade's listener.
 #[derive(Clone)]
@@ -44,6 +41,10 @@ impl Service for SchemaRegistry {
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
         self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
+    }
+
+    fn is_read(&self, method: &Method, _: &str) -> bool {
+        method == Method::GET || method == Method::HEAD
     }
 
     fn refuse(&self, trouble: Trouble) -> Answer {
@@ -88,18 +89,7 @@ impl SchemaRegistry {
     }
 
     async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
-        let limit = self.shared.config.limits.body_bytes_max;
-        let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
-        match tokio::time::timeout(BODY_PATIENCE, body.collect()).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                Err(Refusal::over("body_bytes_max", limit, "the body is too long"))
-            }
-            Ok(Err(error)) => {
-                Err(Refusal::plain(StatusCode::BAD_REQUEST, &format!("the body did not arrive: {error}")))
-            }
-            Err(_) => Err(Refusal::plain(StatusCode::BAD_REQUEST, "the body took too long to arrive")),
-        }
+        Ok(body::read(&self.shared, request.into_body()).await?)
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) use writer::{Follow, Pending, Shard, in_place};
 /// A call with more events and position locks than this is long in deciding; it does not keep others from the
 /// thread meanwhile.
 const LONG_CALL_LEN: usize = 500;
+/// The largest position; it fits into any JSON reader's numbers.
+pub(crate) const POSITION_MAX: u64 = 1 << 53;
 /// The largest id that is handed out.
 const IDS_MAX: u64 = i64::MAX as u64 - 1;
 

@@ -1,7 +1,7 @@
 //! Documents that come from other shards and leave for them, as the one writer of a shard decides about them.
 //! Knows nothing of maps, nor of other nodes.
 
-use super::{Call, Follow, Shard, ShardError, writer::Writer};
+use super::{Call, Follow, POSITION_MAX, Shard, ShardError, writer::Writer};
 use lockwood_engine::{NoRules, PositionLock};
 use lockwood_model::{Document, DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
@@ -104,6 +104,10 @@ impl Shard {
 
     /// No write gets a position up to `floor` from now on, and readers see all that did.
     pub(crate) async fn raise(&self, floor: Position) -> Result<(), ShardError> {
+        // It comes from another node, and there is no way back down.
+        if floor.0 > POSITION_MAX {
+            return Err(ShardError::Misfit(format!("{floor} is no position; the largest is {POSITION_MAX}")));
+        }
         if self.floor.load(Ordering::Acquire) < floor.0 {
             // What was decided before is durable and visible when this is over.
             self.submit(|writer| writer.raise(floor)).await?;

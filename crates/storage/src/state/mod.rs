@@ -15,4 +15,4 @@ pub use moving::Origin;
 pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
 pub(crate) use rebuild::snapshot_index;
 pub use rebuild::{Difference, rebuild, save_snapshot, verify};
-pub use record::DocumentRef;
+pub use record::{DocumentRef, UndoFields, undo_fields};

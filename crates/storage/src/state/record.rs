@@ -79,11 +79,19 @@ pub(crate) struct Undo<'a> {
     pub(crate) whole: bool,
     /// The value a field had; none if it was absent.
     #[serde(borrow)]
-    pub(crate) fields: Vec<(&'a str, Option<&'a str>)>,
+    pub(crate) fields: UndoFields<'a>,
 }
+
+/// The value that each of some fields had; none if it was absent.
+pub type UndoFields<'a> = Vec<(&'a str, Option<&'a str>)>;
 
 pub(crate) fn encode_undo(undo: &Undo<'_>) -> Vec<u8> {
     encode(undo)
+}
+
+/// The position and the fields that an undo record goes back to, for a look at one that another node sent.
+pub fn undo_fields(bytes: &[u8]) -> Result<(Position, UndoFields<'_>), StoreError> {
+    read_undo(bytes).map(|undo| (Position(undo.position), undo.fields))
 }
 
 pub(crate) fn read_undo(bytes: &[u8]) -> Result<Undo<'_>, StoreError> {

@@ -6,6 +6,7 @@ pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
+    body,
     native::{Decoder, Native, written_documents},
     shared::Shared,
     trouble::Trouble,
@@ -15,7 +16,6 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use http_body_util::{BodyExt, Limited};
 use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
 use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
@@ -91,10 +91,7 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
 
 async fn collect(shared: &Shared, request: Request) -> Result<Whole, Trouble> {
     let (parts, body) = request.into_parts();
-    let limit = shared.config.limits.body_bytes_max;
-    let body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
-    let what = "the body is too large, or ended before it was complete; split it into several requests";
-    let body = body.map_err(|_| Trouble::over("body_bytes_max", limit, what))?.to_bytes();
+    let body = body::read(shared, body).await?;
     Ok(Whole { parts, body, call: OnceLock::new() })
 }
 

@@ -1,21 +1,14 @@
-//! The body of a request, read within its limit. Knows nothing of what is in it.
+//! The bodies of the native interface: JSON from clients, records from other nodes. Knows nothing of what they say.
 
-use crate::{shared::Shared, trouble::Trouble};
+use crate::{body, shared::Shared, trouble::Trouble};
 use axum::{
-    body::{Body, Bytes},
+    body::Bytes,
     extract::{FromRequest, Request},
 };
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{HeaderMap, header};
 use lockwood_wire::{Code, documents::read_body};
 use serde::de::DeserializeOwned;
-use std::{sync::Arc, time::Duration};
-
-/// What is read of a body that is refused already.
-const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
-const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
+use std::sync::Arc;
 
 /// A JSON body, not yet taken apart.
 pub(crate) struct JsonBody(pub(crate) Bytes);
@@ -32,7 +25,7 @@ impl FromRequest<Arc<Shared>> for JsonBody {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<JsonBody, Trouble> {
         check_type(request.headers())?;
-        collect(request.into_body(), shared.config.limits.body_bytes_max).await.map(JsonBody)
+        Ok(JsonBody(body::read(shared, request.into_body()).await?))
     }
 }
 
@@ -53,33 +46,24 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
     Err(Trouble::new(Code::UnsupportedMediaType, message))
 }
 
-async fn collect(mut body: Body, limit: u64) -> Result<Bytes, Trouble> {
-    let limited = Limited::new(&mut body, usize::try_from(limit).unwrap_or(usize::MAX));
-    let Ok(collected) = tokio::time::timeout(BODY_PATIENCE, limited.collect()).await else {
-        return Err(Trouble::new(Code::BadBody, "the body took too long to arrive"));
-    };
-    match collected {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            drain(body).await;
-            let what = "the body is too large; split it into several requests";
-            Err(Trouble::over("body_bytes_max", limit, what))
-        }
-        Err(_) => Err(Trouble::new(Code::BadBody, "the body ended before it was complete")),
+/// What a client sent, of whatever type.
+pub(crate) struct AnyBody(pub(crate) Bytes);
+
+impl FromRequest<Arc<Shared>> for AnyBody {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<AnyBody, Trouble> {
+        Ok(AnyBody(body::read(shared, request.into_body()).await?))
     }
 }
 
-/// Reads on for a while and throws it away: a connection that is closed with something unread is reset, and
-/// the answer to what was read is lost.
-pub(crate) async fn drain(mut body: Body) {
-    let rest = async {
-        let mut bytes = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            bytes += frame.data_ref().map_or(0, Bytes::len);
-            if bytes > DRAIN_BYTES_MAX {
-                break;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(DRAIN_PATIENCE, rest).await;
+/// What another node sent.
+pub(crate) struct PeerBody(pub(crate) Bytes);
+
+impl FromRequest<Arc<Shared>> for PeerBody {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<PeerBody, Trouble> {
+        Ok(PeerBody(body::read_of_peer(shared, request.into_body()).await?))
+    }
 }

@@ -44,7 +44,7 @@ pub(in crate::native) async fn dump(
         return Err(Trouble::new(Code::UnknownNamespace, message));
     }
     let dump = aside(move || Ok(Dump::new(moment, namespace)?)).await?;
-    let (pieces, body) = stream(shared.config.silence_max);
+    let (pieces, body) = stream(&shared)?;
     tokio::spawn(async move {
         // Whoever is gone needs no more lines.
         let _ = dump.write(&pieces).await;
@@ -74,7 +74,7 @@ pub(crate) async fn dump_lines(
         custody,
     };
     let lines = Lines { reading: moment.reading, find, after: None };
-    let (pieces, body) = stream(shared.config.silence_max);
+    let (pieces, body) = stream(shared)?;
     let (shared, epoch) = (Arc::clone(shared), shared.cluster.epoch());
     tokio::spawn(async move {
         if lines.write(&pieces, || shared.cluster.epoch() == epoch).await.is_err() {

@@ -365,7 +365,7 @@ impl Feed {
 
     async fn events(self, after: Option<u64>) -> Result<Response, Trouble> {
         let following = self.follow(after).await?;
-        let (pieces, body) = stream(self.shared.config.silence_max);
+        let (pieces, body) = stream(&self.shared)?;
         tokio::spawn(async move {
             // Whoever is gone needs no more events.
             let _ = following.write_events(&pieces).await;
@@ -386,7 +386,7 @@ impl Feed {
         let mut following = self.follow(after).await?;
         tokio::spawn(async move {
             if let Some((tcp, received)) = upgrade.complete().await {
-                let mut socket = Socket::new(tcp, &received, &self.shared.config);
+                let mut socket = Socket::new(tcp, &received, &self.shared);
                 let ending = socket.broadcast(&mut following).await;
                 drop(following);
                 if let Ok(goodbye) = ending {

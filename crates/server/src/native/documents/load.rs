@@ -1,11 +1,12 @@
 //! Makes a namespace out of the lines of a dump: all of it, or nothing. Knows nothing of how it is kept.
 
-use super::{answer::json_of, body::drain, decode::Decoder, indexes, terms::terms};
+use super::{answer::json_of, decode::Decoder, indexes, terms::terms};
 use crate::{
+    body::{self, BodyError as Unread},
     gate,
     native::http::{App, InPath, check_namespace},
     schemas::Book,
-    shard::{Loading, Positions, ShardError},
+    shard::{Loading, POSITION_MAX, Positions, ShardError},
     shared::Shared,
     trouble::Trouble,
 };
@@ -14,7 +15,6 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use http_body_util::BodyExt;
 use hyper::{HeaderMap, header};
 use lockwood_model::{Change, Commit, Document, DocumentKey, FieldPath, FieldValue, Position};
 use lockwood_storage::{Entry, StoreError};
@@ -29,8 +29,6 @@ const BATCH_LEN: usize = 1000;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// Longer lines are taken apart beside the threads that serve connections.
 const LONG_LINE_BYTES: usize = 64 * 1024;
-/// Positions fit into any JSON reader's numbers.
-const POSITION_MAX: u64 = 1 << 53;
 
 /// Takes in a dump; the namespace must be empty, and is empty again if anything is wrong.
 #[utoipa::path(post, path = "/v1/{namespace}/load", params(("namespace" = String, Path)),
@@ -49,7 +47,7 @@ pub(in crate::native) async fn load(
     let work = tokio::spawn(async move {
         let loaded = load_all(&shared, &namespace, &mut body).await;
         if loaded.is_err() {
-            drain(body).await;
+            body::drain(body).await;
         }
         loaded
     });
@@ -82,6 +80,17 @@ async fn load_all(shared: &Arc<Shared>, namespace: &str, body: &mut Body) -> Res
         Err(trouble) => Err(trouble),
     };
     load.close(outcome).await
+}
+
+/// Why a line of a dump did not arrive.
+pub(crate) fn unread(error: Unread, line: u64) -> Trouble {
+    match error {
+        Unread::TooLarge { name, limit } => Trouble::over(name, limit, &format!("line {line} is too long")),
+        error => {
+            let trouble = Trouble::from(error);
+            Trouble { message: format!("line {line}: {}", trouble.message), ..trouble }
+        }
+    }
 }
 
 /// A registry that was made by hand must be one that can be used.
@@ -183,36 +192,9 @@ impl Load {
     }
 
     async fn take_all(&mut self, body: &mut Body) -> Result<(), Trouble> {
-        let mut buffer: Vec<u8> = Vec::new();
-        loop {
-            let frame = tokio::time::timeout(self.shared.config.silence_max, body.frame()).await;
-            let chunk = match frame {
-                Ok(None) => break,
-                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Ok(Some(Err(_))) => {
-                    return Err(self.wrong("the body ended before it was complete"));
-                }
-                Err(_) => return Err(self.wrong("nothing more came of the body")),
-            };
-            let mut rest = &chunk[..];
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                self.check_len(buffer.len() + end)?;
-                buffer.extend_from_slice(&rest[..end]);
-                rest = &rest[end + 1..];
-                self.take(&buffer).await?;
-                buffer.clear();
-            }
-            self.check_len(buffer.len() + rest.len())?;
-            buffer.extend_from_slice(rest);
-        }
-        if buffer.is_empty() { Ok(()) } else { self.take(&buffer).await }
-    }
-
-    fn check_len(&self, len: usize) -> Result<(), Trouble> {
-        let limit = self.shared.config.limits.line_bytes_max;
-        if len as u64 > limit {
-            let what = format!("line {} is too long", self.lines + 1);
-            return Err(Trouble::over("line_bytes_max", limit, &what));
+        let mut lines = body::Lines::new(&self.shared, body);
+        while let Some(line) = lines.next().await.map_err(|error| unread(error, self.lines + 1))? {
+            self.take(line).await?;
         }
         Ok(())
     }

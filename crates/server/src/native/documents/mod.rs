@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 pub(super) use answer::document_or_null;
 pub(crate) use answer::{json_of, too_old};
-pub(super) use body::JsonBody;
-pub(crate) use body::{drain, read_json_body};
+pub(crate) use body::read_json_body;
+pub(super) use body::{AnyBody, JsonBody, PeerBody};
 pub(crate) use decode::Decoder;
 pub(super) use dump::*;
 pub(super) use feed::*;
@@ -40,7 +40,7 @@ pub(crate) use isolation::{check_access, collection as collection_resource, in_f
 pub(super) use join::*;
 pub(crate) use join::{JoinPlan, answer_join};
 pub(super) use load::*;
-pub(crate) use load::{Load, check_dump_type, read_head};
+pub(crate) use load::{Load, check_dump_type, read_head, unread};
 pub(super) use read::*;
 pub(crate) use read::{PagePlan, get_limits, get_resources, key_cursor, list_request};
 pub(crate) use stream::{Pieces, stream};

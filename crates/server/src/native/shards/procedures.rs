@@ -2,7 +2,7 @@
 //! running them.
 
 use super::super::{
-    documents::{Retry, json_of},
+    documents::{AnyBody, Retry, json_of},
     http::{App, InPath, check_namespace},
 };
 use super::operations::store_intents;
@@ -13,7 +13,7 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
-use axum::{body::Bytes, extract::State, response::Response};
+use axum::{extract::State, response::Response};
 use lockwood_engine::{Action, Intent, Request};
 use lockwood_model::{Document, DocumentKey, FieldValue, Json, Key, KeyPart, Scalar};
 use lockwood_storage::{DocumentRef, Order, State as Stored, StoreError};
@@ -73,7 +73,7 @@ pub(in crate::native) async fn put_procedure(
     State(shared): App,
     InPath((namespace, name)): InPath<(String, String)>,
     retry: Retry,
-    body: Bytes,
+    AnyBody(body): AnyBody,
 ) -> Result<Response, Trouble> {
     check_namespace(&shared, &namespace)?;
     let at = key_of(&name)?;

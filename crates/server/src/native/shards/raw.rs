@@ -1,51 +1,83 @@
-//! What this node has, whoever should have it: for operators, and to see for oneself. Knows nothing of the map, and
-//! asks nobody for leave.
+//! What this node has, whoever should have it: for operators, and to see for oneself. Knows nothing of the map.
+//!
+//! Off unless the server was started with `--raw-operations`. Each use is on record under the name of an operator before
+//! it is done, and respects locks unless it is forced.
 
 use super::super::{
-    documents::{Decoder, JsonBody, document_or_null, json_of},
-    http::{App, InPath, check_namespace},
+    documents::{Decoder, JsonBody, document_or_null, json_of, terms},
+    http::{App, InPath, REASON_BYTES_MAX, check_namespace, read_query},
 };
 use super::operations::{Asked, answer, exists, last_of, read_named, store_intents};
 use crate::{
     cluster::{SYSTEM, work::EVERYWHERE},
+    gate::{self, Terms, Turn},
+    operator,
     shard::{Selection, in_place},
     shared::Shared,
     trouble::Trouble,
 };
-use axum::{extract::State, response::Response};
+use axum::{
+    extract::{Query, State, rejection::QueryRejection},
+    response::Response,
+};
 use lockwood_engine::NoRules;
-use lockwood_model::Position;
+use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::{DocumentRef, Order, State as Stored, StoreError};
 use lockwood_wire::{
-    Code, Problem,
-    shards::{LenAnswer, LenRequest, SelectRequest, ShardDocument, StoreRequest},
+    Code, OperatorAction, OperatorDeed, Problem,
+    shards::{DeleteRequest, LenAnswer, LenRequest, SelectRequest, ShardDocument, StoreRequest},
 };
+use serde::Deserialize;
+use std::sync::Arc;
 
-/// Reads a document of this node, be it its to serve or not.
-#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/select", params(("namespace" = String, Path)),
-    request_body = SelectRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem)))]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::native) struct RawQuery {
+    /// Who does this, for the operator log; required.
+    operator: Option<String>,
+    /// Why, for the operator log.
+    reason: Option<String>,
+    /// Pass over the locks of others.
+    #[serde(default)]
+    force: bool,
+}
+
+type Asking = Result<Query<RawQuery>, QueryRejection>;
+
+/// Reads a document of this node, whether the node owns it or not.
+#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/select", params(("namespace" = String, Path), RawQuery),
+    request_body = SelectRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
+    (status = 403, body = Problem)))]
 pub(in crate::native) async fn raw_select(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Asking,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_open(&shared, &namespace)?;
+    let deed = Deed::read(&shared, &namespace, query)?;
+    let SelectRequest { collection, key } = body.read()?;
+    let at = Decoder(&shared.config.limits).document(&collection, &key)?;
+    deed.record(OperatorDeed::RawSelect, Some(at.to_string())).await?;
     read_named(&shared, &namespace, &body)
 }
 
-/// Creates a document on this node, wherever it belongs and whoever has locks.
-#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/insert", params(("namespace" = String, Path)),
+/// Creates a document on this node, whether the node owns it or not.
+#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/insert", params(("namespace" = String, Path), RawQuery),
     request_body = StoreRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
-    (status = 409, body = Problem)))]
+    (status = 403, body = Problem), (status = 409, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn raw_insert(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Asking,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_open(&shared, &namespace)?;
+    let deed = Deed::read(&shared, &namespace, query)?;
     let StoreRequest { collection, key, fields, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let fields = Decoder(&shared.config.limits).fields(&fields)?;
+    let _turn = deed.turn(&asked.at, &asked.terms).await?;
+    deed.record(OperatorDeed::RawInsert, Some(asked.at.to_string())).await?;
     let make = |state: Stored<'_>| {
         let intents = store_intents(state, &namespace, &asked.at, &fields, &exists)?;
         Ok::<_, Trouble>((asked.call_of(intents, None), ()))
@@ -56,16 +88,25 @@ pub(in crate::native) async fn raw_insert(
 }
 
 /// Takes a document of this node away without a trace, with its history and all that is known of its key.
-#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/delete", params(("namespace" = String, Path)),
-    request_body = SelectRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem)))]
+#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/delete", params(("namespace" = String, Path), RawQuery),
+    request_body = DeleteRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
+    (status = 403, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn raw_delete(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Asking,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_open(&shared, &namespace)?;
-    let SelectRequest { collection, key } = body.read()?;
+    let deed = Deed::read(&shared, &namespace, query)?;
+    let DeleteRequest { collection, key, tokens, wait_ms, user, note } = body.read()?;
+    if user.is_some() || note.is_some() {
+        let message =
+            "nothing is left of the document that could have a user or a note; give operator and reason";
+        return Err(Trouble::new(Code::BadBody, message));
+    }
     let at = Decoder(&shared.config.limits).document(&collection, &key)?;
+    let _turn = deed.turn(&at, &terms(&shared, tokens, wait_ms)?).await?;
+    deed.record(OperatorDeed::RawDelete, Some(at.to_string())).await?;
     shared.shard.shown(shared.shard.last_index()).await?;
     let reading = shared.shard.read();
     let Some((id, position)) = reading.namespace(&namespace)? else {
@@ -78,17 +119,76 @@ pub(in crate::native) async fn raw_delete(
 }
 
 /// How many documents this node has, its own and others'.
-#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/len", params(("namespace" = String, Path)),
-    request_body = LenRequest, responses((status = 200, body = LenAnswer), (status = 400, body = Problem)))]
+#[utoipa::path(post, path = "/v1/{namespace}/shard/raw/len", params(("namespace" = String, Path), RawQuery),
+    request_body = LenRequest, responses((status = 200, body = LenAnswer), (status = 400, body = Problem),
+    (status = 403, body = Problem)))]
 pub(in crate::native) async fn raw_len(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Asking,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    check_open(&shared, &namespace)?;
+    let deed = Deed::read(&shared, &namespace, query)?;
     let LenRequest { collection } = body.read()?;
+    deed.record(OperatorDeed::RawLen, collection.clone()).await?;
     let len = in_place(|| len(&shared, &namespace, collection.as_deref()))?;
     Ok(json_of(&LenAnswer { len }))
+}
+
+/// A raw operation that may be done: who does it, why, and whether by force.
+struct Deed<'a> {
+    shared: &'a Arc<Shared>,
+    namespace: &'a str,
+    operator: String,
+    reason: Option<String>,
+    force: bool,
+}
+
+impl<'a> Deed<'a> {
+    fn read(shared: &'a Arc<Shared>, namespace: &'a str, query: Asking) -> Result<Deed<'a>, Trouble> {
+        if !shared.config.raw_operations {
+            let message = "raw operations pass over the shard map and leave no history, so they are off; start the \
+                           server with --raw-operations if you need them";
+            return Err(Trouble::new(Code::RawOperationsOff, message));
+        }
+        check_open(shared, namespace)?;
+        let RawQuery { operator, reason, force } = read_query(query)?;
+        let operator = operator.filter(|operator| !operator.is_empty()).ok_or_else(|| {
+            Trouble::new(Code::BadQuery, "say who does this, for the operator log: ?operator=NAME")
+        })?;
+        let limit = shared.config.limits.owner_bytes_max;
+        if operator.len() as u64 > limit {
+            return Err(Trouble::over("owner_bytes_max", limit, "the name of the operator is too long"));
+        }
+        if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+            let message = format!("a reason has at most {REASON_BYTES_MAX} bytes");
+            return Err(Trouble::new(Code::BadQuery, message));
+        }
+        Ok(Deed { shared, namespace, operator, reason, force })
+    }
+
+    /// Waits for the locks of others, unless they are to be passed over.
+    async fn turn(&self, at: &DocumentKey, terms: &Terms) -> Result<Option<Turn>, Trouble> {
+        match self.force {
+            true => Ok(None),
+            false => Ok(Some(gate::hold(self.shared, self.namespace, &gate::whole(at), terms).await?)),
+        }
+    }
+
+    /// Puts it on record, right before it is done.
+    async fn record(&self, action: OperatorDeed, document: Option<String>) -> Result<(), Trouble> {
+        let Deed { shared, namespace, operator, reason, force } = self;
+        let action = OperatorAction {
+            operator: Some(operator.clone()),
+            document,
+            forced: *force,
+            ..operator::deed(shared, namespace, action, reason.clone())
+        };
+        operator::record(shared, &action).await?;
+        tracing::warn!(?namespace, operator, action = ?action.action, document = ?action.document, forced = force,
+            reason = ?reason, "a raw operation");
+        Ok(())
+    }
 }
 
 /// Whether operators may see and change what this node has of a namespace. How far it is with maps and transitions is

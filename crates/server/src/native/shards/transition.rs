@@ -1,7 +1,7 @@
 //! From one map to another: how far that is, steering it, and the two steps of it that can be taken by hand.
 
 use super::super::{
-    documents::json_of,
+    documents::{AnyBody, json_of},
     http::{App, InPath},
 };
 use super::config::{check_change, learn};
@@ -16,7 +16,6 @@ use crate::{
 };
 use axum::{
     Json,
-    body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -57,7 +56,7 @@ pub(super) async fn status(shared: &Arc<Shared>) -> Result<TransitionStatus, Tro
     (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn transition_command(
     State(shared): App,
-    body: Bytes,
+    AnyBody(body): AnyBody,
 ) -> Result<Response, Trouble> {
     if !shared.cluster.is_on() {
         return Err(cluster::not_a_node());

@@ -65,7 +65,7 @@ pub(super) async fn dump(ask: &Asker<'_>, namespace: &str) -> Answer {
         lines: 0,
     };
     cut.end().await?;
-    let (pieces, body) = stream(ask.shared.config.silence_max);
+    let (pieces, body) = stream(ask.shared)?;
     tokio::spawn(async move {
         if dump.write(&pieces).await.is_err() {
             pieces.break_off().await;

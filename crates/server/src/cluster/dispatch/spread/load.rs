@@ -15,9 +15,10 @@ use super::{
     is_everywhere,
 };
 use crate::{
+    body,
     cluster::{Current, SYSTEM, dispatch::kind},
     gate::{self, Terms},
-    native::{Load, Native, check_dump_type, drain, json_of, read_head},
+    native::{Load, Native, check_dump_type, json_of, read_head, unread},
     secret,
     shard::Positions,
     shared::Shared,
@@ -28,7 +29,6 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use http_body_util::BodyExt;
 use lockwood_model::{DocumentKey, Position, Wait};
 use lockwood_router::{Phase, ShardNo};
 use lockwood_storage::Entry;
@@ -210,7 +210,7 @@ pub(crate) async fn load(
         let ask = Asker { native: &native, shared: &shared, current: &current };
         let loaded = load_all(&ask, &current, &namespace, &mut body).await;
         if loaded.is_err() {
-            drain(body).await;
+            body::drain(body).await;
         }
         match loaded {
             Ok(answer) => Ok(json_of(&answer)),
@@ -285,30 +285,11 @@ impl<'a> Split<'a> {
     }
 
     async fn take_all(&mut self, body: &mut Body) -> Result<(), Stop> {
-        let mut buffer: Vec<u8> = Vec::new();
-        let limit = self.ask.shared.config.limits.line_bytes_max;
-        loop {
-            let frame = tokio::time::timeout(self.ask.shared.config.silence_max, body.frame()).await;
-            let chunk = match frame {
-                Ok(None) => break,
-                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Ok(Some(Err(_))) => return Err(self.wrong("the body ended before it was complete").into()),
-                Err(_) => return Err(self.wrong("nothing more came of the body").into()),
-            };
-            for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-                buffer.extend_from_slice(piece);
-                if buffer.len() as u64 > limit {
-                    let what = format!("line {} is too long", self.lines + 1);
-                    return Err(Trouble::over("line_bytes_max", limit, &what).into());
-                }
-                if buffer.ends_with(b"\n") {
-                    buffer.pop();
-                    self.take(&buffer).await?;
-                    buffer.clear();
-                }
-            }
+        let mut lines = body::Lines::new(self.ask.shared, body);
+        while let Some(line) = lines.next().await.map_err(|error| unread(error, self.lines + 1))? {
+            self.take(line).await?;
         }
-        if buffer.is_empty() { Ok(()) } else { self.take(&buffer).await }
+        Ok(())
     }
 
     /// A trouble about the next line.

@@ -13,7 +13,7 @@ use super::{
     target,
 };
 use crate::{
-    cluster::{SYSTEM, work::EVERYWHERE},
+    cluster::{SYSTEM, received, work::EVERYWHERE},
     shared::Shared,
     trouble::Trouble,
 };
@@ -97,7 +97,7 @@ pub(crate) fn records(shared: &Shared, namespace: &str) -> Result<Entry, Trouble
 
 /// Takes over those that are newer; durable when it answers.
 pub(crate) async fn take_records(shared: &Arc<Shared>, body: &[u8]) -> Result<(), Trouble> {
-    let Ok(Entry::Installed { namespace, documents, .. }) = Entry::decode(0, body) else {
+    let Entry::Installed { namespace, documents, .. } = received::read_entry(body)? else {
         return Err(Trouble::new(Code::BadBody, "what every shard has is not a record"));
     };
     if documents.is_empty() {
