@@ -77,6 +77,14 @@ pub(crate) fn in_words<'de, T: Deserialize<'de>>(bytes: &'de [u8], error: &serde
     }
 }
 
+/// The same for a part of a body, whose codes are not told.
+pub(crate) fn explain_part<'de, T: Deserialize<'de>>(bytes: &'de [u8], error: &serde_json::Error) -> String {
+    match mistake(error) {
+        Mistake::Shape(shape) => shape.at(&place_of::<T>(bytes), ""),
+        Mistake::Told(error) => error.message,
+    }
+}
+
 /// What is wrong with a body.
 enum Mistake {
     /// Everything is said.

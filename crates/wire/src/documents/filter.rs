@@ -5,7 +5,7 @@
 
 use crate::{
     Code,
-    documents::{BodyError, WireValue, body::explain, value::read_json},
+    documents::{BodyError, WireValue, body::explain_part, value::read_json},
 };
 use lockwood_model::{Condition, FieldPath, FieldPathError, Filter, Operator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
@@ -77,7 +77,8 @@ impl Reader {
         if !text.starts_with('{') {
             return Err(self.shapeless());
         }
-        let members: Members<'_> = serde_json::from_str(text).map_err(|error| self.malformed(&error))?;
+        let members: Members<'_> =
+            serde_json::from_str(text).map_err(|error| self.malformed(text, &error))?;
         match members {
             Members {
                 field: Some(field),
@@ -142,8 +143,8 @@ impl Reader {
         )
     }
 
-    fn malformed(&self, error: &serde_json::Error) -> BodyError {
-        self.wrong(&explain(error).message)
+    fn malformed(&self, text: &str, error: &serde_json::Error) -> BodyError {
+        self.wrong(&explain_part::<Members<'_>>(text.as_bytes(), error))
     }
 
     fn wrong(&self, message: &str) -> BodyError {
@@ -274,7 +275,7 @@ mod tests {
         refused("{}", Code::BadFilter, "filter: a filter is one of");
         refused(r#"{"field":"a","op":"="}"#, Code::BadFilter, "a filter is one of");
         refused(r#"{"field":"a","op":"=","value":1,"x":1}"#, Code::BadFilter, "`x` is no member");
-        refused(r#"{"field":1,"op":"=","value":1}"#, Code::BadFilter, "invalid type");
+        refused(r#"{"field":1,"op":"=","value":1}"#, Code::BadFilter, "`field` must be a string, not 1");
         refused(r#"{"and":[],"or":[]}"#, Code::BadFilter, "a filter is one of");
         refused(
             &format!(r#"{{"and":[{condition},{{"not":{{"field":"a","op":"==","value":1}}}}]}}"#),
