@@ -5,6 +5,7 @@ use crate::{
     exit,
     nested::{Granter, Nested, Supervisor},
     processes::{Family, Kinship},
+    surroundings::Surroundings,
     watchdog::Watchdog,
 };
 use lockwood_client::text;
@@ -100,12 +101,13 @@ pub(crate) struct Watch<'a> {
 
 impl Watch<'_> {
     /// Runs the program to its end.
-    pub(crate) async fn run(mut self, mut command: Command) -> End {
+    pub(crate) async fn run(mut self, mut command: Command, inside: &Surroundings) -> End {
+        command.envs(inside.variables());
         let kinship = Kinship::here();
         if kinship == Kinship::Group {
             command.process_group(0);
         }
-        let mut watchdog = match Watchdog::start() {
+        let mut watchdog = match self.start_watchdog(inside).await {
             Ok(watchdog) => Some(watchdog),
             Err(error) => self.warn_unguarded(&error),
         };
@@ -121,13 +123,19 @@ impl Watch<'_> {
         };
         let mut family = Family::new(root, kinship);
         if let Some(started) = &mut watchdog
-            && let Err(error) = started.watch(&family, self.kill_after).await
+            && let Err(error) = started.watch(&family).await
         {
             watchdog = self.warn_unguarded(&error);
         }
         let end = self.follow(child, &mut family).await;
         dismiss(watchdog).await;
         end
+    }
+
+    async fn start_watchdog(&self, inside: &Surroundings) -> std::io::Result<Watchdog> {
+        let mut watchdog = Watchdog::start()?;
+        watchdog.expect(&inside.text(), self.kill_after).await?;
+        Ok(watchdog)
     }
 
     fn warn_unguarded(&self, error: &std::io::Error) -> Option<Watchdog> {

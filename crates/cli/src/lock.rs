@@ -165,7 +165,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         kill_after: args.kill_after,
         quiet: args.quiet,
     };
-    let end = watch.run(command(&args, &inside)).await;
+    let end = watch.run(command(&args), &inside).await;
     let released = timeout(RELEASE_PATIENCE, lock.release()).await;
     farewell(&session).await;
     let released = released.ok();
@@ -231,9 +231,9 @@ pub(crate) fn surroundings(
     })
 }
 
-pub(crate) fn command(args: &Args, inside: &Surroundings) -> Command {
+pub(crate) fn command(args: &Args) -> Command {
     let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]).envs(inside.variables());
+    command.args(&args.command[1..]);
     command
 }
 
@@ -273,7 +273,7 @@ async fn run_nested(args: &Args, mut ordered: Ordered, mut signals: Signals) -> 
         kill_after: args.kill_after,
         quiet: args.quiet,
     };
-    let end = watch.run(command(args, &inside)).await;
+    let end = watch.run(command(args), &inside).await;
     let released = timeout(RELEASE_PATIENCE, nested.release()).await.ok();
     Ok(conclude(Conclusion { end, released, ends_with: "the surrounding one" }, args))
 }

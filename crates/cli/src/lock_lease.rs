@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &Args, ttl: Duration, mut signals: Signals) -> any
         kill_after: args.kill_after,
         quiet: args.quiet,
     };
-    let end = watch.run(command(args, &inside)).await;
+    let end = watch.run(command(args), &inside).await;
     // Somebody else of the owner's name may still need it.
     let released = match lease.is_reentrant() {
         true => Some(Ok(())),

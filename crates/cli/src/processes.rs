@@ -6,6 +6,7 @@
 //! read from the terminal. That group can hold more than the program (the script that runs `lockwood lock`, the rest
 //! of a pipeline), so there its descendants are signalled instead, as `/proc` shows them.
 
+use crate::surroundings;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use std::{fs::File, str::FromStr};
 
@@ -37,6 +38,17 @@ pub(crate) struct Family {
 impl Family {
     pub(crate) fn new(root: Pid, kinship: Kinship) -> Family {
         Family { root, kinship, signalled: Vec::new() }
+    }
+
+    /// All processes that have these surroundings in their environment; none if there are none.
+    pub(crate) fn in_surroundings(value: &str) -> Option<Family> {
+        let variable = format!("{}={value}", surroundings::OUTER);
+        let has = |process: &Process| {
+            let environment = std::fs::read(format!("/proc/{}/environ", process.id.as_raw_nonzero()));
+            environment.unwrap_or_default().split(|byte| *byte == 0).any(|found| found == variable.as_bytes())
+        };
+        let found: Vec<Process> = all().into_iter().filter(has).collect();
+        Some(Family { root: found.first()?.id, kinship: Kinship::Descent, signalled: found })
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
@@ -124,10 +136,15 @@ impl Process {
     }
 }
 
+/// All processes that can be seen.
+fn all() -> Vec<Process> {
+    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| Process::read(name.to_str()?)).collect()
+}
+
 /// A process and all that come from it, parents first.
 fn descendants(root: Pid) -> Vec<Process> {
-    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let all: Vec<Process> = names.filter_map(|name| Process::read(name.to_str()?)).collect();
+    let all = all();
     let mut found: Vec<Process> = all.iter().filter(|process| process.id == root).copied().collect();
     let mut at = 0;
     while let Some(parent) = found.get(at).map(|process| process.id.as_raw_nonzero().get()) {
@@ -157,6 +174,20 @@ mod tests {
         let process = Process::parse(7, stat).unwrap();
         assert_eq!((process.parent, process.started), (3, 999));
         assert_eq!(Process::parse(7, &stat.replace(") S 3", ") Z 3")), None);
+    }
+
+    #[test]
+    fn processes_are_found_by_their_surroundings() {
+        let value = format!("[\"test {}\"]", std::process::id());
+        assert!(Family::in_surroundings(&value).is_none());
+        let mut child =
+            std::process::Command::new("sleep").arg("60").env(surroundings::OUTER, &value).spawn().unwrap();
+        let mut family = None;
+        while family.is_none() {
+            family = Family::in_surroundings(&value);
+        }
+        family.unwrap().signal(Signal::KILL);
+        assert!(!child.wait().unwrap().success());
     }
 
     #[test]

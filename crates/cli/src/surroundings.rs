@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, ToSocketAddrs};
 
-const OUTER: &str = "LOCKWOOD_OUTER";
+pub(crate) const OUTER: &str = "LOCKWOOD_OUTER";
 const TOKEN: &str = "LOCKWOOD_TOKEN";
 
 /// The locks that surround a command, those of one namespace together.
@@ -58,8 +58,13 @@ impl Surroundings {
             ("LOCKWOOD_NAMESPACE", inner.namespace.clone()),
             ("LOCKWOOD_LOCK", last(&inner.locks)),
             (TOKEN, last(&inner.tokens)),
-            (OUTER, serde_json::to_string(&self.0).expect("numbers and names are valid JSON")),
+            (OUTER, self.text()),
         ]
+    }
+
+    /// As one line.
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(&self.0).expect("numbers and names are valid JSON")
     }
 
     /// The tokens with which a command in this namespace shows that it is inside. `LOCKWOOD_TOKEN` decides: one that

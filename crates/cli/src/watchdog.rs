@@ -1,8 +1,17 @@
 //! The process that ends a program when the `lockwood lock` above it dies without a chance to do so itself. Knows
 //! nothing of locks.
 //!
-//! `lockwood lock` starts it and holds the only other end of its standard input. What comes there is whom to end and
-//! how long that may take; then either that all is well, or, when `lockwood lock` is gone, nothing more.
+//! `lockwood lock` starts it and holds the only other end of its standard input. These lines come there, until one does
+//! not because `lockwood lock` is gone:
+//!
+//! | line | when | without the next one |
+//! | --- | --- | --- |
+//! | how long ending may take, and the program's surroundings | before the program is started | whatever has these surroundings is ended |
+//! | whom to end | once it runs | they are ended |
+//! | `done` | when it has ended | |
+//!
+//! The end of the input is not seen before a program that is just being started has its surroundings: until then it
+//! holds the other end as well.
 
 use crate::processes::Family;
 use rustix::process::Signal;
@@ -32,9 +41,14 @@ impl Watchdog {
         Command::from(command).spawn().map(Watchdog)
     }
 
+    /// From now on whatever is started with these surroundings dies with this process.
+    pub(crate) async fn expect(&mut self, surroundings: &str, kill_after: Duration) -> std::io::Result<()> {
+        self.say(&format!("{} {surroundings}\n", kill_after.as_millis())).await
+    }
+
     /// From now on the family dies with this process.
-    pub(crate) async fn watch(&mut self, family: &Family, kill_after: Duration) -> std::io::Result<()> {
-        self.say(&format!("{family} {}\n", kill_after.as_millis())).await
+    pub(crate) async fn watch(&mut self, family: &Family) -> std::io::Result<()> {
+        self.say(&format!("{family}\n")).await
     }
 
     /// The program has ended, or does not matter any more.
@@ -62,13 +76,20 @@ fn this_program() -> PathBuf {
 /// The watchdog itself.
 pub(crate) fn run() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let Some(order) = lines.next() else { return ExitCode::SUCCESS };
-    if lines.next().as_deref() == Some(DONE) {
-        return ExitCode::SUCCESS;
-    }
-    let Some((family, kill_after)) = order.rsplit_once(' ') else { return ExitCode::FAILURE };
-    let (Ok(mut family), Ok(kill_after)) = (family.parse::<Family>(), kill_after.parse()) else {
-        return ExitCode::FAILURE;
+    let Some(expected) = lines.next() else { return ExitCode::SUCCESS };
+    let Some((kill_after, surroundings)) = expected.split_once(' ') else { return ExitCode::FAILURE };
+    let Ok(kill_after) = kill_after.parse() else { return ExitCode::FAILURE };
+    let mut family = match lines.next().as_deref() {
+        Some(DONE) => return ExitCode::SUCCESS,
+        Some(told) => match (told.parse::<Family>(), lines.next().as_deref()) {
+            (Ok(family), None) => family,
+            (Ok(_), Some(_)) => return ExitCode::SUCCESS,
+            (Err(()), _) => return ExitCode::FAILURE,
+        },
+        None => match Family::in_surroundings(surroundings) {
+            Some(family) => family,
+            None => return ExitCode::SUCCESS,
+        },
     };
     eprintln!("lockwood: `lockwood lock` was killed, so its program is stopped");
     end(&mut family, Duration::from_millis(kill_after));

@@ -48,7 +48,7 @@ Examples:
 /// The datastore of OpenSlides, with its positions, its history and its ids
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
-#[group(id = "source", required = true, args = ["from", "file", "sql"])]
+#[group(id = "source", required = true, multiple = false, args = ["from", "file", "sql"])]
 pub(crate) struct Args {
     /// The lines that psql writes for the script of --sql; - for standard input
     file: Option<PathBuf>,
