@@ -4,14 +4,17 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help run test test-long check fix deps-build deps-test deps-bench bench-locks bench-docs bench-leases bench-shards
+.PHONY: help run release test test-long check fix deps-build deps-test deps-bench bench-locks bench-docs bench-leases bench-shards
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 run: deps-build ## build and start a server with every interface on
-	$(CARGO) build --locked --release -p lockwood
-	./target/release/lockwood serve --skip-unavailable --locktopus --openslides --elasticsearch --schema-registry
+	$(CARGO) build --locked --profile quick -p lockwood
+	./target/quick/lockwood serve --skip-unavailable --locktopus --openslides --elasticsearch --schema-registry
+
+release: deps-build ## build the binary for packages: fully optimised and stripped, its symbols beside it
+	CARGO="$(CARGO)" scripts/release
 
 test: deps-test check ## install what the tests need and run all of them
 	$(CARGO) test --locked --workspace
