@@ -44,6 +44,11 @@ impl Server {
         Server::start_on(Arc::new(TempDir::new().unwrap()), flags, &[])
     }
 
+    /// A server on data that is there.
+    pub(crate) fn start_in(data: TempDir, flags: &[&str]) -> Server {
+        Server::start_on(Arc::new(data), flags, &[])
+    }
+
     /// The same with environment variables.
     pub(crate) fn start_with_env(flags: &[&str], env: &[(&str, &str)]) -> Server {
         Server::start_on(Arc::new(TempDir::new().unwrap()), flags, env)

@@ -21,7 +21,7 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path)) {
 }
 
 #[track_caller]
-fn check_closed(data: &Path) {
+pub(crate) fn check_closed(data: &Path) {
     let mut files = 0;
     walk(data, &mut |path| {
         let expected = if path.is_dir() { 0o700 } else { 0o600 };

@@ -15,6 +15,7 @@ mod peer;
 mod store;
 
 mod as_of;
+mod backup;
 mod budgets;
 mod client;
 mod command_line;

@@ -1,5 +1,6 @@
 //! The `lockwood` command. Reads arguments and hands over to one module per command.
 
+mod backup;
 mod child;
 mod documents;
 mod exit;
@@ -97,6 +98,8 @@ enum Command {
     Shard(Box<shard::Args>),
     Reshard(reshard::Args),
     Trim(documents::trim::Args),
+    Backup(backup::Args),
+    RestoreBackup(backup::RestoreArgs),
     Verify(verify::Args),
     Completion(manual::CompletionArgs),
     Man(manual::ManArgs),
@@ -142,6 +145,8 @@ fn main() -> ExitCode {
         Command::Shard(args) => block_on(shard::run(*args)),
         Command::Reshard(args) => block_on(reshard::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
+        Command::Backup(args) => block_on(backup::run(args)),
+        Command::RestoreBackup(args) => backup::restore(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Completion(args) => manual::complete(&args, Cli::command()),
         Command::Man(args) => manual::write_pages(&args, Cli::command()),

@@ -496,8 +496,8 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// What the storage engine makes while the server runs is its owner's alone.
-fn close_new_files() {
+/// What the process makes from now on is its owner's alone.
+pub(crate) fn close_new_files() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 

@@ -1,6 +1,7 @@
 //! The plain HTTP interface: who holds what, and an operator's release. Knows nothing of sessions.
 
 use crate::{
+    backup::Backup,
     error::Error,
     nodes::Nodes,
     transport::{self, Call, Target},
@@ -106,6 +107,12 @@ impl Admin {
     pub async fn trim(&self, keep_ms: u64) -> Result<TrimAnswer, Error> {
         let call = Call::with_json(Method::POST, "/v1/trim".into(), &TrimRequest { keep_ms });
         self.nodes().ask(&call.once()).await
+    }
+
+    /// Everything the server keeps, as of one moment.
+    pub async fn backup(&self) -> Result<Backup, Error> {
+        let call = Call { accept: "application/octet-stream", ..Call::new(Method::GET, "/v1/backup".into()) };
+        Ok(Backup::new(self.nodes().open(&call).await?))
     }
 
     /// Whether the server can be used. A server that cannot still says why.

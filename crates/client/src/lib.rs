@@ -19,6 +19,7 @@
 //! ```
 
 mod actor;
+mod backup;
 mod connection;
 mod documents;
 #[cfg(test)]
@@ -43,6 +44,7 @@ mod transport;
 #[cfg(test)]
 mod session_test;
 
+pub use backup::Backup;
 pub use documents::{Pages, PutIf, PutOptions, ReadOptions, Store};
 pub use dump::Dump;
 pub use error::{Error, Loss, Refusal};

@@ -161,6 +161,8 @@ limits! {
     reserve_max: 1_000_000, 1..=1_000_000_000;
     /// Secondary indexes of a namespace.
     indexes_max: 256, 1..=10_000;
+    /// Backups that are taken at the same time.
+    backups_max: 2, 1..=100;
     /// Change feeds at the same time.
     feeds_max: 1000, 1..=100_000;
     /// Bytes of a script of the Elasticsearch facade.

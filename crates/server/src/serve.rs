@@ -311,6 +311,7 @@ async fn open(config: Config, interfaces: Vec<Interface>) -> Result<Arc<Shared>,
         sessions: AtomicU64::new(0),
         draining: AtomicBool::new(false),
         owners: AtomicU64::new(1),
+        backups: AtomicU64::new(0),
     };
     Ok(Arc::new(shared))
 }

@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) sessions: AtomicU64,
     pub(crate) draining: AtomicBool,
     pub(crate) owners: AtomicU64,
+    /// How many backups are being taken.
+    pub(crate) backups: AtomicU64,
 }
 
 impl Shared {

@@ -5,7 +5,7 @@
 
 use crate::{
     grace::GraceBook,
-    store::{Batch, Durability, Order, Slice, Space, Store, StoreError, with_prefix},
+    store::{Batch, Durability, Order, Slice, Snapshot, Space, Store, StoreError, with_prefix},
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -49,15 +49,15 @@ impl Ledger {
     }
 
     fn recover(&self, fresh_key: [u8; 32]) -> Result<Recovered, StoreError> {
-        let Some(key) = self.get("secret_key")? else {
-            self.put("secret_key", &fresh_key)?;
-            return Ok(Recovered { ceiling: 1, grace: GraceBook::default(), secret_key: fresh_key });
+        // A store made of a backup has all but the key.
+        let secret_key = match self.get("secret_key")? {
+            Some(key) => key[..].try_into().map_err(|_| damaged("secret_key"))?,
+            None => {
+                self.put("secret_key", &fresh_key)?;
+                fresh_key
+            }
         };
-        Ok(Recovered {
-            ceiling: self.number("ceiling")?.unwrap_or(1),
-            grace: self.grace()?,
-            secret_key: key[..].try_into().map_err(|_| damaged("secret_key"))?,
-        })
+        Ok(Recovered { ceiling: self.number("ceiling")?.unwrap_or(1), grace: self.grace()?, secret_key })
     }
 
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
@@ -121,6 +121,11 @@ impl Ledger {
             }
         }
         Ok(found)
+    }
+
+    /// Everything in the store that the ledger is in, as it is now.
+    pub fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.store.snapshot()
     }
 
     /// True after a failed write.

@@ -2,6 +2,7 @@
 //! decides nothing.
 
 mod acknowledged;
+mod backup;
 mod embedded;
 mod entry;
 mod grace;
@@ -20,6 +21,7 @@ mod store;
 mod suite;
 mod tables;
 
+pub use backup::{BackupError, BackupWriter, Head as BackupHead, check_backup, restore_backup};
 pub use embedded::{Embedded, OpenError};
 pub use entry::{Answer, Entry};
 pub use grace::{GraceBook, GraceRecord};

@@ -10,13 +10,22 @@ pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     pub(crate) fn new(what: &'static str, len: Option<u64>) -> Progress {
-        if !std::io::stderr().is_terminal() {
-            return Progress(ProgressBar::hidden());
-        }
         let template = match len {
             Some(_) => "{prefix} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left{msg}",
             None => "{prefix} {spinner} {bytes}, {bytes_per_sec}{msg}",
         };
+        Progress::with(what, len, template)
+    }
+
+    /// The same for records of the log.
+    pub(crate) fn of_records(what: &'static str, len: u64) -> Progress {
+        Progress::with(what, Some(len), "{prefix} {bar:30} {pos} of {len} records, {eta} left")
+    }
+
+    fn with(what: &'static str, len: Option<u64>, template: &str) -> Progress {
+        if !std::io::stderr().is_terminal() {
+            return Progress(ProgressBar::hidden());
+        }
         let style = ProgressStyle::with_template(template).expect("the templates are sound");
         let bar = match len {
             Some(len) => ProgressBar::new(len),

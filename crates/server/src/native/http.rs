@@ -483,6 +483,7 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::dump,
         documents::load,
         documents::trim,
+        documents::backup,
         schemas::subjects,
         schemas::versions,
         schemas::version,

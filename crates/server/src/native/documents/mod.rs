@@ -3,6 +3,7 @@
 
 mod address;
 mod answer;
+mod backup;
 mod body;
 mod cursor;
 mod decode;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 pub(super) use answer::document_or_null;
 pub(crate) use answer::{json_of, too_old};
+pub(super) use backup::*;
 pub(crate) use body::read_json_body;
 pub(super) use body::{AnyBody, JsonBody, PeerBody};
 pub(crate) use decode::Decoder;
@@ -84,4 +86,5 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/v1/{namespace}/dump", get(dump::dump))
         .route("/v1/{namespace}/load", post(load::load))
         .route("/v1/trim", post(trim::trim))
+        .route("/v1/backup", get(backup::backup))
 }

@@ -1,0 +1,171 @@
+//! `lockwood backup` and `lockwood restore-backup`: everything a server keeps, into a file and back.
+
+use crate::{documents::progress::Progress, exit::Failure, target::Server};
+use anyhow::Context;
+use lockwood_client::{Admin, Backup};
+use lockwood_model::Timestamp;
+use lockwood_server::Restoring;
+use std::{
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::SystemTime,
+};
+
+const AFTER_HELP: &str = "\
+Everything the server keeps is in it, as of one moment: all namespaces with their documents, history, indexes,
+schemas, procedures and leases, and what the server knows of itself. The server goes on meanwhile. As long as it is
+incomplete the file is called FILE.part. Dumps are for single namespaces: lockwood dump.
+
+Exit codes:
+  1   the file cannot be written
+  65  the backup broke off
+  69  no server answers, or it does not work now
+  70  the server refused the request
+
+Examples:
+  lockwood backup /mnt/backup                a directory: the file gets the time as its name
+  lockwood backup shop.backup
+  lockwood restore-backup shop.backup --data /var/lib/lockwood";
+
+/// Save everything a running server keeps
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Where to: a file, or a directory that is there
+    #[arg(value_name = "DIR|FILE")]
+    to: PathBuf,
+    #[command(flatten)]
+    server: Server,
+}
+
+const RESTORE_HELP: &str = "\
+Every checksum of the backup is compared before anything is written, and the restored state with what its log leads to
+before the directory gets its name. Lock numbers and tokens begin far above all that were given out, so none comes twice,
+and leases have the time left that they had when the backup was taken.
+
+Exit codes: 0 restored and verified; 1 refused, nothing is left of it; 2 wrong usage.
+
+Examples:
+  lockwood restore-backup shop.backup --data /var/lib/lockwood
+  lockwood serve --data /var/lib/lockwood";
+
+/// Make a data directory of a backup
+#[derive(clap::Args)]
+#[command(after_help = RESTORE_HELP)]
+pub(crate) struct RestoreArgs {
+    /// What `lockwood backup` made
+    #[arg(value_name = "BACKUP")]
+    from: PathBuf,
+    /// The data directory; it must be empty or not there
+    #[arg(long, value_name = "DIR", env = "LOCKWOOD_DATA", default_value = "lockwood-data")]
+    data: PathBuf,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let file = match args.to.is_dir() {
+        true => args.to.join(format!("lockwood-{}.backup", seconds())),
+        false => args.to.clone(),
+    };
+    let admin = Admin { address: args.server.address.clone() };
+    let backup = match admin.backup().await {
+        Ok(backup) => backup,
+        Err(error) => return Ok(Failure::from(&error).report()),
+    };
+    // Everything the server keeps is in it.
+    crate::serve::close_new_files();
+    let progress = Progress::new("backup", None);
+    let written = write(backup, &file, &progress).await;
+    progress.end();
+    match written? {
+        Ok(bytes) => println!("{bytes} bytes in {}", file.display()),
+        Err(failure) => return Ok(failure.report()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Only a complete backup gets its name.
+async fn write(mut backup: Backup, file: &Path, progress: &Progress) -> anyhow::Result<Result<u64, Failure>> {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let writing = || format!("write {}", part.display());
+    let mut out = BufWriter::new(File::create(&part).with_context(writing)?);
+    let mut bytes = 0;
+    loop {
+        match backup.next().await {
+            Ok(Some(piece)) => {
+                out.write_all(&piece).with_context(writing)?;
+                bytes += piece.len() as u64;
+                progress.add_bytes(piece.len() as u64);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                let failure = Failure::from(&error);
+                let message = format!("{}\nwhat came is in {}", failure.message, part.display());
+                return Ok(Err(Failure { message, ..failure }));
+            }
+        }
+    }
+    let written = out.into_inner().map_err(|error| error.into_error()).with_context(writing)?;
+    written.sync_all().with_context(writing)?;
+    // What did not come as it was sent must not be found out when it is needed.
+    if let Err(error) = lockwood_server::check_backup(&part) {
+        let message = format!("{error}\nwhat came is in {}", part.display());
+        return Ok(Err(crate::exit::bad_data(message)));
+    }
+    fs::rename(&part, file).with_context(|| format!("rename {}", part.display()))?;
+    Ok(Ok(bytes))
+}
+
+pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
+    crate::serve::close_new_files();
+    let mut bars = Bars(None);
+    let restored =
+        lockwood_server::restore_backup(&args.from, &args.data, now(), &mut |step| bars.show(step));
+    bars.end();
+    let restored = restored?;
+    println!("restored {} records into {}, verified", restored.records, args.data.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A bar for each step.
+struct Bars(Option<(&'static str, Progress, u64)>);
+
+impl Bars {
+    fn show(&mut self, step: Restoring) {
+        let (what, done, all) = match step {
+            Restoring::Checking(done, all) => ("check", done, all),
+            Restoring::Writing(done, all) => ("write", done, all),
+            Restoring::Comparing(done, all) => ("verify", done, all),
+        };
+        if self.0.as_ref().is_none_or(|(known, ..)| *known != what) {
+            self.end();
+            let bar = match step {
+                Restoring::Comparing(..) => Progress::of_records(what, all),
+                Restoring::Checking(..) | Restoring::Writing(..) => Progress::new(what, Some(all)),
+            };
+            self.0 = Some((what, bar, 0));
+        }
+        if let Some((_, bar, shown)) = &mut self.0 {
+            bar.add_bytes(done.saturating_sub(*shown));
+            *shown = done;
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some((_, bar, _)) = self.0.take() {
+            bar.end();
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn seconds() -> u64 {
+    now().0 / 1000
+}

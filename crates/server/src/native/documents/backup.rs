@@ -1,0 +1,69 @@
+//! Everything a server keeps, of one moment, as one stream of bytes. Knows nothing of what is in it.
+
+use super::{
+    read::aside,
+    stream::{Pieces, stream},
+};
+use crate::{native::http::App, shared::Shared, trouble::Trouble};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use hyper::header;
+use lockwood_storage::BackupWriter;
+use lockwood_wire::Problem;
+use std::sync::{Arc, atomic::Ordering};
+
+/// Everything the server keeps, all namespaces and all it knows of itself, as of one moment: for `lockwood
+/// restore-backup`. A backup that does not end with its last block is not complete.
+#[utoipa::path(get, path = "/v1/backup",
+    responses((status = 200, description = "The backup.", content_type = "application/octet-stream"),
+    (status = 503, description = "Too many backups are being taken, or memory is used up.", body = Problem)))]
+pub(in crate::native) async fn backup(State(shared): App) -> Result<Response, Trouble> {
+    let turn = Turn::take(&shared)?;
+    let (pieces, body) = stream(&shared)?;
+    let (snapshot, now) = (shared.ledger.snapshot(), shared.clock.now());
+    tokio::spawn(async move {
+        let _turn = turn;
+        if write(BackupWriter::new(snapshot, now), &pieces).await.is_none() {
+            pieces.break_off().await;
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
+
+/// None if it could not be completed.
+async fn write(mut writer: BackupWriter, pieces: &Pieces) -> Option<()> {
+    loop {
+        let worked = aside(move || {
+            let bytes = writer.write()?;
+            Ok((writer, bytes))
+        });
+        let (back, bytes) = worked.await.ok()?;
+        writer = back;
+        match bytes {
+            Some(bytes) => pieces.send(bytes).await.ok()?,
+            None => return Some(()),
+        }
+    }
+}
+
+/// One of the backups that may be taken at the same time: each keeps what is replaced meanwhile on disk.
+struct Turn(Arc<Shared>);
+
+impl Turn {
+    fn take(shared: &Arc<Shared>) -> Result<Turn, Trouble> {
+        let limit = shared.config.limits.backups_max;
+        let turn = Turn(Arc::clone(shared));
+        if shared.backups.fetch_add(1, Ordering::AcqRel) >= limit {
+            return Err(Trouble::too_many("backups_max", limit, "as many backups are being taken as may be"));
+        }
+        Ok(turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.backups.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,186 @@
+//! Backups of a whole server: taken while it works, restored into a new data directory, or refused.
+
+use crate::{
+    data_directory::check_closed,
+    harness::{self, Server},
+    http,
+    isolation::Held,
+    limits::limits,
+    store::Store,
+};
+use serde_json::json;
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+use tempfile::TempDir;
+
+limits! {
+    backups_max = 1, |server, limit| {
+        // More than the buffers of a connection take, so a backup that nobody reads does not end.
+        let shop = Store::new(server, "shop");
+        for key in 0..40 {
+            shop.create("large", key, json!({ "text": "x".repeat(400_000) }));
+        }
+        let held: Vec<Unread> = (0..limit.value).map(|_| Unread::ask(server)).collect();
+        assert!(held.iter().all(|backup| backup.status == 200));
+        assert_eq!(Unread::ask(server).status, 503);
+        let refused = http::get(server, "/v1/backup").assert_problem(503, "too_many");
+        limit.assert_named(refused["detail"].as_str().unwrap());
+        drop(held);
+        harness::eventually("there is room again", || Unread::ask(server).status == 200);
+    };
+}
+
+/// A backup of which nothing but the first line is read.
+struct Unread {
+    status: u16,
+    _connection: TcpStream,
+}
+
+impl Unread {
+    fn ask(server: &Server) -> Unread {
+        let mut connection = TcpStream::connect(server.native).unwrap();
+        write!(connection, "GET /v1/backup HTTP/1.1\r\nhost: {}\r\n\r\n", server.native).unwrap();
+        let mut line = [0; 12];
+        connection.read_exact(&mut line).unwrap();
+        let status = line.strip_prefix(b"HTTP/1.1 ").and_then(|status| str::from_utf8(status).ok());
+        Unread { status: status.unwrap().parse().unwrap(), _connection: connection }
+    }
+}
+
+fn lockwood(args: &[&str]) -> Command {
+    let mut command = Command::new(harness::BINARY);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn backup(server: &Server, to: &Path) -> Output {
+    let mut command = lockwood(&["backup", to.to_str().unwrap()]);
+    command.env("LOCKWOOD_SERVER", server.native.to_string()).output().unwrap()
+}
+
+fn restore(from: &Path, data: &Path) -> Output {
+    lockwood(&["restore-backup", from.to_str().unwrap(), "--data", data.to_str().unwrap()]).output().unwrap()
+}
+
+#[track_caller]
+fn succeeds(output: &Output) {
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Everything acknowledged before it began is there, and of what was written meanwhile all up to one moment.
+#[test]
+fn a_backup_under_writes_is_of_one_moment() {
+    let server = Server::start(&[]);
+    let (shop, other) = (Store::new(&server, "shop"), Store::new(&server, "other"));
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    other.post("schemas/user", &json!({ "schema": schema }));
+    other.create("user", 1, json!({ "n": 1 }));
+    other.update("user", 1, json!({ "n": 2 }));
+    other.ask("PUT", "indexes/user/n", &json!(null));
+    let held = Held::take(&other, "importer", "write user/1");
+    let directory = TempDir::new().unwrap();
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (before, file) = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Each write is of two documents, so half of one would show.
+            for n in 1..1_000_000_u64 {
+                let event = |collection: &str| {
+                    json!({ "type": "put", "collection": collection, "key": n, "fields": { "n": n } })
+                };
+                shop.write(json!([event("left"), event("right")]));
+                acknowledged.store(n, Ordering::Release);
+                if stop.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
+        harness::eventually("some is written", || acknowledged.load(Ordering::Acquire) > 20);
+        let before = acknowledged.load(Ordering::Acquire);
+        let taken = backup(&server, directory.path());
+        harness::eventually("more is written", || acknowledged.load(Ordering::Acquire) > before);
+        stop.store(true, Ordering::Release);
+        succeeds(&taken);
+        let file = fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap().path();
+        (before, file)
+    });
+    let token = held.token;
+    server.kill();
+    let data = TempDir::new().unwrap();
+    succeeds(&restore(&file, data.path()));
+    succeeds(&lockwood(&["verify", "--data", data.path().to_str().unwrap()]).output().unwrap());
+    let server = Server::start_in(data, &[]);
+    let (shop, other) = (Store::new(&server, "shop"), Store::new(&server, "other"));
+    let keys = |collection: &str| -> Vec<u64> {
+        let found = shop.found(&json!({ "collection": collection, "limit": 10_000 }));
+        found.iter().map(|key| key.parse().unwrap()).collect()
+    };
+    let left = keys("left");
+    assert!(left.len() as u64 >= before, "{} of {before} that were acknowledged", left.len());
+    assert!(left.iter().copied().eq(1..=left.len() as u64), "no gaps: {left:?}");
+    assert_eq!(keys("right"), left, "no half of a write");
+    assert_eq!(shop.get("position")["position"], left.len() as u64);
+    // History, index, schema and lease are there, and the lease is in force.
+    assert_eq!(other.get("documents/user/1?at=2")["document"]["value"], json!({ "n": 1 }));
+    assert_eq!(other.get("indexes")["indexes"][0]["field"], "n");
+    assert_eq!(other.get("schemas")["subjects"][0]["subject"], "user");
+    let write = json!({ "events": [{ "type": "delete", "collection": "user", "key": 1 }], "wait_ms": 0 });
+    other.refuses("POST", "write", &write, 423, "locked");
+    let locks = other.get("locks")["locks"].clone();
+    assert_eq!((&locks[0]["token"], locks.as_array().unwrap().len()), (&json!(token), 1), "{locks}");
+    let newer = Held::take(&shop, "other", "write left/1").token;
+    assert!(newer > token + 1_000_000, "far above what may have been given out since: {newer} after {token}");
+}
+
+#[test]
+fn damaged_backups_are_refused_with_the_place_and_leave_nothing() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    for key in 0..20 {
+        shop.create("user", key, json!({ "n": key, "text": "x".repeat(20_000) }));
+    }
+    let directory = TempDir::new().unwrap();
+    let (file, data) = (directory.path().join("all.backup"), directory.path().join("data"));
+    succeeds(&backup(&server, &file));
+    let whole = fs::read(&file).unwrap();
+    let refuses = |bytes: &[u8], part: &str| {
+        let damaged = directory.path().join("damaged.backup");
+        fs::write(&damaged, bytes).unwrap();
+        let output = restore(&damaged, &data);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && told.contains(part), "{output:?}");
+        assert!(!data.exists() && !directory.path().join("data.part").exists(), "nothing is left");
+    };
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    refuses(&flipped, "damaged in block");
+    refuses(&whole[..whole.len() / 2], &format!("cut off at byte {}", whole.len() / 2));
+    refuses(b"{\"lockwood\":\"dump\"}\n", "no backup");
+    refuses(b"", "no backup");
+    // What is there is never overwritten.
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("mine"), "mine").unwrap();
+    let output = restore(&file, &data);
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("not empty"));
+    assert_eq!(fs::read_to_string(data.join("mine")).unwrap(), "mine");
+    fs::remove_file(data.join("mine")).unwrap();
+    let part = directory.path().join("data.part");
+    fs::create_dir(&part).unwrap();
+    fs::write(part.join("mine"), "mine").unwrap();
+    assert!(!restore(&file, &data).status.success(), "nor what has the name of an unfinished one");
+    assert_eq!(fs::read_to_string(part.join("mine")).unwrap(), "mine");
+    fs::remove_dir_all(&part).unwrap();
+    succeeds(&restore(&file, &data));
+    // As closed as what it is of.
+    check_closed(&data);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let missing = restore(&directory.path().join("nothing"), &directory.path().join("new"));
+    assert!(!missing.status.success() && !directory.path().join("new").exists());
+}
