@@ -60,6 +60,7 @@ fn every_limit_has_a_test() {
         crate::document_limits::COVERED,
         crate::lease_limits::COVERED,
         crate::elasticsearch_limits::COVERED,
+        crate::held_memory::COVERED,
     ]
     .concat();
     let mut limits: Vec<&str> = Limits::SPECS.iter().map(|spec| spec.name).collect();
