@@ -357,7 +357,7 @@ fn followers_are_counted_in_and_out() {
 /// A follower that reads nothing must not hold up anybody, nor make the server remember everything.
 #[test]
 fn who_does_not_read_is_left_behind() {
-    let (server, shop) = start(&["--ping-interval", "500ms", "--silence-max", "2s"]);
+    let (server, shop) = start(&["--write-timeout", "2s"]);
     let _stuck = Events::open(&shop, "", "");
     let _stuck_too = open_socket(&shop, "");
     let large = "x".repeat(500_000);

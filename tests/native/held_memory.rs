@@ -13,6 +13,9 @@ use std::{
     time::Duration,
 };
 
+/// What these tests cover; that of bodies from other nodes has its test beside the code that reads bodies.
+pub(crate) const COVERED: &[&str] = &["held_bytes_max", "peer_body_bytes_max"];
+
 const MIB: usize = 1024 * 1024;
 /// Loopback keeps several megabytes of an answer that nobody reads, so answers are larger than that.
 const DOCUMENTS: usize = 6;

@@ -61,6 +61,7 @@ fn every_limit_has_a_test() {
         crate::lease_limits::COVERED,
         crate::elasticsearch_limits::COVERED,
         crate::backup::COVERED,
+        crate::held_memory::COVERED,
     ]
     .concat();
     let mut limits: Vec<&str> = Limits::SPECS.iter().map(|spec| spec.name).collect();

@@ -216,3 +216,25 @@ impl<'a, B: Body<Data = Bytes> + Unpin> Lines<'a, B> {
         Ok(chunk)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+
+    async fn read_all(bytes: usize, limit: (&'static str, u64)) -> Result<Bytes, BodyError> {
+        let account = Account::new(u64::MAX);
+        let body = Full::new(Bytes::from(vec![b' '; bytes]));
+        read_within(&account, body, limit, Duration::from_secs(60)).await
+    }
+
+    #[tokio::test]
+    async fn a_body_above_its_limit_is_refused_by_the_name_of_the_limit() {
+        for name in ["body_bytes_max", "peer_body_bytes_max"] {
+            assert_eq!(read_all(100, (name, 100)).await.unwrap().len(), 100);
+            let trouble = Trouble::from(read_all(101, (name, 100)).await.unwrap_err());
+            assert_eq!(trouble.code, Code::OverLimit);
+            assert!(trouble.message.contains(&format!("{name} is 100")), "{}", trouble.message);
+        }
+    }
+}
