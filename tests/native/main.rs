@@ -56,6 +56,7 @@ mod messages;
 mod metrics;
 mod nested_fields;
 mod nested_locks;
+mod openapi;
 mod paths;
 mod paused_holder;
 mod positions;

@@ -111,7 +111,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<
 }
 
 /// The process is alive.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "The process is alive.")))]
+#[utoipa::path(get, path = "/healthz", responses(
+    (status = 200, description = "The process is alive.", body = String, content_type = "text/plain")))]
 async fn healthz() -> &'static str {
     "ok\n"
 }
@@ -155,7 +156,8 @@ async fn server_status(State(shared): App) -> Answer<ServerStatus> {
 }
 
 /// Counts and times for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Prometheus text format.")))]
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "Prometheus text format.", body = String, content_type = "text/plain")))]
 async fn metrics(State(shared): App) -> Response {
     let text = shared.metrics.render(&shared.gauges(), &shared.shard.counts().sync_time);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()

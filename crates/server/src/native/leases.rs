@@ -124,7 +124,7 @@ pub(super) async fn renew_all(
 }
 
 /// Ends a lease. Only its owner can: by its token, its name, or both. An operator uses DELETE.
-#[utoipa::path(post, path = "/v1/{namespace}/locks/{lock}/release",
+#[utoipa::path(post, path = "/v1/{namespace}/locks/{lock}/release", operation_id = "release_lease",
     params(("namespace" = String, Path), ("lock" = u64, Path)), request_body = ReleaseRequest,
     responses((status = 200, body = LeaseList), (status = 409, body = Problem)))]
 pub(super) async fn release(

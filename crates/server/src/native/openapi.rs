@@ -1,17 +1,80 @@
 //! The description of the HTTP interface. Made from the handlers, so that it cannot say something else.
 
 use super::http::Api;
-use utoipa::OpenApi;
+use lockwood_wire::Code;
+use utoipa::{
+    OpenApi,
+    openapi::{
+        Content, Ref, RefOr, ResponseBuilder,
+        path::{Operation, PathItem},
+        response::Response,
+    },
+};
+
+const PROBLEM: &str = "#/components/schemas/Problem";
+const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// The OpenAPI document.
 pub(crate) fn document() -> String {
-    let mut text = Api::openapi().to_pretty_json().expect("the description is valid JSON");
+    let mut api = Api::openapi();
+    api.paths.paths.values_mut().flat_map(operations).for_each(describe);
+    let mut text = api.to_pretty_json().expect("the description is valid JSON");
     text.push('\n');
     text
 }
 
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+}
+
+/// Says of every response what it is, and that any request may be refused.
+fn describe(operation: &mut Operation) {
+    let responses = &mut operation.responses.responses;
+    for (status, response) in responses.iter_mut() {
+        if let RefOr::T(response) = response {
+            describe_response(status, response);
+        }
+    }
+    responses.entry("default".to_owned()).or_insert_with(|| RefOr::T(any_refusal()));
+}
+
+fn describe_response(status: &str, response: &mut Response) {
+    let is_refusal = response.content.values().any(is_problem);
+    if is_refusal && let Some(content) = response.content.shift_remove("application/json") {
+        response.content.insert(PROBLEM_TYPE.to_owned(), content);
+    }
+    if response.description.is_empty() {
+        response.description = if is_refusal { refusal(status) } else { "Done.".to_owned() };
+    }
+}
+
+fn is_problem(content: &RefOr<Content>) -> bool {
+    let RefOr::T(content) = content else { return false };
+    matches!(&content.schema, Some(RefOr::Ref(schema)) if schema.ref_location == PROBLEM)
+}
+
+/// The codes that a refusal with this status may have.
+fn refusal(status: &str) -> String {
+    let codes = Code::ALL.iter().filter(|code| code.status().to_string() == status);
+    let codes: Vec<String> = codes.map(|code| format!("`{}`", code.as_str())).collect();
+    format!("Refused; `code` is one of {}.", codes.join(", "))
+}
+
+fn any_refusal() -> Response {
+    let content = Content::new(Some(Ref::new(PROBLEM)));
+    ResponseBuilder::new()
+        .description(
+            "Refused for a reason that any request may meet: a limit, the `Host` or `Origin`, a drain.",
+        )
+        .content(PROBLEM_TYPE, content)
+        .build()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
     /// The file in the repository is what the server serves. `LOCKWOOD_UPDATE_GOLDEN=1` rewrites it.
     #[test]
     fn the_golden_file_is_up_to_date() {
@@ -21,5 +84,36 @@ mod tests {
         }
         let golden = std::fs::read_to_string(path).unwrap_or_default();
         assert!(golden == super::document(), "docs/openapi.json is out of date: LOCKWOOD_UPDATE_GOLDEN=1");
+    }
+
+    #[test]
+    fn operations_have_unique_ids_and_every_response_a_description_and_a_type() {
+        let document: Value = serde_json::from_str(&super::document()).unwrap();
+        let mut ids = BTreeSet::new();
+        let paths = document["paths"].as_object().unwrap();
+        let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
+        for operation in operations {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id), "two operations are called {id}");
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                assert!(
+                    response["description"].as_str().is_some_and(|text| !text.is_empty()),
+                    "{id} {status}"
+                );
+                let refused = status == "default" || status.starts_with(['4', '5']);
+                let kinds: Vec<&String> =
+                    response["content"].as_object().into_iter().flat_map(|c| c.keys()).collect();
+                // A body that is not there, and the other side of a WebSocket, have no type.
+                assert!(
+                    !kinds.is_empty() || ["101", "204", "304"].contains(&status.as_str()),
+                    "{id} {status}"
+                );
+                assert!(
+                    !refused || id == "readyz" || kinds == ["application/problem+json"],
+                    "{id} {status}: {kinds:?}"
+                );
+            }
+        }
+        assert!(ids.len() > 80, "{}", ids.len());
     }
 }
