@@ -52,6 +52,24 @@ fn indexes() {
 }
 
 #[test]
+fn unknown_endpoint_below_a_type_is_no_document_and_no_lock() {
+    let cluster = Cluster::start();
+    cluster.ask("PUT", "/fs", Value::Null).is(200);
+    for path in
+        ["/fs/lock/_delete_by_query", "/fs/file/_update_by_query", "/fs/lock/_nothing", "/fs/_doc/_explain"]
+    {
+        for method in ["POST", "PUT"] {
+            let reply = cluster.ask(method, path, json!({ "query": { "match_all": {} } })).is(400);
+            assert_eq!(reply["error"], format!("no handler found for uri [{path}] and method [{method}]"));
+        }
+    }
+    assert_eq!(cluster.ask("GET", "/fs/_search", Value::Null).is(200)["hits"]["total"]["value"], 0);
+    assert_eq!(cluster.ask("GET", "/fs/lock/_search", Value::Null).is(200)["hits"]["total"], 0);
+    // Without types an id may begin with an underscore.
+    cluster.ask("PUT", "/fs/_doc/_mine", json!({})).is(201);
+}
+
+#[test]
 fn mistakes_are_told() {
     let cluster = Cluster::start();
     let reply = cluster.ask("GET", "/_cat/indices", Value::Null).is(400);

@@ -2,6 +2,26 @@
 
 use super::{answer::Refusal, name::UNTYPED};
 
+/// What the original has below a type.
+const ENDPOINTS: &[&str] = &[
+    "_bulk",
+    "_count",
+    "_create",
+    "_delete_by_query",
+    "_explain",
+    "_mapping",
+    "_mappings",
+    "_mget",
+    "_msearch",
+    "_mtermvectors",
+    "_search",
+    "_source",
+    "_termvectors",
+    "_update",
+    "_update_by_query",
+    "_validate",
+];
+
 /// What an address names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
@@ -102,6 +122,7 @@ fn plain(names: &[&str]) -> Option<Route> {
         [index, collection] if is_name(collection) => {
             Some(Route::New { index: (*index).to_owned(), collection: (*collection).to_owned() })
         }
+        [_, collection, id] if is_endpoint(collection, id) => None,
         [index, collection, id] => Some(Route::Document {
             index: (*index).to_owned(),
             collection: (*collection).to_owned(),
@@ -110,6 +131,12 @@ fn plain(names: &[&str]) -> Option<Route> {
         }),
         _ => None,
     }
+}
+
+/// Whether what stands below a type is an endpoint, be it one that is not offered, and not the id of a document. Ids that
+/// begin with an underscore are for documents without types only.
+fn is_endpoint(collection: &str, id: &str) -> bool {
+    id.starts_with('_') && (collection != UNTYPED || ENDPOINTS.contains(&id))
 }
 
 fn is_name(name: &str) -> bool {
@@ -175,9 +202,18 @@ mod tests {
         let new = |collection: &str| Route::New { index: "fs".to_owned(), collection: collection.to_owned() };
         check("/fs/_doc", Some(new("_doc")));
         check("/fs/file/", Some(new("file")));
-        for path in
-            ["/_cat/indices", "/_nothing", "/fs/_nothing", "/fs/a/1/_x", "/a/b/c/d/e", "/_x/a/b", "/fs/_x/1"]
-        {
+        for path in [
+            "/fs/lock/_delete_by_query",
+            "/fs/_doc/_delete_by_query",
+            "/fs/lock/_x",
+            "/_cat/indices",
+            "/_nothing",
+            "/fs/_nothing",
+            "/fs/a/1/_x",
+            "/a/b/c/d/e",
+            "/_x/a/b",
+            "/fs/_x/1",
+        ] {
             check(path, None);
         }
         assert!(Route::read("/%FF").is_err());
