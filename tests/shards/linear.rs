@@ -414,7 +414,8 @@ mod tests {
         rejects(Live(1), &[(Delete, 1, 2, Done), (Insert(2), 3, 4, Exists)]);
         rejects(Live(1), &[(Delete, 1, 4, Done), (Delete, 2, 3, Done)]);
         rejects(Live(1), &[(Update(2), 1, 2, Done), (Delete, 3, 4, Done), (Update(3), 5, 6, Done)]);
-        rejects(Live(1), &[(Delete, 1, 2, Done), (Replace(2), 3, 4, Done)]);
+        rejects(Live(1), &[(Delete, 1, 2, Done), (Replace(2), 3, 4, Deleted)]);
+        rejects(Live(1), &[(Delete, 1, 2, Done), (Insert(2), 3, 4, Deleted)]);
     }
 
     #[test]
