@@ -157,6 +157,9 @@ fn read_number(text: &str) -> Option<Json> {
         Some(digits) => ("-", digits),
         None => ("", text.strip_prefix('+').unwrap_or(text)),
     };
+    if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
     let zeros = digits.len() - digits.trim_start_matches('0').len();
     let is_digit = |place: usize| digits.as_bytes().get(place).is_some_and(u8::is_ascii_digit);
     let digits = &digits[if is_digit(zeros) { zeros } else { zeros.saturating_sub(1) }..];

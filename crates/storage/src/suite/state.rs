@@ -402,6 +402,15 @@ fn furnished(machine: &mut dyn Machine, shortened: bool) -> u64 {
         pair.take(&random_granted(NAMESPACES[0].into(), &mut random));
     }
     pair.take(&arrived());
+    // A random history may end without any.
+    for (collection, field) in COLLECTIONS.into_iter().flat_map(|name| FIELDS.map(|field| (name, field))) {
+        pair.take(&Entry::Indexed {
+            namespace: NAMESPACES[0].into(),
+            collection: collection.into(),
+            field: FieldPath::name(field),
+            wanted: true,
+        });
+    }
     if shortened {
         pair.take(&Entry::Trimmed { to: 40 });
         pair.shorten();
