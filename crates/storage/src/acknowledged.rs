@@ -60,12 +60,13 @@ pub(crate) struct Acknowledged {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
-    /// The ids of the oldest and the newest journal, as far as is known.
+    /// One more than the id of the oldest journal that was noted, 0 if none was yet; the id of the newest.
     journals: [AtomicU64; 2],
 }
 
 impl Acknowledged {
-    /// Opens the file in `directory`, or makes it.
+    /// Opens the file in `directory`, or makes it. Notes nothing: what it says of the last run must stay until that was
+    /// compared with what is there, or the next start would find nothing wrong.
     pub(crate) fn open(directory: &Path) -> Result<Acknowledged, StoreError> {
         let path = directory.join(NAME);
         let open = || -> io::Result<(File, (u64, u64))> {
@@ -81,10 +82,7 @@ impl Acknowledged {
             Ok((file, (metadata.dev(), metadata.ino())))
         };
         let (file, identity) = open().map_err(|error| failed("open", &error))?;
-        let journals = [const { AtomicU64::new(0) }; 2];
-        let acknowledged = Acknowledged { file, path, identity, journals };
-        acknowledged.note_journals()?;
-        Ok(acknowledged)
+        Ok(Acknowledged { file, path, identity, journals: [const { AtomicU64::new(0) }; 2] })
     }
 
     /// Notes what may be acknowledged from now on: a commit, and the last record of the log in it.
@@ -141,8 +139,10 @@ impl Acknowledged {
 impl Drop for Acknowledged {
     /// The engine may have dropped journals while it closed.
     fn drop(&mut self) {
-        // A directory that is gone has nobody who would look.
-        let _ = self.note_journals();
+        // Unless the directory was refused, and must be the next time too. One that is gone has nobody who would look.
+        if self.journals[0].load(Ordering::Relaxed) != 0 {
+            let _ = self.note_journals();
+        }
     }
 }
 

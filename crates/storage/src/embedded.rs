@@ -187,6 +187,7 @@ impl Embedded {
         store.check_seal(&noted, inspected.journals.last)?;
         store.check_log(&noted)?;
         store.check_oldest(directory, &noted, &inspected.journals)?;
+        store.acknowledged.note_journals()?;
         if format.is_some_and(|format| format < FORMAT) {
             store.flush()?;
         }

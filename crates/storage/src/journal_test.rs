@@ -110,6 +110,16 @@ fn an_older_journal_that_is_empty_or_gone_is_reported() {
     assert!(error.to_string().contains("0.jnl is missing"), "{error}");
 }
 
+#[test]
+fn damage_is_reported_at_every_start() {
+    let (source, _, _) = two_journals();
+    fs::remove_file(source.path().join("0.jnl")).unwrap();
+    for start in 1..=3 {
+        let error = Embedded::open(source.path()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("0.jnl is missing"), "start {start}: {error}");
+    }
+}
+
 /// Its last batch is there, but not all of it, and never was: nothing rests on it.
 #[test]
 fn a_last_batch_with_a_wrong_checksum_that_was_never_acknowledged_is_cut_off() {
