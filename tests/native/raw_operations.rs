@@ -77,3 +77,15 @@ fn raw_operations_respect_locks_unless_they_are_forced() {
     assert_eq!(taken["document"]["value"]["name"], "Eve", "{taken}");
     assert_eq!(actions(&store)[0]["forced"], true);
 }
+
+#[test]
+fn raw_operations_leave_collections_of_the_server_alone() {
+    let server = Server::start(&["--raw-operations"]);
+    let store = Store::new(&server, "default");
+    for collection in ["_schemas", "_procedures"] {
+        let body = json!({ "collection": collection, "key": "p", "fields": { "a": 2 } });
+        let reply = store.send("POST", "shard/raw/insert?operator=ann", &body.to_string());
+        assert_eq!(reply.json()["code"], "reserved_collection", "{reply:?}");
+    }
+    store.create("user", 1, json!({ "a": 1 }));
+}

@@ -356,7 +356,9 @@ pub(crate) fn documents_of(call: &Call) -> impl Iterator<Item = &DocumentKey> + 
 }
 
 /// That none of the documents is in a collection that the server keeps for itself.
-fn check_reserved<'a>(mut documents: impl Iterator<Item = &'a DocumentKey>) -> Result<(), Trouble> {
+pub(crate) fn check_reserved<'a>(
+    mut documents: impl Iterator<Item = &'a DocumentKey>,
+) -> Result<(), Trouble> {
     let kept_for = |at: &DocumentKey| match &*at.collection {
         schemas::COLLECTION => Some("schemas"),
         PROCEDURES => Some("procedures"),

@@ -41,7 +41,7 @@ pub(crate) fn write(reading: &Reading, pieces: &Pieces) {
             if let Broken::Store(error) = broken {
                 tracing::error!(%error, "copy everything for a host that only reads");
             }
-            copy.runtime.block_on(pieces.break_off());
+            pieces.break_off();
         }
     }
 }

@@ -26,7 +26,7 @@ pub(in crate::native) async fn backup(State(shared): App) -> Result<Response, Tr
     tokio::spawn(async move {
         let _turn = turn;
         if write(BackupWriter::new(snapshot, now), &pieces).await.is_none() {
-            pieces.break_off().await;
+            pieces.break_off();
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())

@@ -78,7 +78,7 @@ pub(crate) async fn dump_lines(
     let (shared, epoch) = (Arc::clone(shared), shared.cluster.epoch());
     tokio::spawn(async move {
         if lines.write(&pieces, || shared.cluster.epoch() == epoch).await.is_err() {
-            pieces.break_off().await;
+            pieces.break_off();
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
@@ -171,7 +171,7 @@ impl Dump {
                     piece
                 }
                 Err(_) => {
-                    pieces.break_off().await;
+                    pieces.break_off();
                     return Err(Gone);
                 }
             };

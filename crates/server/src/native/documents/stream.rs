@@ -7,7 +7,10 @@ use hyper::body::Frame;
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -18,38 +21,52 @@ const PIECES_LEN: usize = 2;
 
 /// Where the pieces of a body are put.
 pub(crate) struct Pieces {
-    sender: mpsc::Sender<io::Result<Bytes>>,
+    sender: mpsc::Sender<Bytes>,
     account: Arc<Account>,
     /// How long the other side may take nothing, and how long to wait for room.
     timeout: Duration,
+    broken: Arc<AtomicBool>,
 }
 
 /// The other side is gone, or takes nothing.
 pub(crate) struct Gone;
 
-struct Streamed(mpsc::Receiver<io::Result<Bytes>>);
+struct Streamed {
+    pieces: mpsc::Receiver<Bytes>,
+    /// Whether a piece is missing. Set by [`Pieces`] before the last of them is dropped; such a body never ends as a
+    /// complete one does, whatever its writer forgets.
+    broken: Arc<AtomicBool>,
+}
 
 /// A body, and where to put its pieces; refused while the account of memory is used up.
 pub(crate) fn stream(shared: &Shared) -> Result<(Pieces, Body), Trouble> {
     shared.memory.check()?;
     let (sender, receiver) = mpsc::channel(PIECES_LEN);
     let (account, timeout) = (Arc::clone(&shared.memory), shared.config.write_timeout);
-    Ok((Pieces { sender, account, timeout }, Body::new(Streamed(receiver))))
+    let broken = Arc::new(AtomicBool::new(false));
+    let body = Streamed { pieces: receiver, broken: Arc::clone(&broken) };
+    Ok((Pieces { sender, account, timeout, broken }, Body::new(body)))
 }
 
 impl Pieces {
     /// Puts a piece behind the others. Returns when the next one may be made.
     pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
-        let piece = piece.into();
+        let sent = self.try_send(piece.into()).await;
+        if sent.is_err() {
+            self.break_off();
+        }
+        sent
+    }
+
+    async fn try_send(&self, piece: Bytes) -> Result<(), Gone> {
         let piece = self.account.charge(piece.len()).attach(piece);
-        self.sender.send_timeout(Ok(piece), self.timeout).await.map_err(|_| Gone)?;
+        self.sender.send_timeout(piece, self.timeout).await.map_err(|_| Gone)?;
         tokio::time::timeout(self.timeout, self.account.room()).await.map_err(|_| Gone)
     }
 
     /// Ends the body in a way that shows that it is not complete.
-    pub(crate) async fn break_off(&self) {
-        let error = io::Error::other("the rest could not be read");
-        let _ = self.sender.send_timeout(Err(error), self.timeout).await;
+    pub(crate) fn break_off(&self) {
+        self.broken.store(true, Ordering::Release);
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -70,6 +87,38 @@ impl hyper::body::Body for Streamed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        self.pieces.poll_recv(context).map(|piece| match piece {
+            Some(piece) => Some(Ok(Frame::data(piece))),
+            None if self.broken.swap(false, Ordering::Acquire) => {
+                Some(Err(io::Error::other("the rest of the body could not be sent")))
+            }
+            None => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    fn body(timeout: Duration) -> (Pieces, Streamed) {
+        let (sender, pieces) = mpsc::channel(PIECES_LEN);
+        let broken = Arc::new(AtomicBool::new(false));
+        let streamed = Streamed { pieces, broken: Arc::clone(&broken) };
+        (Pieces { sender, account: Account::new(1 << 20), timeout, broken }, streamed)
+    }
+
+    #[tokio::test]
+    async fn body_with_a_missing_piece_does_not_end_as_a_complete_one() {
+        let (pieces, streamed) = body(Duration::from_millis(10));
+        while pieces.send("piece").await.is_ok() {}
+        drop(pieces);
+        assert!(streamed.collect().await.is_err(), "its last piece was not taken in time");
+
+        let (pieces, streamed) = body(Duration::from_secs(60));
+        assert!(pieces.send("piece").await.is_ok());
+        drop(pieces);
+        assert_eq!(streamed.collect().await.unwrap().to_bytes(), "piece");
     }
 }

@@ -75,6 +75,7 @@ pub(in crate::native) async fn raw_insert(
     let deed = Deed::read(&shared, &namespace, query)?;
     let StoreRequest { collection, key, fields, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
+    gate::check_reserved([&asked.at].into_iter())?;
     let fields = Decoder(&shared.config.limits).fields(&fields)?;
     let _turn = deed.turn(&asked.at, &asked.terms).await?;
     deed.record(OperatorDeed::RawInsert, Some(asked.at.to_string())).await?;

@@ -68,7 +68,7 @@ pub(super) async fn dump(ask: &Asker<'_>, namespace: &str) -> Answer {
     let (pieces, body) = stream(ask.shared)?;
     tokio::spawn(async move {
         if dump.write(&pieces).await.is_err() {
-            pieces.break_off().await;
+            pieces.break_off();
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
