@@ -6,23 +6,26 @@
 //! | 0 to 8 | the last record of the log |
 //! | 8 to 16 | the last commit |
 //! | 16 to 24 | one more than the id of the oldest journal; 0 if that was never noted |
+//! | 24 to 32 | the XXH3 digest of the bytes before |
 //!
 //! It is written after every synced commit and never synced itself, but when it is made. So it may be old after a
-//! loss of power, but is never too new.
+//! loss of power, but is never too new. All of it is in one sector and is written at once, so that a digest that does
+//! not fit is damage.
 
 use crate::{journal, store::StoreError};
+use parking_lot::Mutex;
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, Write},
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 const NAME: &str = "acknowledged";
-const LEN: usize = 24;
-const COMMIT_OFFSET: u64 = 8;
-const OLDEST_OFFSET: u64 = 16;
+const LEN: usize = 32;
+/// Up to format 3 there was no digest, and earlier there were fewer numbers.
+const LEN_UNCHECKED: [usize; 3] = [8, 16, 24];
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,24 +36,42 @@ pub(crate) struct Noted {
     pub(crate) commit: u64,
     /// The id of the oldest journal.
     pub(crate) oldest: Option<u64>,
+    /// Whether a digest vouches for it.
+    pub(crate) is_checked: bool,
 }
 
 impl Noted {
     /// Nothing if there is no file.
     pub(crate) fn read(directory: &Path) -> Result<Option<Noted>, StoreError> {
-        let mut bytes = match fs::read(directory.join(NAME)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed("read", &error)),
+        match fs::read(directory.join(NAME)) {
+            Ok(bytes) => Noted::from_bytes(bytes).map(Some).ok_or_else(damaged),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read", &error)),
+        }
+    }
+
+    fn from_bytes(mut bytes: Vec<u8>) -> Option<Noted> {
+        let is_checked = match bytes.len() {
+            LEN => true,
+            len if LEN_UNCHECKED.contains(&len) => false,
+            _ => return None,
         };
-        // Older versions wrote fewer numbers.
         bytes.resize(LEN, 0);
-        let number = |at: u64| {
-            let (chunk, _) = bytes[at as usize..].split_first_chunk().expect("it was made long enough");
-            u64::from_be_bytes(*chunk)
-        };
-        let oldest = number(OLDEST_OFFSET).checked_sub(1);
-        Ok(Some(Noted { record: number(0), commit: number(COMMIT_OFFSET), oldest }))
+        let numbers: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|chunk| u64::from_be_bytes(chunk.try_into().expect("8 bytes")))
+            .collect();
+        let noted =
+            Noted { record: numbers[0], commit: numbers[1], oldest: numbers[2].checked_sub(1), is_checked };
+        (!is_checked || noted.to_bytes()[..] == bytes[..]).then_some(noted)
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let oldest = self.oldest.map_or(0, |id| id + 1);
+        let mut bytes = [self.record, self.commit, oldest].map(u64::to_be_bytes).concat();
+        let digest = xxh3_64(&bytes);
+        bytes.extend(digest.to_be_bytes());
+        bytes
     }
 }
 
@@ -60,69 +81,78 @@ pub(crate) struct Acknowledged {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
-    /// One more than the id of the oldest journal that was noted, 0 if none was yet; the id of the newest.
-    journals: [AtomicU64; 2],
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What the file says.
+    noted: Noted,
+    /// The id of the newest journal; nothing until the journals were noted for the first time.
+    newest: Option<u64>,
 }
 
 impl Acknowledged {
     /// Opens the file in `directory`, or makes it. Notes nothing: what it says of the last run must stay until that was
     /// compared with what is there, or the next start would find nothing wrong.
     pub(crate) fn open(directory: &Path) -> Result<Acknowledged, StoreError> {
+        let noted = match Noted::read(directory)? {
+            Some(noted) => noted,
+            None => make(directory).map_err(|error| failed("make", &error))?,
+        };
         let path = directory.join(NAME);
         let open = || -> io::Result<(File, (u64, u64))> {
-            let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
+            let file = OpenOptions::new().read(true).write(true).open(&path)?;
             let metadata = file.metadata()?;
-            if metadata.len() == 0 {
-                // Durable before anything can be acknowledged, so that a missing file is damage.
-                file.set_len(LEN as u64)?;
-                file.sync_all()?;
-                File::open(directory)?.sync_all()?;
-            }
             Ok((file, (metadata.dev(), metadata.ino())))
         };
         let (file, identity) = open().map_err(|error| failed("open", &error))?;
-        Ok(Acknowledged { file, path, identity, journals: [const { AtomicU64::new(0) }; 2] })
+        Ok(Acknowledged { file, path, identity, state: Mutex::new(State { noted, newest: None }) })
     }
 
     /// Notes what may be acknowledged from now on: a commit, and the last record of the log in it.
     pub(crate) fn note(&self, record: Option<u64>, commit: u64) -> Result<(), StoreError> {
-        let commit = commit.to_be_bytes();
-        let written = match record {
-            Some(record) => self.file.write_all_at(&[record.to_be_bytes(), commit].concat(), 0),
-            None => self.file.write_all_at(&commit, COMMIT_OFFSET),
-        };
-        written.map_err(|error| failed("write", &error))
+        let noted = &mut self.state.lock().noted;
+        noted.record = record.unwrap_or(noted.record);
+        noted.commit = commit;
+        self.write(noted)
+    }
+
+    fn write(&self, noted: &Noted) -> Result<(), StoreError> {
+        self.file.write_all_at(&noted.to_bytes(), 0).map_err(|error| failed("write", &error))
     }
 
     /// Whether the data directory is where it was, with this file and the newest journal in it.
     pub(crate) fn check_there(&self) -> Result<(), StoreError> {
-        let gone = || StoreError::Gone { directory: self.directory().to_owned() };
-        let found = fs::metadata(&self.path).map_err(|_| gone())?;
+        let found = fs::metadata(&self.path).map_err(|_| self.gone())?;
         if (found.dev(), found.ino()) != self.identity {
-            return Err(gone());
+            return Err(self.gone());
         }
-        let newest = self.journals[1].load(Ordering::Relaxed);
+        let newest = self.state.lock().newest.unwrap_or_default();
         if fs::metadata(self.directory().join(format!("{newest}.jnl"))).is_ok() {
             return Ok(());
         }
         // It may have been flushed since, and others written.
         let newer = journal::list(self.directory())?.last().is_some_and(|(id, _)| *id > newest);
-        if newer { self.note_journals() } else { Err(gone()) }
+        if newer { self.note_journals() } else { Err(self.gone()) }
     }
 
     /// Notes which journals there are, if they are others than those that were noted.
     pub(crate) fn note_journals(&self) -> Result<(), StoreError> {
         let journals = journal::list(self.directory())?;
         let (Some((oldest, _)), Some((newest, _))) = (journals.first(), journals.last()) else {
-            return Err(StoreError::Gone { directory: self.directory().to_owned() });
+            return Err(self.gone());
         };
-        self.journals[1].store(*newest, Ordering::Relaxed);
-        if self.journals[0].swap(oldest + 1, Ordering::Relaxed) == oldest + 1 {
+        let state = &mut *self.state.lock();
+        state.newest = Some(*newest);
+        if state.noted.oldest == Some(*oldest) {
             return Ok(());
         }
-        let noted = self.file.write_all_at(&(oldest + 1).to_be_bytes(), OLDEST_OFFSET);
-        noted.map_err(|error| failed("write", &error))
+        state.noted.oldest = Some(*oldest);
+        self.write(&state.noted)
+    }
+
+    fn gone(&self) -> StoreError {
+        StoreError::Gone { directory: self.directory().to_owned() }
     }
 
     fn directory(&self) -> &Path {
@@ -139,11 +169,27 @@ impl Acknowledged {
 impl Drop for Acknowledged {
     /// The engine may have dropped journals while it closed.
     fn drop(&mut self) {
-        // Unless the directory was refused, and must be the next time too. One that is gone has nobody who would look.
-        if self.journals[0].load(Ordering::Relaxed) != 0 {
+        // Unless the directory was refused, and must be the next time too. One that is gone needs no note.
+        if self.state.lock().newest.is_some() {
             let _ = self.note_journals();
         }
     }
+}
+
+/// Makes the file, durable and whole before anything can be acknowledged, so that a missing or short file is damage.
+fn make(directory: &Path) -> io::Result<Noted> {
+    let noted = Noted { is_checked: true, ..Noted::default() };
+    let unfinished = directory.join(format!("{NAME}.new"));
+    let mut file = File::create(&unfinished)?;
+    file.write_all(&noted.to_bytes())?;
+    file.sync_all()?;
+    fs::rename(&unfinished, directory.join(NAME))?;
+    File::open(directory)?.sync_all()?;
+    Ok(noted)
+}
+
+pub(crate) fn damaged() -> StoreError {
+    StoreError::damaged(format!("the file {NAME:?}"))
 }
 
 fn failed(verb: &str, error: &io::Error) -> StoreError {

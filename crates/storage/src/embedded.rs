@@ -15,7 +15,7 @@
 //! All other spaces are a fold over the log: `verify` compares.
 
 use crate::{
-    acknowledged::{Acknowledged, Noted},
+    acknowledged::{self, Acknowledged, Noted},
     journal::{Journals, SEAL},
     log::check_records,
     seal::{SEALED, Seal},
@@ -33,9 +33,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 /// Format 1 had the ledger only; everything else comes into being when it is opened. Up to format 2 commits had no
-/// numbers.
+/// numbers, up to format 3 the file `acknowledged` had no digest.
 const FORMAT_READABLE: std::ops::RangeInclusive<u64> = 1..=FORMAT;
 
 const CACHE_BYTES: u64 = 128 * 1024 * 1024;
@@ -167,6 +167,7 @@ impl Embedded {
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .manual_journal_persist(true)
             .open()?;
+        remove_scratch(directory)?;
         let found = database.list_keyspace_names();
         let options = || {
             KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES).manual_journal_persist(true)
@@ -249,19 +250,11 @@ impl Embedded {
         if found <= noted {
             return Ok(());
         }
-        let scratch = directory.join(SCRATCH);
-        let remove = || match std::fs::remove_dir_all(&scratch) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(OpenError::Engine(format!("remove {}: {error}", scratch.display())))
-            }
-            _ => Ok(()),
-        };
-        remove()?;
         let differences = {
-            let rebuilt = Embedded::open(&scratch)?;
+            let rebuilt = Embedded::open(&directory.join(SCRATCH))?;
             verify(&*self.snapshot(), &rebuilt, &mut |_, _| {})?
         };
-        remove()?;
+        remove_scratch(directory)?;
         match differences.first() {
             None => Ok(()),
             Some(difference) => {
@@ -350,6 +343,17 @@ fn inspect(directory: &Path) -> Result<Inspected, OpenError> {
     Ok(Inspected { journals, noted })
 }
 
+/// What a comparison left behind that was killed.
+fn remove_scratch(directory: &Path) -> Result<(), OpenError> {
+    let scratch = directory.join(SCRATCH);
+    match std::fs::remove_dir_all(&scratch) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(OpenError::Engine(format!("remove {}: {error}", scratch.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn no_version() -> OpenError {
     OpenError::Damaged(StoreError::damaged(format!("the file {VERSION:?}, which is missing,")))
 }
@@ -377,6 +381,7 @@ impl Inspected {
         let missing = |what: &str| Err(StoreError::damaged(format!("{what}, which is missing,")).into());
         match (format, &self.noted) {
             (Some(FORMAT), None) => return missing("the file \"acknowledged\""),
+            (Some(FORMAT), Some(noted)) if !noted.is_checked => return Err(acknowledged::damaged().into()),
             (None, Some(noted)) if noted.commit > 0 => return missing("the number of the format"),
             _ => {}
         }

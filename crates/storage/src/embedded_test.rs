@@ -1,10 +1,11 @@
 //! Data directories that are damaged, of another format, or in use: each is refused with a sentence that
 //! says so, or shows exactly what was written.
 
-use super::{Embedded, OpenError};
+use super::{Embedded, OpenError, SEAL};
 use crate::{
     Action, Appended, Batch, Durability, Entry, Epoch, Fold, Ledger, LocalLog, Log, Memory, Order, Space,
-    State, Store, StoreError, save_snapshot, suite::Random, verify, with_prefix,
+    State, Store, StoreError, acknowledged::Noted, save_snapshot, seal::Seal, suite::Random, verify,
+    with_prefix,
 };
 use lockwood_model::{
     Change, Commit, Depth, DocumentKey, Event, FieldPath, Json, Key, Lease, LeaseVia, LockId, Mode, Position,
@@ -367,32 +368,98 @@ fn a_newer_format_is_refused_with_a_clear_sentence_and_left_alone() {
         let error = Embedded::open(directory.path()).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::Format { found } if found == super::FORMAT + 1), "{error}");
         let sentence = error.to_string();
-        assert!(sentence.contains("has format 4, this version reads format 3"), "{sentence}");
+        assert!(sentence.contains("has format 5, this version reads format 4"), "{sentence}");
         assert!(sentence.contains("use the version that wrote it"), "{sentence}");
     }
 }
 
+/// What a version that wrote `format` leaves behind: up to format 1 the ledger alone, up to format 2 a seal without the
+/// number of its commit.
+fn furnish_as_of_format(directory: &Path, format: u64) {
+    let database = fjall::Database::builder(directory).open().unwrap();
+    let options = fjall::KeyspaceCreateOptions::default;
+    let numbers = database.keyspace("numbers", options).unwrap();
+    database.keyspace("actions", options).unwrap();
+    let mut seal = Seal { commits: 7, ..Seal::default() };
+    let values: [(&str, &[u8]); 3] =
+        [("format", &format.to_be_bytes()), ("secret_key", &[9; 32]), ("ceiling", &5000u64.to_be_bytes())];
+    for (key, value) in values {
+        numbers.insert(key, value).unwrap();
+        seal.add(Space::Numbers, key.as_bytes(), value);
+    }
+    if format > 1 {
+        database.keyspace(SEAL, options).unwrap().insert(SEAL, &seal.to_bytes()[..16]).unwrap();
+        fs::write(directory.join("acknowledged"), [0u64, 7].map(u64::to_be_bytes).concat()).unwrap();
+    }
+    database.persist(fjall::PersistMode::SyncAll).unwrap();
+}
+
 #[test]
-fn a_directory_of_format_1_still_opens() {
+fn a_directory_of_an_older_format_still_opens() {
+    for format in 1..=2 {
+        let directory = tempfile::tempdir().unwrap();
+        furnish_as_of_format(directory.path(), format);
+        for _ in 0..2 {
+            let store = Arc::new(Embedded::open(directory.path()).unwrap());
+            let (_, recovered) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [1; 32]).unwrap();
+            assert_eq!((recovered.ceiling, recovered.secret_key), (5000, [9; 32]));
+            let format = store.snapshot().get(Space::Numbers, b"format").unwrap().unwrap();
+            assert_eq!(*format, super::FORMAT.to_be_bytes());
+            assert_eq!(LocalLog::new(store).claim().unwrap().last, 0);
+        }
+        assert!(Noted::read(directory.path()).unwrap().unwrap().is_checked, "format {format}");
+    }
+}
+
+/// Format 3 had everything but the digest in the file `acknowledged`.
+#[test]
+fn a_directory_of_format_3_gets_its_digest_when_it_is_opened() {
     let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    let before = expected(directory.path());
     {
-        let database = fjall::Database::builder(directory.path()).open().unwrap();
-        let options = fjall::KeyspaceCreateOptions::default;
-        let numbers = database.keyspace("numbers", options).unwrap();
-        database.keyspace("actions", options).unwrap();
-        numbers.insert("format", 1u64.to_be_bytes()).unwrap();
-        numbers.insert("secret_key", [9; 32]).unwrap();
-        numbers.insert("ceiling", 5000u64.to_be_bytes()).unwrap();
-        database.persist(fjall::PersistMode::SyncAll).unwrap();
+        let store = Embedded::open(directory.path()).unwrap();
+        let mut batch = Batch::default();
+        batch.put(Space::Numbers, "format", 3u64.to_be_bytes());
+        store.commit(&batch, Durability::Synced).unwrap();
     }
-    for _ in 0..2 {
-        let store = Arc::new(Embedded::open(directory.path()).unwrap());
-        let (_, recovered) = Ledger::open(Arc::clone(&store) as Arc<dyn Store>, [1; 32]).unwrap();
-        assert_eq!((recovered.ceiling, recovered.secret_key), (5000, [9; 32]));
-        let format = store.snapshot().get(Space::Numbers, b"format").unwrap().unwrap();
-        assert_eq!(*format, super::FORMAT.to_be_bytes());
-        assert_eq!(LocalLog::new(store).claim().unwrap().last, 0);
+    let acknowledged = directory.path().join("acknowledged");
+    let noted = fs::read(&acknowledged).unwrap();
+    fs::write(&acknowledged, &noted[..24]).unwrap();
+    assert_eq!(read_everything(directory.path()).unwrap(), before);
+    assert_eq!(fs::metadata(&acknowledged).unwrap().len(), 32);
+}
+
+/// Without it, nothing would show that the newest of what was acknowledged is missing.
+#[test]
+fn a_damaged_note_of_what_was_acknowledged_is_reported() {
+    let source = tempfile::tempdir().unwrap();
+    furnish(source.path());
+    let whole = fs::read(source.path().join("acknowledged")).unwrap();
+    let flipped = (0..whole.len()).map(|at| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    });
+    let cut = (0..whole.len()).map(|len| whole[..len].to_vec());
+    for bytes in flipped.chain(cut).chain([vec![0; whole.len()]]) {
+        let directory = tempfile::tempdir().unwrap();
+        copy(source.path(), directory.path());
+        fs::write(directory.path().join("acknowledged"), &bytes).unwrap();
+        let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged(_)), "{bytes:?}: {error}");
+        assert!(error.to_string().contains("the file \"acknowledged\""), "{bytes:?}: {error}");
     }
+}
+
+#[test]
+fn what_a_killed_comparison_left_behind_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    fs::create_dir(directory.path().join("verify")).unwrap();
+    fs::write(directory.path().join("verify/0.jnl"), "unfinished").unwrap();
+    Embedded::open(directory.path()).unwrap();
+    assert!(!directory.path().join("verify").exists());
 }
 
 #[test]

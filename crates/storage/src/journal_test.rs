@@ -3,6 +3,7 @@
 use super::{BatchReader, Next, list};
 use crate::{
     Embedded, OpenError,
+    acknowledged::Noted,
     embedded::embedded_test::{Contents, copy, expected, furnish, journal, read_everything},
 };
 use std::{
@@ -125,7 +126,6 @@ fn damage_is_reported_at_every_start() {
 fn a_last_batch_with_a_wrong_checksum_that_was_never_acknowledged_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     furnish(directory.path());
-    let acknowledged = directory.path().join("acknowledged");
     let only = journal(directory.path());
     let ends = batch_ends(&only);
     let [.., before, last] = ends[..] else { panic!("there are several batches") };
@@ -135,10 +135,9 @@ fn a_last_batch_with_a_wrong_checksum_that_was_never_acknowledged_is_cut_off() {
     fs::write(&only, &bytes).unwrap();
     let error = Embedded::open(directory.path()).map(drop).unwrap_err();
     assert!(matches!(error, OpenError::Damaged(_)), "it was acknowledged: {error}");
-    let mut noted = fs::read(&acknowledged).unwrap();
-    let commit = u64::from_be_bytes(noted[8..16].try_into().unwrap());
-    noted[8..16].copy_from_slice(&(commit - 1).to_be_bytes());
-    fs::write(&acknowledged, noted).unwrap();
+    let mut noted = Noted::read(directory.path()).unwrap().unwrap();
+    noted.commit -= 1;
+    fs::write(directory.path().join("acknowledged"), noted.to_bytes()).unwrap();
     Embedded::open(directory.path()).unwrap();
 }
 
@@ -153,7 +152,7 @@ fn a_wrong_checksum_before_a_commit_that_rests_on_it_is_reported_whatever_was_no
     let damaged = ends[ends.len() / 2];
     bytes[damaged as usize + 40] ^= 1;
     fs::write(&only, bytes).unwrap();
-    fs::write(directory.path().join("acknowledged"), [0; 24]).unwrap();
+    fs::write(directory.path().join("acknowledged"), Noted::default().to_bytes()).unwrap();
     let error = Embedded::open(directory.path()).map(drop).unwrap_err().to_string();
     assert!(error.contains(&format!("at byte {damaged}")), "{error}");
 }
