@@ -96,6 +96,22 @@ fn a_lock_on_the_path_of_a_document_covers_exactly_this_document() {
 }
 
 #[test]
+fn a_document_cannot_be_reached_by_a_spelling_that_locks_on_it_do_not_have() {
+    let (server, store) = start();
+    for (path, right) in
+        [("line/a%252Fb", "line/a%2Fb"), ("line/x%253a1", "line/x%253A1"), ("line/%2541", "line/A")]
+    {
+        for command in ["put", "get", "delete", "history"] {
+            let value: &[&str] = if command == "put" { &["{}"] } else { &[] };
+            let said = refused(&server, &[&[command, path], value].concat(), 2);
+            assert!(said.contains(&format!("write {right}")), "{command}: {said}");
+        }
+        store.send("PUT", &format!("documents/{path}"), "{}").assert_problem(400, "bad_key");
+        done(&server, &["put", right, "{}"]);
+    }
+}
+
+#[test]
 fn a_node_needs_its_document() {
     let (server, store) = start();
     let said = refused(&server, &["put", "user/43/name", "\"Bob\""], 66);

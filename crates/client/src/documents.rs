@@ -319,7 +319,7 @@ impl Store {
 
     /// One of the addresses of a document.
     fn about(&self, at: &DocumentKey, what: &str) -> Target {
-        self.target(&format!("{what}/{}/{}", escape(&at.collection), escape(&at.key.to_string())))
+        self.target(&format!("{what}/{}/{}", escape(&at.collection), escape(&at.key.segment())))
     }
 
     fn index(&self, collection: &str, field: &str) -> Target {

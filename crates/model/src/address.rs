@@ -35,6 +35,14 @@ pub enum AddressError {
     /// The second segment is not written as keys are.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The second segment is another spelling of a key. A lock on it would not be on the document.
+    #[error("the key {written:?} has another spelling than the one that locks on it have; write {path}")]
+    Spelling {
+        /// The second segment.
+        written: String,
+        /// The document, as locks on it are written.
+        path: Path,
+    },
 }
 
 impl NodeAddress {
@@ -44,6 +52,9 @@ impl NodeAddress {
         let Some(collection) = segments.next() else { return Err(AddressError::Namespace) };
         let Some(key) = segments.next() else { return Err(AddressError::Collection(path.clone())) };
         let document = DocumentKey::new(collection, key.parse::<Key>()?);
+        if document.key.segment() != key {
+            return Err(AddressError::Spelling { written: key.to_owned(), path: document.path() });
+        }
         Ok(NodeAddress { document, path: Path::from_segments(segments) })
     }
 }
@@ -105,6 +116,22 @@ mod tests {
         {
             let path: Path = text.parse().unwrap();
             assert_eq!(NodeAddress::of(&path).unwrap().document.path(), path, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_one_spelling() {
+        for (text, right) in
+            [("k/a%252Fb", "k/a%2Fb"), ("k/x%253a1", "k/x%253A1"), ("k/%2541", "k/A"), ("k/007", "k/007")]
+        {
+            match text.parse::<NodeAddress>() {
+                Ok(_) => assert_eq!(text, right),
+                Err(AddressError::Spelling { path, .. }) => {
+                    assert_eq!(path, right.parse().unwrap(), "{text}");
+                    assert_eq!(right.parse::<NodeAddress>().unwrap().document.path(), path, "{text}");
+                }
+                Err(error) => panic!("{text}: {error}"),
+            }
         }
     }
 }

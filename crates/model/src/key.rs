@@ -35,10 +35,12 @@ pub struct DocumentKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Nothing, or nothing between two colons.
-    #[error("the key {0:?} has an empty part; write %_ if an empty part is meant")]
+    #[error("the key {0:?} has an empty part; write %_ if an empty part is meant, in a path %25_")]
     EmptyPart(String),
     /// A `%` that starts no escape.
-    #[error("the key {0:?} has a % that starts no escape; write %25 for a percent sign, %3A for a colon")]
+    #[error(
+        "the key {0:?} has a % that starts no escape; write %25 for a percent sign and %3A for a colon, in a path %2525 and %253A"
+    )]
     BadEscape(String),
     /// The escapes do not spell UTF-8.
     #[error("the key {0:?} has escapes that are not UTF-8 text")]

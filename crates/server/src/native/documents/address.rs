@@ -51,7 +51,7 @@ impl Addressed {
 
 fn wrong(error: &AddressError) -> Trouble {
     let code = match error {
-        AddressError::Key(_) => Code::BadKey,
+        AddressError::Key(_) | AddressError::Spelling { .. } => Code::BadKey,
         AddressError::Path(_) | AddressError::Namespace | AddressError::Collection(_) => Code::BadPath,
     };
     Trouble::new(code, error.to_string())
