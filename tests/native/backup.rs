@@ -184,3 +184,48 @@ fn damaged_backups_are_refused_with_the_place_and_leave_nothing() {
     let missing = restore(&directory.path().join("nothing"), &directory.path().join("new"));
     assert!(!missing.status.success() && !directory.path().join("new").exists());
 }
+
+#[test]
+fn a_backup_replaces_no_file_without_being_told() {
+    let server = Server::start(&[]);
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("all.backup");
+    fs::write(&file, "mine").unwrap();
+    let output = backup(&server, &file);
+    assert_eq!(output.status.code(), Some(73), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--replace"), "{output:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    let mut command = lockwood(&["backup", "--replace", file.to_str().unwrap()]);
+    succeeds(&command.env("LOCKWOOD_SERVER", server.native.to_string()).output().unwrap());
+    assert_ne!(fs::read(&file).unwrap(), b"mine");
+    // Several in one second.
+    let several = directory.path().join("several");
+    fs::create_dir(&several).unwrap();
+    (0..3).for_each(|_| succeeds(&backup(&server, &several)));
+    assert_eq!(fs::read_dir(&several).unwrap().count(), 3);
+}
+
+#[test]
+fn a_backup_that_breaks_off_says_so_and_gets_no_name() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    for key in 0..40 {
+        shop.create("large", key, json!({ "text": "x".repeat(400_000) }));
+    }
+    let directory = TempDir::new().unwrap();
+    let (file, part) = (directory.path().join("all.backup"), directory.path().join("all.backup.part"));
+    // A pipe, so that the backup stays incomplete until it is read.
+    assert!(Command::new("mkfifo").arg(&part).status().unwrap().success());
+    let mut command = lockwood(&["backup", file.to_str().unwrap()]);
+    command.env("LOCKWOOD_SERVER", server.native.to_string()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let mut pipe = fs::File::open(&part).unwrap();
+    pipe.read_exact(&mut [0; 1000]).unwrap();
+    drop(server);
+    std::io::copy(&mut pipe, &mut std::io::sink()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(65), "{told}");
+    assert!(told.contains("the backup broke off") && told.contains("all.backup.part"), "{told}");
+    assert!(!file.exists());
+}

@@ -1,6 +1,10 @@
 //! `lockwood backup` and `lockwood restore-backup`: everything a server keeps, into a file and back.
 
-use crate::{documents::progress::Progress, exit::Failure, target::Server};
+use crate::{
+    documents::progress::Progress,
+    exit::{BAD_DATA, EXISTS, Failure},
+    target::Server,
+};
 use anyhow::Context;
 use lockwood_client::{Admin, Backup};
 use lockwood_model::Timestamp;
@@ -20,13 +24,15 @@ incomplete the file is called FILE.part. Dumps are for single namespaces: lockwo
 
 Exit codes:
   1   the file cannot be written
-  65  the backup broke off
+  65  the backup broke off, or what came is damaged
+  73  there is such a file already: see --replace
   69  no server answers, or it does not work now
   70  the server refused the request
 
 Examples:
   lockwood backup /mnt/backup                a directory: the file gets the time as its name
   lockwood backup shop.backup
+  lockwood backup --replace shop.backup      the old one is there until the new one is complete
   lockwood restore-backup shop.backup --data /var/lib/lockwood";
 
 /// Save everything a running server keeps
@@ -36,6 +42,9 @@ pub(crate) struct Args {
     /// Where to: a file, or a directory that is there
     #[arg(value_name = "DIR|FILE")]
     to: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    replace: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -65,9 +74,14 @@ pub(crate) struct RestoreArgs {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let file = match args.to.is_dir() {
-        true => args.to.join(format!("lockwood-{}.backup", seconds())),
+        true => new_name(&args.to),
         false => args.to.clone(),
     };
+    if !args.replace && file.exists() {
+        let message =
+            format!("{} is there already; replace it with --replace, or choose another name", file.display());
+        return Ok(Failure::new(EXISTS, message).report());
+    }
     let admin = Admin { address: args.server.address.clone() };
     let backup = match admin.backup().await {
         Ok(backup) => backup,
@@ -83,6 +97,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(failure) => return Ok(failure.report()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A name with the time that no other backup in `directory` has.
+fn new_name(directory: &Path) -> PathBuf {
+    let seconds = now().0 / 1000;
+    let names = (1..).map(|nth| match nth {
+        1 => format!("lockwood-{seconds}.backup"),
+        _ => format!("lockwood-{seconds}-{nth}.backup"),
+    });
+    names.map(|name| directory.join(name)).find(|path| !path.exists()).expect("there are always more names")
 }
 
 /// Only a complete backup gets its name.
@@ -103,8 +127,9 @@ async fn write(mut backup: Backup, file: &Path, progress: &Progress) -> anyhow::
             Ok(None) => break,
             Err(error) => {
                 let failure = Failure::from(&error);
-                let message = format!("{}\nwhat came is in {}", failure.message, part.display());
-                return Ok(Err(Failure { message, ..failure }));
+                let message =
+                    format!("the backup broke off: {}\nwhat came is in {}", failure.message, part.display());
+                return Ok(Err(Failure { code: BAD_DATA, message, ..failure }));
             }
         }
     }
@@ -164,8 +189,4 @@ impl Bars {
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-fn seconds() -> u64 {
-    now().0 / 1000
 }
