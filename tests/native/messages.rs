@@ -140,6 +140,12 @@ fn errors_are_json_where_answers_are() {
     says(&server, &["lease", "take", "user/42", "--owner", "ann"]);
     let refused = error(&["put", "user/42", "{}", "--json", "--wait", "0"], 75);
     assert_eq!((&refused["code"], &refused["blockers"][0]["name"]), (&json!("locked"), &json!("ann")));
+    let refused = error(&["lock", "--json", "--wait", "0", "--write", "user/42", "--", "true"], 75);
+    assert_eq!((&refused["code"], &refused["blockers"][0]["name"]), (&json!("locked"), &json!("ann")));
+    let refused = error(&["lock", "--json", "--write", "user/43", "--", "no-such-program"], 127);
+    assert_eq!(refused["code"], "cannot_run");
+    assert_eq!(error(&["locks", "release", "4711", "--json"], 70)["code"], "unknown_lock");
+    assert_eq!(error(&["dump", "--json", "-n", ""], 2)["code"], "usage");
     let refused = error(&["get", "user", "--json"], 2);
     assert_eq!((&refused["code"], &refused["exit_code"]), (&json!("usage"), &json!(2)));
     let said = fails(None, &["status", "--json", "--server", "127.0.0.1:1"], 69);

@@ -3,12 +3,14 @@
 use crate::{
     documents::progress::Progress,
     exit::{BAD_DATA, EXISTS, Failure},
+    output::{json_line, print},
     target::Server,
 };
 use anyhow::Context;
 use lockwood_client::{Admin, Backup};
 use lockwood_model::Timestamp;
 use lockwood_server::Restoring;
+use serde_json::json;
 use std::{
     fs::{self, File},
     io::{BufWriter, Write},
@@ -45,6 +47,9 @@ pub(crate) struct Args {
     /// Replace the file if it is there
     #[arg(long)]
     replace: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -70,6 +75,9 @@ pub(crate) struct RestoreArgs {
     /// The data directory; it must be empty or not there
     #[arg(long, value_name = "DIR", env = "LOCKWOOD_DATA", default_value = "lockwood-data")]
     data: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -93,10 +101,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let written = write(backup, &file, &progress).await;
     progress.end();
     match written? {
-        Ok(bytes) => println!("{bytes} bytes in {}", file.display()),
-        Err(failure) => return Ok(failure.report()),
+        Ok(bytes) if args.json => print(&json_line(&json!({ "file": file, "bytes": bytes }))),
+        Ok(bytes) => print(&format!("{bytes} bytes in {}\n", file.display())),
+        Err(failure) => Ok(failure.report()),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// A name with the time that no other backup in `directory` has.
@@ -151,8 +159,12 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
         lockwood_server::restore_backup(&args.from, &args.data, now(), &mut |step| bars.show(step));
     bars.end();
     let restored = restored?;
-    println!("restored {} records into {}, verified", restored.records, args.data.display());
-    Ok(ExitCode::SUCCESS)
+    match args.json {
+        true => print(&json_line(&json!({ "data": args.data, "records": restored.records }))),
+        false => {
+            print(&format!("restored {} records into {}, verified\n", restored.records, args.data.display()))
+        }
+    }
 }
 
 /// A bar for each step.

@@ -140,7 +140,7 @@ impl Watch<'_> {
 
     fn warn_unguarded(&self, error: &std::io::Error) -> Option<Watchdog> {
         if !self.quiet {
-            eprintln!("lockwood: the program would outlive a kill -9 of this command: {error}");
+            exit::warn(&format!("the program would outlive a kill -9 of this command: {error}"));
         }
         None
     }
@@ -164,7 +164,7 @@ impl Watch<'_> {
                 draining = self.holder.draining(), if !drain_noticed => {
                     drain_noticed = true;
                     if !self.quiet {
-                        eprintln!("lockwood: {}", text::plain(&draining.message));
+                        exit::warn(&text::plain(&draining.message));
                     }
                 }
                 () = serve(self.supervisor.as_ref()) => {}
@@ -174,7 +174,7 @@ impl Watch<'_> {
 
     /// Ends the program: nothing protects its work any more.
     async fn stop(&mut self, mut child: Child, family: &mut Family, loss: &Loss) -> End {
-        eprintln!("lockwood: the lock is lost, stopping the program: {loss}");
+        exit::warn(&format!("the lock is lost, stopping the program: {loss}"));
         family.signal(Signal::TERM);
         let kill_at = Instant::now() + self.kill_after;
         let mut killed = false;
@@ -183,7 +183,7 @@ impl Watch<'_> {
                 _ = child.wait() => break,
                 () = tokio::time::sleep_until(kill_at), if !killed => {
                     killed = true;
-                    eprintln!("lockwood: the program does not stop, killing it");
+                    exit::warn("the program does not stop, killing it");
                     family.signal(Signal::KILL);
                 }
                 signal = self.signals.next() => pass_on(family, signal),

@@ -91,6 +91,14 @@ impl Failure {
     }
 }
 
+/// Tells the user something that is no error of the command itself.
+pub(crate) fn warn(message: &str) {
+    match IN_JSON.load(Ordering::Relaxed) {
+        true => eprint!("{}", output::json_line(&json!({ "warning": { "message": message } }))),
+        false => eprintln!("lockwood: {message}"),
+    }
+}
+
 /// What an error is called that is not the server's.
 fn name_of(exit_code: u8) -> &'static str {
     match exit_code {

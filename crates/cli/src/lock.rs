@@ -115,6 +115,9 @@ pub(crate) struct Args {
     /// Do not say who is in the way while waiting
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Tell errors and warnings in JSON, and do not say who is in the way while waiting
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     pub(crate) server: Server,
     #[command(flatten)]
@@ -163,7 +166,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         signals: &mut signals,
         supervisor: supervisor.map(|supervisor| (supervisor, Granter::Session(session.clone()))),
         kill_after: args.kill_after,
-        quiet: args.quiet,
+        quiet: args.is_quiet(),
     };
     let end = watch.run(command(&args), &inside).await;
     let released = timeout(RELEASE_PATIENCE, lock.release()).await;
@@ -173,6 +176,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet || self.json
+    }
+
     fn options(&self) -> Options {
         let abandon_timeout_ms =
             self.abandon_timeout.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
@@ -271,7 +278,7 @@ async fn run_nested(args: &Args, mut ordered: Ordered, mut signals: Signals) -> 
         signals: &mut signals,
         supervisor: None,
         kill_after: args.kill_after,
-        quiet: args.quiet,
+        quiet: args.is_quiet(),
     };
     let end = watch.run(command(args), &inside).await;
     let released = timeout(RELEASE_PATIENCE, nested.release()).await.ok();
@@ -345,7 +352,7 @@ impl Reporter {
     fn new(args: &Args, request: &Request) -> Reporter {
         let resources: Vec<WireResource> = request.resources.iter().map(WireResource::from).collect();
         Reporter {
-            quiet: args.quiet,
+            quiet: args.is_quiet(),
             namespace: args.namespace.name.clone(),
             wanted: text::resources(&resources),
             latest: None,
@@ -358,7 +365,7 @@ impl Reporter {
     async fn refresh(&mut self, session: &Session, waiting: &Waiting) {
         if !session.connected() {
             if !self.quiet && !self.told_away {
-                eprintln!("lockwood: the server is out of reach, trying again");
+                exit::warn("the server is out of reach, trying again");
             }
             self.told_away = true;
             return;
@@ -443,21 +450,21 @@ pub(crate) fn conclude(conclusion: Conclusion, args: &Args) -> ExitCode {
     match end {
         End::Lost => ExitCode::from(exit::LOST),
         End::NotStarted(error) => {
-            eprintln!("lockwood: cannot run {}: {error}", text::plain(&args.program()));
-            ExitCode::from(child::start_error_code(&error))
+            let message = format!("cannot run {}: {error}", text::plain(&args.program()));
+            Failure::new(child::start_error_code(&error), message).report()
         }
         End::Exited(status) => match released {
             Some(Ok(())) => ExitCode::from(child::exit_code(status)),
             // Nobody can tell whether that was before or after the program's last act.
             Some(Err(error)) if matches!(error, Error::Lost(_)) || error.code() == Some(Code::LockLost) => {
-                eprintln!("lockwood: the lock was lost before it could be released: {error}");
-                ExitCode::from(exit::LOST)
+                let message = format!("the lock was lost before it could be released: {error}");
+                Failure::new(exit::LOST, message).report()
             }
             Some(Err(_)) | None => {
-                eprintln!(
-                    "lockwood: the program has ended, but the server does not confirm the release; the lock \
-                     ends with {ends_with}"
-                );
+                exit::warn(&format!(
+                    "the program has ended, but the server does not confirm the release; the lock ends with \
+                     {ends_with}"
+                ));
                 ExitCode::from(child::exit_code(status))
             }
         },

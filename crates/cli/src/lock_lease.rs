@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &Args, ttl: Duration, mut signals: Signals) -> any
         Obtained::Failed(error) => return Ok(not_obtained(&error, args).report()),
         Obtained::Stuck(failure) => return Ok(failure.report()),
     };
-    if lease.is_reentrant() && !args.quiet {
+    if lease.is_reentrant() && !args.is_quiet() {
         eprintln!(
             "lockwood: the owner has lock {} already; it is renewed, and not released at the end",
             lease.lock()
@@ -42,7 +42,7 @@ pub(crate) async fn run(args: &Args, ttl: Duration, mut signals: Signals) -> any
         signals: &mut signals,
         supervisor: supervisor.map(|supervisor| (supervisor, Granter::Lease { leases, owner, ttl_ms })),
         kill_after: args.kill_after,
-        quiet: args.quiet,
+        quiet: args.is_quiet(),
     };
     let end = watch.run(command(args), &inside).await;
     // Somebody else of the owner's name may still need it.
@@ -125,7 +125,7 @@ async fn wait_of(args: &Args, request: &LeaseRequest) -> Option<LockInfo> {
 /// Tells who is in the way, but nothing twice.
 fn report(args: &Args, waits: &LockInfo, told: &mut Option<(Option<usize>, Vec<u64>)>) {
     let gist = (waits.place, waits.blockers.clone());
-    if !args.quiet && told.as_ref() != Some(&gist) {
+    if !args.is_quiet() && told.as_ref() != Some(&gist) {
         eprintln!("{}", render_wait(&args.namespace.name, waits));
         *told = Some(gist);
     }

@@ -78,6 +78,9 @@ struct Release {
     /// Why; its owner and the operator log get to know
     #[arg(long)]
     reason: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     server: Server,
     #[command(flatten)]
@@ -103,6 +106,7 @@ async fn run_release(args: &Release) -> anyhow::Result<ExitCode> {
     let admin = Admin { address: args.server.address.clone() };
     match admin.release(&args.namespace.name, LockId(args.lock), args.reason.as_deref()).await {
         Err(error) => Ok(Failure::from(&error).report()),
+        Ok(action) if args.json => print(&json_line(&action)),
         Ok(action) => {
             let described = action.lock.map_or_else(String::new, |lock| {
                 let owner = text::owner(lock.owner.name.as_deref(), &lock.owner.session);

@@ -174,6 +174,22 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// But for those that start a server or print what shells and manuals read.
+    #[test]
+    fn every_command_speaks_json() {
+        fn check(command: &clap::Command, name: &str) {
+            let has_json = command.get_arguments().any(|argument| argument.get_long() == Some("json"));
+            let leads_on = command.get_subcommands().any(|below| !below.is_hide_set());
+            assert!(has_json || leads_on, "{name} has no --json");
+            command.get_subcommands().for_each(|below| check(below, &format!("{name} {}", below.get_name())));
+        }
+        let exempt = ["serve", "completion", "man", "watchdog"];
+        let root = Cli::command();
+        for command in root.get_subcommands().filter(|command| !exempt.contains(&command.get_name())) {
+            check(command, command.get_name());
+        }
+    }
+
     #[track_caller]
     fn check(line: &str, accepted: bool) {
         let result = Cli::try_parse_from(line.split(' '));

@@ -12,7 +12,8 @@ Examples:
   lockwood verify --data /var/lib/lockwood --json
 
 Reads every record of the log, rebuilds the state from them in a scratch directory, and compares it with the \
-state that is there. Changes nothing, but for the end of a journal that a loss of power tore.
+state that is there. Changes nothing, but for the end of a journal that a loss of power tore, and the format \
+of a directory that an older version wrote: as when a server starts.
 
 Exit codes: 0 sound; 1 not sound, not there, or it cannot be read; 2 wrong usage.";
 

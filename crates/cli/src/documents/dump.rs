@@ -1,9 +1,10 @@
 //! `lockwood dump`: everything in a namespace, into a file.
 
 use super::{Target, exit_codes, progress::Progress};
-use crate::exit::Failure;
+use crate::{exit::Failure, output};
 use anyhow::Context;
 use lockwood_client::Dump;
+use serde_json::json;
 use std::{
     fs::File,
     io::{BufWriter, ErrorKind, Write},
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// Where to; - for standard output
     #[arg(default_value = "-")]
     file: PathBuf,
+    /// Say in JSON how many lines there are, and what went wrong
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -52,7 +56,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Copied::Unread => return Ok(ExitCode::SUCCESS),
         Copied::Failed(failure) => return Ok(failure.report()),
     }
-    eprintln!("{} lines", dump.len());
+    match args.json {
+        true => eprint!("{}", output::json_line(&json!({ "lines": dump.len() }))),
+        false => eprintln!("{} lines", dump.len()),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
