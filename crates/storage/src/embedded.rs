@@ -16,7 +16,7 @@
 
 use crate::{
     acknowledged::{self, Acknowledged, Noted},
-    journal::{Journals, SEAL},
+    journal::{self, Journals, SEAL},
     log::check_records,
     seal::{SEALED, Seal},
     state::{snapshot_index, verify},
@@ -29,7 +29,7 @@ use std::{
     io,
     ops::Bound,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
@@ -45,6 +45,8 @@ const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The file that the engine makes last in a new directory.
 const VERSION: &str = "version";
+/// Where the engine keeps its tables.
+const TABLES: &str = "keyspaces";
 /// The file that the engine locks.
 const LOCK: &str = "lock";
 /// The key of the names of all spaces that were made.
@@ -153,11 +155,10 @@ impl Embedded {
 
     /// Opens the store in `directory` if there is one.
     pub fn open_existing(directory: &Path) -> Result<Embedded, OpenError> {
-        match directory.join(VERSION).try_exists() {
-            Ok(true) => Embedded::open(directory),
-            Ok(false) if Noted::read(directory)?.is_none() => Err(OpenError::NotThere),
-            Ok(false) => Err(no_version()),
-            Err(error) => Err(OpenError::Engine(error.to_string())),
+        match has_version(directory)? {
+            true => Embedded::open(directory),
+            false if Noted::read(directory)?.is_none() => Err(OpenError::NotThere),
+            false => Err(no_version()),
         }
     }
 
@@ -327,10 +328,10 @@ impl Embedded {
 /// Looks at the files in `directory` before the engine does. Changes nothing, unless everything is as it should be.
 fn inspect(directory: &Path) -> Result<Inspected, OpenError> {
     let noted = Noted::read(directory)?;
-    if !directory.join(VERSION).try_exists().map_err(|error| OpenError::Engine(error.to_string()))? {
+    if !has_version(directory)? {
         // The engine would make a new store of it.
         return match noted {
-            None => Ok(Inspected { journals: Journals::default(), noted }),
+            None => remove_unfinished(directory).map(|()| Inspected { journals: Journals::default(), noted }),
             Some(_) => Err(no_version()),
         };
     }
@@ -342,6 +343,33 @@ fn inspect(directory: &Path) -> Result<Inspected, OpenError> {
     }
     journals.cut_torn()?;
     Ok(Inspected { journals, noted })
+}
+
+/// Whether the engine has made a store in `directory`, to the end.
+fn has_version(directory: &Path) -> Result<bool, OpenError> {
+    match std::fs::metadata(directory.join(VERSION)) {
+        Ok(found) => Ok(found.len() > 0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(OpenError::Engine(error.to_string())),
+    }
+}
+
+/// What the engine left behind if it was killed while it made a new store. It would not make one beside it.
+fn remove_unfinished(directory: &Path) -> Result<(), OpenError> {
+    let _lock = lock(directory)?;
+    let journals = if directory.is_dir() { journal::list(directory)? } else { Vec::new() };
+    let failed = |error: io::Error| OpenError::Engine(error.to_string());
+    let is_used = |(_, path): &(u64, PathBuf)| journal::is_used(path);
+    let has_tables =
+        std::fs::read_dir(directory.join(TABLES)).is_ok_and(|mut spaces| spaces.next().is_some());
+    if has_tables
+        || journals.iter().map(is_used).collect::<Result<Vec<_>, _>>().map_err(failed)?.contains(&true)
+    {
+        return Err(no_version());
+    }
+    let version = directory.join(VERSION);
+    let unfinished = journals.into_iter().map(|(_, path)| path).chain(version.exists().then_some(version));
+    unfinished.map(std::fs::remove_file).collect::<Result<(), _>>().map_err(failed)
 }
 
 /// What a comparison left behind that was killed.

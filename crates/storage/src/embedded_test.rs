@@ -472,6 +472,37 @@ fn a_directory_with_nothing_in_it_is_not_made_a_store_by_whoever_looks() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// The engine makes its files one after the other, and would not go on where it was killed.
+#[test]
+fn a_directory_whose_making_was_killed_is_made_again() {
+    for files in [&[][..], &["lock"], &["lock", "0.jnl"], &["lock", "0.jnl", "version"]] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("keyspaces")).unwrap();
+        files.iter().for_each(|name| fs::write(directory.path().join(name), "").unwrap());
+        let error = Embedded::open_existing(directory.path()).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::NotThere), "{files:?}: {error}");
+        Embedded::open(directory.path()).unwrap_or_else(|error| panic!("{files:?}: {error}"));
+        Embedded::open(directory.path()).unwrap();
+    }
+}
+
+/// Even if nothing is left that says so.
+#[test]
+fn a_store_without_its_version_is_not_made_anew() {
+    for version in [None, Some("")] {
+        let directory = tempfile::tempdir().unwrap();
+        furnish(directory.path());
+        fs::remove_file(directory.path().join("acknowledged")).unwrap();
+        fs::remove_file(directory.path().join("version")).unwrap();
+        version.iter().for_each(|text| fs::write(directory.path().join("version"), text).unwrap());
+        let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("the file \"version\", which is missing,"), "{error}");
+        fs::remove_dir_all(directory.path().join("keyspaces")).unwrap();
+        let error = Embedded::open(directory.path()).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged(_)), "its journal is left: {error}");
+    }
+}
+
 #[test]
 fn a_missing_file_of_the_directory_is_reported() {
     let source = tempfile::tempdir().unwrap();

@@ -157,6 +157,11 @@ fn failed(verb: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Failed(format!("{verb} {}: {error}", path.display()))
 }
 
+/// Whether anything was ever written to a journal.
+pub(crate) fn is_used(path: &Path) -> io::Result<bool> {
+    Ok(!matches!(BatchReader::open(path)?.next()?, Next::Nothing))
+}
+
 /// What comes next in a journal.
 enum Next {
     /// A whole batch, and its seal if it has a number.
