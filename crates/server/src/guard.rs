@@ -49,6 +49,12 @@ fn check_host(config: &Config, local: IpAddr, host: &str) -> Result<(), Trouble>
     if is_own_host(config, local, host) {
         return Ok(());
     }
+    if host.is_empty() {
+        return Err(Trouble::new(
+            Code::ForeignHost,
+            "the request has no Host header; name the server in one",
+        ));
+    }
     let message = format!(
         "this server is not called {host:?}; use localhost or its address, or start it with --allow-host {}",
         without_port(host)

@@ -330,9 +330,11 @@ fn restrict_data(directory: &Path) {
             changed,
             "the data directory was open to other users; now it is 0700 and its files 0600"
         ),
-        Err(error) => {
+        // What is no directory is refused in a moment.
+        Err(error) if directory.is_dir() => {
             tracing::warn!(data = %directory.display(), %error, "close the data directory to other users");
         }
+        Err(_) => {}
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
     seal::{SEALED, Seal},
     state::{snapshot_index, verify},
     store::{Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, is_empty},
+    tables,
 };
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use parking_lot::Mutex;
@@ -51,6 +52,8 @@ const TABLES: &str = "keyspaces";
 const LOCK: &str = "lock";
 /// The key of the names of all spaces that were made.
 const SPACES: &str = "spaces";
+/// What is damaged if the engine does not say more.
+const ENGINE_FILE: &str = "a file of the storage engine";
 /// Where a state is rebuilt to be compared.
 const SCRATCH: &str = "verify";
 
@@ -108,7 +111,9 @@ impl From<fjall::Error> for OpenError {
         match error {
             fjall::Error::Locked => OpenError::InUse,
             other => match io_cause(&other) {
-                Some(cause) => OpenError::Unusable(cause.to_string()),
+                Some(cause) if is_refusal(cause) => OpenError::Unusable(cause.to_string()),
+                // The engine does not say which file it reads.
+                Some(cause) => StoreError::damaged(format!("{ENGINE_FILE} ({cause})")).into(),
                 None => StoreError::from(other).into(),
             },
         }
@@ -134,6 +139,12 @@ fn io_cause(error: &fjall::Error) -> Option<&io::Error> {
     None
 }
 
+/// Whether the file system refuses, other than because of what is in a file.
+fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    !matches!(error.kind(), InvalidData | InvalidInput | NotFound | UnexpectedEof)
+}
+
 /// Whether there is a directory, or nothing yet.
 fn check_directory(directory: &Path) -> Result<(), OpenError> {
     match std::fs::metadata(directory) {
@@ -149,8 +160,16 @@ impl Embedded {
         check_directory(directory)?;
         let inspected = inspect(directory)?;
         // The engine panics on some damaged files.
-        catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory, &inspected)))
-            .unwrap_or_else(|_| Err(StoreError::damaged("a file of the storage engine").into()))
+        let opened = catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory, &inspected)))
+            .unwrap_or_else(|_| Err(StoreError::damaged(ENGINE_FILE).into()));
+        opened.map_err(|error| match error {
+            OpenError::Damaged(StoreError::Damaged { what }) if what.starts_with(ENGINE_FILE) => {
+                let table = tables::emptied(directory);
+                let place = table.map(|table| format!("the table {}, which is empty,", table.display()));
+                StoreError::damaged(place.unwrap_or(what)).into()
+            }
+            other => other,
+        })
     }
 
     /// Opens the store in `directory` if there is one.
@@ -336,7 +355,7 @@ fn inspect(directory: &Path) -> Result<Inspected, OpenError> {
         };
     }
     let _lock = lock(directory)?;
-    crate::tables::check(directory, noted.is_some())?;
+    tables::check(directory, noted.is_some())?;
     let journals = Journals::read(directory, noted.unwrap_or_default().commit)?;
     if journals.oldest.is_none() {
         return Err(StoreError::damaged("the journal, of which there is no file,").into());

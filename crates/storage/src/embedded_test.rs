@@ -243,7 +243,14 @@ fn a_damaged_file_is_reported_or_does_not_matter() {
             let len = fs::metadata(&path).unwrap().len() as usize;
             for case in cases(file, len, &mut random) {
                 match damaged(source.path(), file, case) {
-                    Err(_) => reported += 1,
+                    Err(error) => {
+                        assert!(
+                            !error.contains("it must be a directory"),
+                            "{} {case:?}: {error}",
+                            file.display()
+                        );
+                        reported += 1;
+                    }
                     Ok(found) => assert!(
                         found == expected,
                         "{} {case:?} was not noticed; LOCKWOOD_MODEL_SEED={seed}",
@@ -332,6 +339,17 @@ fn every_damaged_byte_of_a_list_of_tables_is_noticed() {
     assert!(error.to_string().contains("the list of tables in"), "{error}");
     damage(&first, Damage::Flip(20, 0x40));
     Embedded::open(directory.path()).unwrap();
+}
+
+#[test]
+fn an_emptied_table_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    let is_table = |path: &PathBuf| path.parent().is_some_and(|parent| parent.ends_with("tables"));
+    let tables: Vec<PathBuf> = files(directory.path()).into_iter().filter(is_table).collect();
+    fs::write(&tables[0], "").unwrap();
+    let error = Embedded::open(directory.path()).map(drop).unwrap_err().to_string();
+    assert!(error.contains(&format!("the table {}", tables[0].display())), "{error}");
 }
 
 #[test]

@@ -5,7 +5,10 @@
 //! `v<number of the list>` (16 bytes), both with the least byte first, and a 0 for the kind of checksum.
 
 use crate::store::StoreError;
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The keyspace with the names of the others. The engine removes those that it does not name.
@@ -29,6 +32,15 @@ pub(crate) fn check(directory: &Path, in_use: bool) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// A table with nothing in it. That is damage only if the engine fails on it, for it may have been killed when it made
+/// one; but it does not say on which.
+pub(crate) fn emptied(directory: &Path) -> Option<PathBuf> {
+    let keyspaces = fs::read_dir(directory.join("keyspaces")).ok()?;
+    let tables = keyspaces.flatten().filter_map(|keyspace| fs::read_dir(keyspace.path().join("tables")).ok());
+    let is_empty = |table: &fs::DirEntry| table.metadata().is_ok_and(|found| found.len() == 0);
+    tables.flatten().flatten().find(is_empty).map(|table| table.path())
 }
 
 fn failed(error: &io::Error) -> StoreError {
