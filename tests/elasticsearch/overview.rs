@@ -83,6 +83,7 @@ fn mappings_are_what_documents_have() {
     assert_eq!(typed["notes"]["mappings"], json!({ "_doc": notes }));
     assert_eq!(ask("/empty/_mapping").is(200), json!({ "empty": { "mappings": {} } }));
     assert_eq!(ask("/_mapping").is(200).as_object().unwrap().len(), 3);
+    assert_eq!(ask("/fs").is(200)["fs"]["mappings"]["lock"], lock);
     let reason = ask("/fs/_mapping/nothing").fails(404, "type_missing_exception");
     assert_eq!(reason, "type[[nothing]] missing");
     ask("/nothing/_mapping").fails(404, "index_not_found_exception");

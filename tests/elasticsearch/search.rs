@@ -65,6 +65,7 @@ fn fields_of_fields_can_be_chosen_from_the_source() {
             ("a.b", json!({ "a": { "b": 1 } })),
             ("a.b,a.c.d", json!({ "a": { "b": 1, "c": { "d": 2 } } })),
             ("a.c", json!({ "a": { "c": { "d": 2, "e": 3 } } })),
+            ("a.c.*", json!({ "a": { "c": { "d": 2, "e": 3 } } })),
             ("x.y", json!({ "x.y": 4 })),
             ("a.nothing,nothing.b", json!({})),
         ] {
@@ -155,6 +156,8 @@ fn searches_that_make_no_sense() {
         ("/fs/_search?scroll=x", Value::Null),
         ("/fs/_search?scroll=1m&size=0", Value::Null),
         ("/fs/_search?format=yaml", Value::Null),
+        ("/fs/_search?_source=n*", Value::Null),
+        ("/fs/_search", json!({ "_source": ["a.*.b"] })),
         ("/_search/scroll", Value::Null),
     ] {
         let reply = cluster.ask("POST", path, body);

@@ -8,7 +8,7 @@ use super::{
     place::{Cursor, Looker, Place},
     query::Query,
     route::Scope,
-    several::Meant,
+    several::{Meant, Names},
 };
 use crate::shard::PageError;
 use hyper::StatusCode;
@@ -50,6 +50,14 @@ impl Elasticsearch {
             object.raw(index, &mappings)
         };
         Ok(ok(found.iter().fold(Object::new(), add).done()))
+    }
+
+    /// The mappings of one index.
+    pub(super) async fn mappings_of(&self, index: &str) -> Result<String, Refusal> {
+        let meant = Meant { indexes: vec![index.to_owned()], types: Names::read(None) };
+        let found = self.look(move |looker| look_at_fields(looker, meant)).await?;
+        self.settle(&[index.to_owned()]).await?;
+        Ok(found.get(index).map_or_else(|| "{}".to_owned(), |types| mappings(types, false)))
     }
 }
 

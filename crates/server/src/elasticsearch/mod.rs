@@ -213,9 +213,10 @@ impl Elasticsearch {
             }
             _ => {
                 index::check_exists(shared, index)?;
-                let about =
-                    Object::new().raw("aliases", "{}").raw("mappings", "{}").raw("settings", "{}").done();
-                Ok(ok(Object::new().raw(index, &about).done()))
+                let is_asked = asked.method == Method::GET;
+                let mappings = if is_asked { self.mappings_of(index).await? } else { "{}".to_owned() };
+                let about = Object::new().raw("aliases", "{}").raw("mappings", &mappings);
+                Ok(ok(Object::new().raw(index, &about.raw("settings", "{}").done()).done()))
             }
         }
     }
@@ -275,12 +276,12 @@ impl Elasticsearch {
             index::check_exists(&self.0.shared, &at.index)?;
         }
         let status = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-        Ok(answer::json(status, got(at, found.as_ref(), &Wanted::of_params(&asked.params))))
+        Ok(answer::json(status, got(at, found.as_ref(), &Wanted::of_params(&asked.params)?)))
     }
 
     async fn get_source(&self, at: &At, asked: &Asked) -> Result<Answer, Refusal> {
         match self.0.get(at).await? {
-            Some(current) => Ok(ok(shown(&current, &Wanted::of_params(&asked.params)))),
+            Some(current) => Ok(ok(shown(&current, &Wanted::of_params(&asked.params)?))),
             None => {
                 let reason = format!("Document not found [{}]/{}", at.index, at.label());
                 Err(Refusal::new(StatusCode::NOT_FOUND, "resource_not_found_exception", reason))
@@ -289,7 +290,7 @@ impl Elasticsearch {
     }
 
     async fn get_many(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
-        let wanted = Wanted::of_params(&asked.params);
+        let wanted = Wanted::of_params(&asked.params)?;
         let targets = self.targets(scope, asked.text()?)?;
         let mut docs = Vec::with_capacity(targets.len());
         let mut bytes = 0;

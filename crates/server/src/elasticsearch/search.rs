@@ -47,29 +47,41 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of_params(params: &Params) -> Wanted {
-        let names = |text: &str| Wanted::Only(text.split(',').map(str::to_owned).collect());
+    pub(super) fn of_params(params: &Params) -> Result<Wanted, Refusal> {
+        let names = |text: &str| Wanted::only(text.split(','));
         let includes = params.get("_source_includes").or_else(|| params.get("_source_include"));
         match (includes, params.get("_source")) {
             (Some(includes), _) => names(includes),
-            (None, None | Some("" | "true")) => Wanted::All,
-            (None, Some("false")) => Wanted::Nothing,
+            (None, None | Some("" | "true")) => Ok(Wanted::All),
+            (None, Some("false")) => Ok(Wanted::Nothing),
             (None, Some(text)) => names(text),
         }
     }
 
+    /// Everything in an object can be written with a star; other patterns are not understood.
+    fn only<'a>(names: impl Iterator<Item = &'a str>) -> Result<Wanted, Refusal> {
+        let read = |name: &'a str| match name.strip_suffix(".*").unwrap_or(name) {
+            "*" => Ok("*".to_owned()),
+            plain if !plain.contains('*') => Ok(plain.to_owned()),
+            _ => Err(Refusal::argument(format!(
+                "[_source] takes fields, [*], and [FIELD.*]; the pattern [{name}] is not supported"
+            ))),
+        };
+        names.map(read).collect::<Result<_, _>>().map(Wanted::Only)
+    }
+
     fn read(value: &Value) -> Result<Wanted, Refusal> {
-        let names = |list: &[Value]| {
-            list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-        };
-        let wanted = match value {
-            Value::Bool(true) => Some(Wanted::All),
-            Value::Bool(false) => Some(Wanted::Nothing),
-            Value::String(name) => Some(Wanted::Only(vec![name.clone()])),
-            Value::Array(list) => names(list).map(Wanted::Only),
-            _ => None,
-        };
-        wanted.ok_or_else(|| Refusal::parse("[_source] is true, false, a field or a list of fields"))
+        let wrong = || Refusal::parse("[_source] is true, false, a field or a list of fields");
+        match value {
+            Value::Bool(true) => Ok(Wanted::All),
+            Value::Bool(false) => Ok(Wanted::Nothing),
+            Value::String(name) => Wanted::only([name.as_str()].into_iter()),
+            Value::Array(list) => {
+                let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+                Wanted::only(names.ok_or_else(wrong)?.into_iter())
+            }
+            _ => Err(wrong()),
+        }
     }
 
     /// What of a source is shown. A dot leads into an object, unless a name has it.
@@ -102,7 +114,7 @@ impl Search {
         is_scroll: bool,
     ) -> Result<Search, Refusal> {
         let plain_total = params.flag("rest_total_hits_as_int")?.unwrap_or(is_typed);
-        let shape = Shape { source: Wanted::of_params(params), version: false, seq_no: false, plain_total };
+        let shape = Shape { source: Wanted::of_params(params)?, version: false, seq_no: false, plain_total };
         let mut search = Search { query: Query::All, size: SIZE, from: 0, shape };
         for (name, raw) in members("search", json)? {
             search.take(limits, &name, &part(&name, raw.get())?)?;
