@@ -55,8 +55,7 @@ fn indexes() {
 fn unknown_endpoint_below_a_type_is_no_document_and_no_lock() {
     let cluster = Cluster::start();
     cluster.ask("PUT", "/fs", Value::Null).is(200);
-    for path in
-        ["/fs/lock/_delete_by_query", "/fs/file/_update_by_query", "/fs/lock/_nothing", "/fs/_doc/_explain"]
+    for path in ["/fs/lock/_validate", "/fs/file/_update_by_query", "/fs/lock/_nothing", "/fs/_doc/_explain"]
     {
         for method in ["POST", "PUT"] {
             let reply = cluster.ask(method, path, json!({ "query": { "match_all": {} } })).is(400);
@@ -72,8 +71,8 @@ fn unknown_endpoint_below_a_type_is_no_document_and_no_lock() {
 #[test]
 fn mistakes_are_told() {
     let cluster = Cluster::start();
-    let reply = cluster.ask("GET", "/_cat/indices", Value::Null).is(400);
-    assert_eq!(reply["error"], "no handler found for uri [/_cat/indices] and method [GET]");
+    let reply = cluster.ask("GET", "/_cat/nodes", Value::Null).is(400);
+    assert_eq!(reply["error"], "no handler found for uri [/_cat/nodes] and method [GET]");
     let reply = cluster.ask("PATCH", "/fs/file/1", json!({}));
     assert_eq!(reply.status, 405, "{reply:?}");
     assert!(reply.head.contains("allow: get, head, put, post, delete"), "{reply:?}");
@@ -86,7 +85,7 @@ fn mistakes_are_told() {
     cluster
         .ask("PUT", &format!("/fs/file/{}", "x".repeat(600)), json!({}))
         .fails(400, "illegal_argument_exception");
-    let reply = cluster.send("PUT", "/fs/file/1", Some("application/x-www-form-urlencoded"), "{}");
+    let reply = cluster.send("PUT", "/fs/file/1", Some("text/plain"), "{}");
     reply.fails(406, "media_type_header_exception");
     for kind in [
         None,
@@ -99,6 +98,47 @@ fn mistakes_are_told() {
     let headers = "content-type: application/json\r\norigin: http://example.com\r\n";
     let reply = exchange(cluster.server.elasticsearch(), "GET", "/", headers, "");
     reply.fails(403, "security_exception");
+}
+
+/// What `curl -d` says of every body. Versions before 6 did not mind; addresses without types are of later ones.
+#[test]
+fn bodies_that_curl_calls_forms_are_read_where_old_versions_did() {
+    let cluster = Cluster::start();
+    let send = |method: &str, path: &str, body: &str| {
+        cluster.send(method, path, Some("application/x-www-form-urlencoded"), body)
+    };
+    send("PUT", "/fs/file/1", r#"{"name":"a"}"#).is(201);
+    send("POST", "/fs/file/1/_update", r#"{"doc":{"name":"b"}}"#).is(200);
+    send("PUT", "/fs/lock/_bulk", "{\"create\":{\"_id\":1}}\n{\"process_id\":123}\n").is(200);
+    let found = send("GET", "/fs/lock/_search", r#"{"query":{"term":{"process_id":123}}}"#).is(200);
+    assert_eq!(found["hits"]["total"], 1);
+    for (method, path) in [("PUT", "/fs/_doc/1"), ("PUT", "/fs/_create/1"), ("POST", "/fs/_update/1")] {
+        let reason = send(method, path, "{}").fails(406, "media_type_header_exception");
+        assert!(reason.contains("curl -H 'content-type: application/json'"), "{reason}");
+    }
+}
+
+#[test]
+fn every_answer_can_be_laid_out_for_people() {
+    let cluster = Cluster::start();
+    cluster.ask("PUT", "/fs/file/1?pretty", json!({ "a": { "b": [] } })).is(201);
+    let reply = cluster.ask("GET", "/fs/file/1/_source?pretty", Value::Null);
+    assert_eq!(reply.text, "{\n  \"a\" : {\n    \"b\" : [ ]\n  }\n}\n");
+    for (method, path, status) in [
+        ("GET", "/?pretty", 200),
+        ("GET", "/fs/_search?pretty=true", 200),
+        ("GET", "/nothing/file/1?pretty", 404),
+        ("POST", "/fs/file/_nothing?pretty", 400),
+        ("PATCH", "/fs/file/1?pretty", 405),
+        ("GET", "/fs/_search?q=x&pretty", 400),
+        ("GET", "/_cluster/health?pretty", 200),
+    ] {
+        let reply = cluster.ask(method, path, Value::Null);
+        reply.is(status);
+        assert!(reply.text.starts_with("{\n  \"") && reply.text.ends_with("\n}\n"), "{path}: {reply:?}");
+    }
+    let plain = cluster.ask("GET", "/fs/file/1/_source?pretty=false", Value::Null);
+    assert_eq!(plain.text, r#"{"a":{"b":[]}}"#);
 }
 
 #[test]

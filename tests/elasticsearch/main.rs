@@ -14,10 +14,13 @@ mod cluster;
 
 mod bulk;
 mod clients;
+mod delete_by_query;
 mod documents;
 mod flows;
 mod http;
 mod others;
+mod overview;
 mod scripts;
 mod search;
 mod seed;
+mod several;

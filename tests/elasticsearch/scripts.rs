@@ -18,6 +18,8 @@ fn what_a_script_can_do_to_a_document() {
         let done = run(&format!("ctx._source.count = 0; ctx.op = '{op}'")).is(200);
         assert_eq!((&done["result"], &done["_version"]), (&"noop".into(), &2.into()));
     }
+    let joined = run("ctx._source.note = ctx._source.name + ':' + params.by; ctx.op = 'no' + 'ne'").is(200);
+    assert_eq!(joined["result"], "noop");
     // A script that changes nothing is a write all the same.
     assert_eq!(run("ctx._source.count = ctx._source.count").is(200)["_version"], 3);
     assert_eq!(
@@ -35,6 +37,17 @@ fn what_a_script_can_do_to_a_document() {
     assert_eq!((&cause["type"], &cause["reason"]), (&"script_exception".into(), &"compile error".into()));
     assert_eq!(run("ctx.op = 'delete'").is(200)["result"], "deleted");
     run("ctx.op = 'delete'").fails(404, "document_missing_exception");
+}
+
+#[test]
+fn text_is_joined_by_plus() {
+    let cluster = Cluster::start();
+    cluster.ask("PUT", "/fs/file/1", json!({ "name": "a", "log": "" })).is(201);
+    let script = json!({ "inline": "ctx._source.log += name + '#' + 1 + ';'", "lang": "groovy", "params": { "name": "p" } });
+    for _ in 0..2 {
+        cluster.ask("POST", "/fs/file/1/_update", json!({ "script": script })).is(200);
+    }
+    assert_eq!(cluster.ask("GET", "/fs/file/1", Value::Null).is(200)["_source"]["log"], "p#1;p#1;");
 }
 
 #[test]

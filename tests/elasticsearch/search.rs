@@ -53,6 +53,35 @@ fn queries_and_pages() {
     assert_eq!(all["hits"]["total"], 55);
 }
 
+/// A dot leads into objects, and is part of a name where a field has it.
+#[test]
+fn fields_of_fields_can_be_chosen_from_the_source() {
+    let cluster = Cluster::start();
+    let source = json!({ "a": { "b": 1, "c": { "d": 2, "e": 3 } }, "x.y": 4, "x": { "y": 5 }, "z": [{ "n": 1, "m": 2 }] });
+    cluster.ask("PUT", "/fs/file/1", source.clone()).is(201);
+    cluster.ask("PUT", "/fs/lock/1", source).is(201);
+    for kind in ["file", "lock"] {
+        for (wanted, expected) in [
+            ("a.b", json!({ "a": { "b": 1 } })),
+            ("a.b,a.c.d", json!({ "a": { "b": 1, "c": { "d": 2 } } })),
+            ("a.c", json!({ "a": { "c": { "d": 2, "e": 3 } } })),
+            ("a.c.*", json!({ "a": { "c": { "d": 2, "e": 3 } } })),
+            ("x.y", json!({ "x.y": 4 })),
+            ("a.nothing,nothing.b", json!({})),
+        ] {
+            let page =
+                cluster.ask("GET", &format!("/fs/{kind}/_search?_source={wanted}"), Value::Null).is(200);
+            assert_eq!(page["hits"]["hits"][0]["_source"], expected, "{kind} {wanted}");
+            let names: Vec<&str> = wanted.split(',').collect();
+            let page =
+                cluster.ask("POST", &format!("/fs/{kind}/_search"), json!({ "_source": names })).is(200);
+            assert_eq!(page["hits"]["hits"][0]["_source"], expected, "{kind} {wanted}");
+            let got = cluster.ask("GET", &format!("/fs/{kind}/1?_source={wanted}"), Value::Null).is(200);
+            assert_eq!(got["_source"], expected, "{kind} {wanted}");
+        }
+    }
+}
+
 #[test]
 fn scrolls_end_with_an_empty_page() {
     let cluster = filled();
@@ -126,9 +155,10 @@ fn searches_that_make_no_sense() {
         ("/fs/_search?q=a", Value::Null),
         ("/fs/_search?scroll=x", Value::Null),
         ("/fs/_search?scroll=1m&size=0", Value::Null),
-        ("/_search", Value::Null),
+        ("/fs/_search?format=yaml", Value::Null),
+        ("/fs/_search?_source=n*", Value::Null),
+        ("/fs/_search", json!({ "_source": ["a.*.b"] })),
         ("/_search/scroll", Value::Null),
-        ("/f*/_search", Value::Null),
     ] {
         let reply = cluster.ask("POST", path, body);
         assert_eq!(reply.status, 400, "{path}: {reply:?}");

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 #![expect(dead_code, reason = "shared by several test binaries, none of which needs all of it")]
 
+pub(crate) mod npm;
 pub(crate) mod python;
 
 use std::{

@@ -4,7 +4,11 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::Mutex,
 };
+
+/// Tests that run side by side may want the same environment.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The Python of an environment that has exactly the packages a file asks for; made below the build directory,
 /// and kept until the file changes.
@@ -13,6 +17,7 @@ pub(crate) fn venv(requirements: &Path) -> PathBuf {
     let name = requirements.parent().and_then(Path::file_name).unwrap().to_str().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("venv-{name}"));
     let (python, stamp) = (folder.join("bin/python"), folder.join("installed-requirements.txt"));
+    let _turn = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
         return python;
     }

@@ -142,6 +142,35 @@ def transcript():
     shows(client.delete(**at(LOCKS, "3")), {"result": "deleted"})
 
 
+def release_by_query():
+    """All locks of a process at once."""
+    for id in ["1", "2", "3"]:
+        lock(999 if id == "3" else 123, id)
+    released = client.delete_by_query(**at(LOCKS), **body({"query": {"term": {"process_id": 123}}}), conflicts="proceed")
+    shows(released, {"timed_out": False, "total": 2, "deleted": 2, "batches": 1, "version_conflicts": 0, "failures": []})
+    assert [client.exists(**at(LOCKS, id)) for id in ["1", "2", "3"]] == [False, False, True]
+    shows(lock(234, "1"), {"result": "created"})
+    released = client.delete_by_query(**at(LOCKS), **body({"query": {"match_all": {}}}))
+    shows(released, {"total": 2, "deleted": 2})
+
+
+def overview():
+    """What there is, and how it is."""
+    health = client.cluster.health(wait_for_status="yellow")
+    shows(health, {"status": "green", "timed_out": False, "number_of_nodes": 1})
+    mappings = client.indices.get_mapping(index=FILES[0])[FILES[0]]["mappings"]
+    properties = mappings["file"]["properties"] if TYPED else mappings["properties"]
+    assert properties == {"name": {"type": "keyword"}}, mappings
+    table = str(client.cat.indices(index=FILES[0], v=True, h="health,index,docs.count")).splitlines()
+    assert [line.split() for line in table] == [["health", "index", "docs.count"], ["green", FILES[0], "1"]], table
+    client.indices.create(index="other")
+    assert total(client.search(index=[FILES[0], "other"])) == 1
+    assert total(client.search(index="_all")) == 1
+    assert client.count(index="f*,other")["count"] == 1
+    fails(elasticsearch.NotFoundError, client.search, index=[FILES[0], "nothing"])
+    client.indices.delete(index="other")
+
+
 def the_other_flows():
     """A global lock, a shared one, and writes that need a document to be there or not."""
     create = dict(body({}) if TYPED else {"document": {}})
@@ -211,6 +240,8 @@ def together_with_others():
 
 
 transcript()
+release_by_query()
 the_other_flows()
+overview()
 together_with_others()
 print("done with", elasticsearch.__versionstr__)

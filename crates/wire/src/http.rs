@@ -175,6 +175,7 @@ pub struct Tree {
 
 /// A node and the claims on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TreeNode)]
 pub struct NodeInfo {
     /// Which node.
     pub path: WirePath,

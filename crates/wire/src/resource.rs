@@ -63,8 +63,10 @@ struct Segment<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl utoipa::PartialSchema for WirePath {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ArrayBuilder::new()
-            .items(utoipa::openapi::Object::with_type(utoipa::openapi::Type::String))
+        use utoipa::openapi::{Array, Object, OneOfBuilder, Type};
+        OneOfBuilder::new()
+            .item(Array::new(Object::with_type(Type::String)))
+            .item(Object::with_type(Type::String))
             .description(Some("The segments from the namespace down; in requests also text such as user/42."))
             .into()
     }

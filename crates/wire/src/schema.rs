@@ -9,7 +9,6 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct SchemaRequest {
     /// The JSON Schema itself, or its text as a string.
-    #[schema(value_type = Object)]
     pub schema: WireValue,
 }
 
@@ -107,7 +106,6 @@ pub struct SchemaInfo {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
     /// The JSON Schema, as it was registered.
-    #[schema(value_type = Object)]
     pub schema: WireValue,
 }
 

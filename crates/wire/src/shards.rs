@@ -115,7 +115,6 @@ pub struct ShardDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallAnswer {
     /// Its answer.
-    #[schema(value_type = Object)]
     pub answer: WireValue,
     /// The position of what it wrote; null if it wrote nothing.
     pub position: Option<u64>,
@@ -229,7 +228,7 @@ pub struct ProcedureList {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TransitionStatus {
     /// The map in force at the node that drives transitions; null if there is none.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     pub map: serde_json::Value,
     /// `prepare`, `import`, `activate`, `copy`, `finish`, `clean` or `settle`; `none` if nothing is under way.
     pub step: String,

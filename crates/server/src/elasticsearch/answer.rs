@@ -21,6 +21,7 @@ use std::fmt::Write;
 pub(super) type Answer = Response<Full<Bytes>>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=UTF-8");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=UTF-8");
 /// Clients from 7.14 on speak to nobody who does not say this.
 const PRODUCT: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-elastic-product"), HeaderValue::from_static("Elasticsearch"));
@@ -246,6 +247,13 @@ pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer.headers_mut().insert(CONTENT_TYPE, JSON);
     let (name, value) = PRODUCT;
     answer.headers_mut().insert(name, value);
+    answer
+}
+
+/// A table for people.
+pub(super) fn text(body: impl Into<Bytes>) -> Answer {
+    let mut answer = ok(body);
+    answer.headers_mut().insert(CONTENT_TYPE, TEXT);
     answer
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Write {
     pub(super) expected: Expected,
     /// How often to look again if somebody else was faster; as often as it takes if absent.
     pub(super) retries: Option<u64>,
+    /// Whether to wait for locks of others.
+    pub(super) waits: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +82,7 @@ pub(super) enum Step {
 
 impl Write {
     pub(super) fn new(order: Order) -> Write {
-        Write { order, expected: Expected::default(), retries: None }
+        Write { order, expected: Expected::default(), retries: None, waits: true }
     }
 
     pub(super) fn decide(&self, at: &At, current: Option<&Current>) -> Result<Step, Refusal> {

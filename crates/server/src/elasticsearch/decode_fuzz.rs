@@ -130,7 +130,7 @@ impl Facade {
                 succeeded(item.write.and_then(|write| self.decide(&write)));
             }
         });
-        let search = Search::read(&self.limits, ("fs".to_owned(), None), text, &Params::default(), false);
+        let search = Search::read(&self.limits, false, text, &Params::default(), false);
         let path = Route::read(text).map(drop);
         let read = [succeeded(bulk), succeeded(search.map(drop)), succeeded(path)];
         succeeded(Params::read(Some(text)).map(drop));

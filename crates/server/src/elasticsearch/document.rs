@@ -94,7 +94,8 @@ impl Seen {
             Step::Remove => (Outcome::Deleted, vec![Action::Delete]),
         };
         let call = self.call(shared, at, actions);
-        let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
+        let wait = if write.waits { Wait::Millis(shared.config.wait_ms) } else { Wait::Never };
+        let terms = Terms::anonymous(wait);
         match gate::write(shared, &at.index, &call, &terms).await {
             Ok(written) => {
                 let seq_no = written.positions.last().map_or(0, |position| position.0);

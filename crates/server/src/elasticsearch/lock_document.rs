@@ -142,7 +142,7 @@ async fn replace(
 }
 
 /// Releases the lease; none if it is not as it was.
-async fn remove(shared: &Arc<Shared>, at: &At, lease: &Lease) -> Result<Option<Done>, Refusal> {
+pub(super) async fn remove(shared: &Arc<Shared>, at: &At, lease: &Lease) -> Result<Option<Done>, Refusal> {
     let ended = lease::release_unchanged(shared, &at.index, lease.lock, lease.version).await;
     let ended = or_gone(at, ended)?;
     Ok(ended.map(|ended| Done {

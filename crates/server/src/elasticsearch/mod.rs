@@ -3,21 +3,27 @@
 
 mod answer;
 mod bulk;
+mod cat;
 mod change;
 #[cfg(test)]
 mod decode_fuzz;
+mod delete_by_query;
 mod document;
 mod index;
 mod library;
 mod lock_document;
+mod mapping;
 mod name;
 mod outcome;
+mod place;
+mod pretty;
 mod query;
 mod request;
 mod route;
 mod script;
 mod scroll;
 mod search;
+mod several;
 mod source;
 
 use self::{
@@ -25,13 +31,15 @@ use self::{
     bulk::{Item, new_id},
     change::{Current, Order, Write},
     lock_document::is_lock,
-    name::{At, UNTYPED, check_index, check_type},
+    name::{At, UNTYPED, check_index},
     outcome::Done,
+    place::{Cursor, Looker, Place},
     query::id,
     request::{Params, Reader, members, part, text},
     route::{Aspect, Route, Scope},
     scroll::{Scroll, Scrolls, keep_alive},
-    search::{Cursor, Extent, Looker, Place, Search, Wanted},
+    search::{Extent, Search, Wanted},
+    several::Meant,
 };
 use crate::{
     body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble,
@@ -42,7 +50,7 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
+    header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
 };
 use lockwood_model::Budget;
 use serde_json::Value;
@@ -74,6 +82,8 @@ struct Facade {
 struct Asked {
     method: Method,
     params: Params,
+    /// Which kinds of answers the client takes, in its own words.
+    accept: String,
     body: Bytes,
 }
 
@@ -91,7 +101,9 @@ impl Service for Elasticsearch {
     }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
-        self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
+        let is_pretty = pretty::is_wanted(request.uri().query());
+        let answer = self.try_answer(request).await.unwrap_or_else(Refusal::into_answer);
+        if is_pretty { pretty::lay_out(answer, self.limits().answer_bytes_max).await } else { answer }
     }
 
     fn is_read(&self, method: &Method, path: &str) -> bool {
@@ -135,8 +147,10 @@ impl Elasticsearch {
             return Ok(method_not_allowed(method.as_str(), &path, allowed));
         }
         let params = Params::read(request.uri().query())?;
-        let body = self.body(request).await?;
-        self.route(route, Asked { method, params, body }).await
+        let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let accept = accept.unwrap_or_default().to_owned();
+        let body = self.body(request, route.takes_forms()).await?;
+        self.route(route, Asked { method, params, accept, body }).await
     }
 
     async fn route(&self, route: Route, asked: Asked) -> Result<Answer, Refusal> {
@@ -144,8 +158,8 @@ impl Elasticsearch {
             Route::Info => Ok(ok(info())),
             Route::Index(index) => self.index(&index, &asked).await,
             Route::Refresh(scope) => {
-                scope.index.iter().try_for_each(|index| self.check_index(index))?;
-                Ok(ok(Object::new().raw("_shards", &shards(10, 5)).done()))
+                let indexes = Meant::read(&self.0.shared, &scope, &asked.params)?.indexes.len() as u64;
+                Ok(ok(Object::new().raw("_shards", &shards(10 * indexes, 5 * indexes)).done()))
             }
             Route::New { index, collection } => {
                 let at = At::new(self.limits(), &index, &collection, &new_id())?;
@@ -159,13 +173,17 @@ impl Elasticsearch {
             Route::GetMany(scope) => self.get_many(&scope, &asked).await,
             Route::Search(scope) => self.search(scope, &asked).await,
             Route::Count(scope) => self.count(scope, &asked).await,
+            Route::DeleteByQuery(scope) => self.delete_by_query(&scope, &asked).await,
+            Route::Mapping(scope) => self.mapping(&scope, &asked).await,
+            Route::Health(scope) => self.health(&scope, &asked),
+            Route::CatIndices(scope) => self.cat_indices(&scope, &asked).await,
             Route::Scroll(ids) if asked.method == Method::DELETE => self.clear_scrolls(ids, &asked),
             Route::Scroll(ids) => self.scroll(ids, &asked).await,
         }
     }
 
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
-        let kind = check_kind(request.headers());
+    async fn body(&self, request: Request<Incoming>, takes_forms: bool) -> Result<Bytes, Refusal> {
+        let kind = check_kind(request.headers(), takes_forms);
         let body = body::read(&self.0.shared, request.into_body()).await?;
         if !body.is_empty() {
             kind?;
@@ -195,16 +213,12 @@ impl Elasticsearch {
             }
             _ => {
                 index::check_exists(shared, index)?;
-                let about =
-                    Object::new().raw("aliases", "{}").raw("mappings", "{}").raw("settings", "{}").done();
-                Ok(ok(Object::new().raw(index, &about).done()))
+                let is_asked = asked.method == Method::GET;
+                let mappings = if is_asked { self.mappings_of(index).await? } else { "{}".to_owned() };
+                let about = Object::new().raw("aliases", "{}").raw("mappings", &mappings);
+                Ok(ok(Object::new().raw(index, &about.raw("settings", "{}").done()).done()))
             }
         }
-    }
-
-    fn check_index(&self, index: &str) -> Result<(), Refusal> {
-        check_index(self.limits(), index)?;
-        index::check_exists(&self.0.shared, index)
     }
 
     async fn document(&self, at: &At, aspect: Aspect, asked: &Asked) -> Result<Answer, Refusal> {
@@ -262,12 +276,12 @@ impl Elasticsearch {
             index::check_exists(&self.0.shared, &at.index)?;
         }
         let status = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-        Ok(answer::json(status, got(at, found.as_ref(), &Wanted::of_params(&asked.params))))
+        Ok(answer::json(status, got(at, found.as_ref(), &Wanted::of_params(&asked.params)?)))
     }
 
     async fn get_source(&self, at: &At, asked: &Asked) -> Result<Answer, Refusal> {
         match self.0.get(at).await? {
-            Some(current) => Ok(ok(shown(&current, &Wanted::of_params(&asked.params)))),
+            Some(current) => Ok(ok(shown(&current, &Wanted::of_params(&asked.params)?))),
             None => {
                 let reason = format!("Document not found [{}]/{}", at.index, at.label());
                 Err(Refusal::new(StatusCode::NOT_FOUND, "resource_not_found_exception", reason))
@@ -276,7 +290,7 @@ impl Elasticsearch {
     }
 
     async fn get_many(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
-        let wanted = Wanted::of_params(&asked.params);
+        let wanted = Wanted::of_params(&asked.params)?;
         let targets = self.targets(scope, asked.text()?)?;
         let mut docs = Vec::with_capacity(targets.len());
         let mut bytes = 0;
@@ -350,29 +364,28 @@ impl Elasticsearch {
         Ok(ok(bulk::answer(took_ms, has_errors, answers)))
     }
 
-    /// A search with its index and type checked.
-    fn read_search(&self, scope: Scope, asked: &Asked, is_scroll: bool) -> Result<Search, Refusal> {
-        let Some(index) = scope.index else {
-            return Err(Refusal::argument("name the index to search: /INDEX/_search"));
-        };
-        check_index(self.limits(), &index)?;
-        scope.collection.iter().try_for_each(|collection| check_type(self.limits(), collection))?;
-        Search::read(self.limits(), (index, scope.collection), asked.text()?, &asked.params, is_scroll)
+    /// A search, and where it is to look.
+    fn read_search(&self, scope: &Scope, asked: &Asked, is_scroll: bool) -> Result<(Search, Meant), Refusal> {
+        let meant = Meant::read(&self.0.shared, scope, &asked.params)?;
+        let is_typed = scope.collection.is_some();
+        let search = Search::read(self.limits(), is_typed, asked.text()?, &asked.params, is_scroll)?;
+        Ok((search, meant))
     }
 
     async fn search(&self, scope: Scope, asked: &Asked) -> Result<Answer, Refusal> {
         let began = std::time::Instant::now();
         let alive = asked.params.get("scroll").map(|text| keep_alive(self.limits(), text)).transpose()?;
-        let search = self.read_search(scope, asked, alive.is_some())?;
+        let (search, meant) = self.read_search(&scope, asked, alive.is_some())?;
         let extent = Extent { from: search.from, size: search.size, count: true, cut: alive.is_some() };
         let (search, place, page) = self
             .look(move |looker| {
-                let place = Place::open(looker.shared, &search)?;
-                let page = place.page(looker, &search, Cursor::default(), extent)?;
+                let place = Place::open(looker.shared, meant)?;
+                let page = search.page(looker, &place, Cursor::default(), extent)?;
                 Ok((search, place, page))
             })
             .await?;
-        lease::settle(&self.0.shared, &search.index).await?;
+        self.settle(&place.indexes).await?;
+        let began = (began, place.indexes.len());
         let Some(alive) = alive else { return Ok(ok(search.answer(page.hits, page.seen, began, None))) };
         let until = Instant::now() + alive;
         let scroll = Scroll { search: search.clone(), place, cursor: page.next, total: page.seen, until };
@@ -390,13 +403,14 @@ impl Elasticsearch {
             .look(move |looker| {
                 let Scroll { search, place, cursor, total, until } = scroll;
                 let extent = Extent { from: 0, size: search.size, count: false, cut: true };
-                let page = place.page(looker, &search, cursor, extent)?;
+                let page = search.page(looker, &place, cursor, extent)?;
                 let until = alive.map_or(until, |alive| Instant::now() + alive);
                 Ok((page.hits, Scroll { search, place, cursor: page.next, total, until }))
             })
             .await;
         let (hits, scroll) = scroll?;
-        lease::settle(&self.0.shared, &scroll.search.index).await?;
+        self.settle(&scroll.place.indexes).await?;
+        let began = (began, scroll.place.indexes.len());
         let answer = scroll.search.answer(hits, scroll.total, began, Some(id));
         self.0.scrolls.put_back(id, scroll);
         Ok(ok(answer))
@@ -417,16 +431,24 @@ impl Elasticsearch {
     }
 
     async fn count(&self, scope: Scope, asked: &Asked) -> Result<Answer, Refusal> {
-        let search = self.read_search(scope, asked, false)?;
+        let (search, meant) = self.read_search(&scope, asked, false)?;
         let extent = Extent { from: 0, size: 0, count: true, cut: false };
-        let index = search.index.clone();
+        let indexes = meant.indexes.clone();
         let count = move |looker: Looker<'_>| {
-            let place = Place::open(looker.shared, &search)?;
-            Ok(place.page(looker, &search, Cursor::default(), extent)?.seen)
+            let place = Place::open(looker.shared, meant)?;
+            Ok(search.page(looker, &place, Cursor::default(), extent)?.seen)
         };
         let count = self.look(count).await?;
-        lease::settle(&self.0.shared, &index).await?;
-        Ok(ok(Object::new().number("count", count).raw("_shards", &search::shards()).done()))
+        self.settle(&indexes).await?;
+        Ok(ok(Object::new().number("count", count).raw("_shards", &search::shards(indexes.len())).done()))
+    }
+
+    /// Waits until everything that could be seen of the locks of these indexes is durable.
+    async fn settle(&self, indexes: &[String]) -> Result<(), Refusal> {
+        for index in indexes {
+            lease::settle(&self.0.shared, index).await?;
+        }
+        Ok(())
     }
 
     /// Looks at many documents, where that keeps nobody waiting.
@@ -479,12 +501,23 @@ impl Route {
             Route::Scroll(_) => "GET, POST, DELETE",
             Route::Bulk(_) => "POST, PUT",
             Route::Search(_) | Route::Count(_) | Route::GetMany(_) | Route::Refresh(_) => "GET, POST",
+            Route::DeleteByQuery(_) => "POST",
+            Route::Mapping(_) | Route::Health(_) | Route::CatIndices(_) => "GET, HEAD",
             Route::Index(_) => "GET, HEAD, PUT, DELETE",
             Route::New { .. } => "POST",
             Route::Document { aspect: Aspect::All, .. } => "GET, HEAD, PUT, POST, DELETE",
             Route::Document { aspect: Aspect::Source, .. } => "GET, HEAD",
             Route::Document { aspect: Aspect::Create, .. } => "PUT, POST",
             Route::Document { aspect: Aspect::Update, .. } => "POST",
+        }
+    }
+
+    /// Whether it is an address that versions before 6 had. Those read every body as JSON, also one that curl calls a
+    /// form.
+    fn takes_forms(&self) -> bool {
+        match self {
+            Route::New { collection, .. } | Route::Document { collection, .. } => collection != UNTYPED,
+            _ => true,
         }
     }
 }
@@ -550,7 +583,7 @@ fn no_handler(path: &str, method: &Method) -> Answer {
 }
 
 /// Bodies are JSON, or lines of it, and not compressed.
-fn check_kind(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_kind(headers: &HeaderMap, takes_forms: bool) -> Result<(), Refusal> {
     let refuse = |message: String| {
         Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "media_type_header_exception", message))
     };
@@ -564,9 +597,12 @@ fn check_kind(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = given.to_str().unwrap_or_default();
     let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json = matches!(kind.as_str(), "application/json" | "application/x-ndjson" | "application/ndjson")
+        || (takes_forms && kind == "application/x-www-form-urlencoded")
         || (kind.starts_with("application/vnd.elasticsearch+") && kind.ends_with("json"));
     if is_json {
         return Ok(());
     }
-    refuse(format!("Content-Type header [{given}] is not supported; send application/json"))
+    refuse(format!(
+        "Content-Type header [{given}] is not supported; send application/json (curl -H 'content-type: application/json')"
+    ))
 }

@@ -80,8 +80,8 @@ pub(super) fn check_index(limits: &Limits, index: &str) -> Result<(), Refusal> {
         || index == ".."
     {
         let reason = format!(
-            "Invalid index name [{index}], one index is named at a time, without any of _-+ at its beginning and \
-             any of *?\"<>|,#\\/ and spaces in it"
+            "Invalid index name [{index}]; a name has none of _-+ at its beginning and none of *?\"<>|,#\\/ and spaces in \
+             it; several indexes can be named in _search, _count, _refresh, _delete_by_query and _mapping"
         );
         let refusal = Refusal::new(hyper::StatusCode::BAD_REQUEST, "invalid_index_name_exception", reason);
         return Err(refusal.with("index", quoted(index)));
@@ -97,6 +97,13 @@ pub(super) fn check_index(limits: &Limits, index: &str) -> Result<(), Refusal> {
 pub(super) fn check_type(limits: &Limits, collection: &str) -> Result<(), Refusal> {
     if collection.starts_with('_') && collection != UNTYPED {
         let reason = format!("Document mapping type name can't start with '_', found: [{collection}]");
+        return Err(Refusal::new(hyper::StatusCode::BAD_REQUEST, "invalid_type_name_exception", reason));
+    }
+    if collection.contains([',', '*']) {
+        let reason = format!(
+            "mapping type name [{collection}] should not include ',' or '*' in it; several types can be named in \
+             _search, _count, _delete_by_query and _mapping"
+        );
         return Err(Refusal::new(hyper::StatusCode::BAD_REQUEST, "invalid_type_name_exception", reason));
     }
     Ok(Decoder(limits).collection(collection)?)
@@ -119,6 +126,16 @@ mod tests {
         for key in ["a%3Ab", "%_", "%_:1", "%1B"] {
             let key: Key = key.parse().unwrap();
             assert_eq!(key_of(&id_of(&key)), key, "{key}");
+        }
+    }
+
+    #[test]
+    fn names_of_types() {
+        let limits = Limits::default();
+        for (name, is_type) in
+            [("lock", true), ("_doc", true), ("_x", false), ("a,b", false), ("lo*", false), ("", false)]
+        {
+            assert_eq!(check_type(&limits, name).is_ok(), is_type, "{name}");
         }
     }
 

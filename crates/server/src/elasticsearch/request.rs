@@ -40,6 +40,11 @@ impl Params {
         if let Some(name) = UNSUPPORTED.into_iter().find(|name| params.contains_key(*name)) {
             return Err(Refusal::argument(format!("the parameter [{name}] is not supported")));
         }
+        if let Some(format) =
+            params.get("format").filter(|format| !["json", "text"].contains(&format.as_str()))
+        {
+            return Err(Refusal::argument(format!("the format [{format}] is not supported; json is")));
+        }
         if let Some(kind) = params.get("version_type").filter(|kind| *kind != "internal") {
             return Err(Refusal::argument(format!(
                 "No version type match [{kind}]; only internal is supported"
@@ -179,7 +184,7 @@ impl Reader<'_> {
         }
         check_update(&update)?;
         let retries = params.number("retry_on_conflict")?.unwrap_or(0).min(RETRIES_MAX);
-        Ok(Write { order: Order::Update(Box::new(update)), expected, retries: Some(retries) })
+        Ok(Write { expected, retries: Some(retries), ..Write::new(Order::Update(Box::new(update))) })
     }
 
     fn invocation(self, script: Option<&RawValue>, beside: &Siblings) -> Result<Option<Invocation>, Refusal> {

@@ -31,8 +31,12 @@ pub(super) enum Route {
     Bulk(Scope),
     Search(Scope),
     Count(Scope),
+    DeleteByQuery(Scope),
     GetMany(Scope),
     Refresh(Scope),
+    Mapping(Scope),
+    Health(Scope),
+    CatIndices(Scope),
     Index(String),
     /// A document that is to be given an id.
     New {
@@ -56,7 +60,7 @@ pub(super) enum Aspect {
     Update,
 }
 
-/// The index and the collection that an address names, if it does.
+/// The index and the collection that an address names, if it does; for some, several.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Scope {
     pub(super) index: Option<String>,
@@ -82,12 +86,20 @@ fn find(names: &[&str]) -> Option<Route> {
         [] => Some(Route::Info),
         ["_search", "scroll"] => Some(Route::Scroll(Vec::new())),
         ["_search", "scroll", ids] => Some(Route::Scroll(ids.split(',').map(str::to_owned).collect())),
+        ["_cat", "indices", rest @ ..] if rest.len() <= 1 => Some(Route::CatIndices(scope(rest))),
+        ["_cluster", "health", rest @ ..] if rest.len() <= 1 => Some(Route::Health(scope(rest))),
+        ["_mapping" | "_mappings"] => Some(Route::Mapping(Scope::default())),
+        ["_mapping" | "_mappings", collection] => Some(Route::Mapping(scope(&["_all", collection]))),
+        [index, "_mapping" | "_mappings", collection] if may_be_all(index) => {
+            Some(Route::Mapping(scope(&[index, collection])))
+        }
+        ["_all", action] | [_, "_all", action] | ["_all", _, action]
+            if names[..names.len() - 1].iter().all(|name| may_be_all(name)) =>
+        {
+            over_several(action, scope(&names[..names.len() - 1]))
+        }
         [.., last] if names.len() <= 3 && names[..names.len() - 1].iter().all(|name| is_name(name)) => {
-            let scope = Scope {
-                index: (names.len() > 1).then(|| names[0].to_owned()),
-                collection: (names.len() > 2).then(|| names[1].to_owned()),
-            };
-            by_action(last, scope).or_else(|| plain(names))
+            by_action(last, scope(&names[..names.len() - 1])).or_else(|| plain(names))
         }
         [index, "_create", id] => document(index, UNTYPED, id, Aspect::Create),
         [index, "_update", id] => document(index, UNTYPED, id, Aspect::Update),
@@ -105,15 +117,33 @@ fn find(names: &[&str]) -> Option<Route> {
     }
 }
 
+fn scope(names: &[&str]) -> Scope {
+    let name = |at: usize| names.get(at).map(|name| (*name).to_owned());
+    Scope { index: name(0), collection: name(1) }
+}
+
 fn by_action(name: &str, scope: Scope) -> Option<Route> {
+    match name {
+        "_bulk" => Some(Route::Bulk(scope)),
+        "_mget" => Some(Route::GetMany(scope)),
+        _ => over_several(name, scope),
+    }
+}
+
+/// What can be asked of several indexes and types at once.
+fn over_several(name: &str, scope: Scope) -> Option<Route> {
     Some(match name {
-        "_bulk" => Route::Bulk(scope),
         "_search" => Route::Search(scope),
         "_count" => Route::Count(scope),
-        "_mget" => Route::GetMany(scope),
         "_refresh" if scope.collection.is_none() => Route::Refresh(scope),
+        "_mapping" | "_mappings" => Route::Mapping(scope),
+        "_delete_by_query" if scope.index.is_some() => Route::DeleteByQuery(scope),
         _ => return None,
     })
+}
+
+fn may_be_all(name: &str) -> bool {
+    name == "_all" || is_name(name)
 }
 
 fn plain(names: &[&str]) -> Option<Route> {
@@ -165,11 +195,6 @@ fn decode(segment: &str) -> Result<String, Refusal> {
 mod tests {
     use super::*;
 
-    fn scope(names: &[&str]) -> Scope {
-        let name = |at: usize| names.get(at).map(|name| (*name).to_owned());
-        Scope { index: name(0), collection: name(1) }
-    }
-
     #[track_caller]
     fn check(path: &str, expected: impl Into<Option<Route>>) {
         assert_eq!(Route::read(path).unwrap(), expected.into(), "{path}");
@@ -189,6 +214,19 @@ mod tests {
         check("/fs/lock/_bulk", Some(Route::Bulk(scope(&["fs", "lock"]))));
         check("/fs/lock/_search", Some(Route::Search(scope(&["fs", "lock"]))));
         check("/fs/_refresh", Some(Route::Refresh(scope(&["fs"]))));
+        check("/fs/lock/_delete_by_query", Some(Route::DeleteByQuery(scope(&["fs", "lock"]))));
+        check("/fs/_doc/_delete_by_query", Some(Route::DeleteByQuery(scope(&["fs", "_doc"]))));
+        check("/fs,x/_delete_by_query", Some(Route::DeleteByQuery(scope(&["fs,x"]))));
+        check("/_all/_search", Some(Route::Search(scope(&["_all"]))));
+        check("/fs/_all/_search", Some(Route::Search(scope(&["fs", "_all"]))));
+        check("/_all/a,b/_count", Some(Route::Count(scope(&["_all", "a,b"]))));
+        check("/*/_search", Some(Route::Search(scope(&["*"]))));
+        check("/_mapping", Some(Route::Mapping(scope(&[]))));
+        check("/fs/_mapping", Some(Route::Mapping(scope(&["fs"]))));
+        check("/fs/_mapping/file", Some(Route::Mapping(scope(&["fs", "file"]))));
+        check("/fs/file/_mapping", Some(Route::Mapping(scope(&["fs", "file"]))));
+        check("/_cluster/health", Some(Route::Health(scope(&[]))));
+        check("/_cat/indices/f*", Some(Route::CatIndices(scope(&["f*"]))));
         check("/_search/scroll", Some(Route::Scroll(Vec::new())));
         check("/_search/scroll/a,b", Some(Route::Scroll(vec!["a".to_owned(), "b".to_owned()])));
         check("/fs/lock/1", document(["fs", "lock", "1"], Aspect::All));
@@ -203,10 +241,15 @@ mod tests {
         check("/fs/_doc", Some(new("_doc")));
         check("/fs/file/", Some(new("file")));
         for path in [
-            "/fs/lock/_delete_by_query",
-            "/fs/_doc/_delete_by_query",
+            "/_delete_by_query",
             "/fs/lock/_x",
-            "/_cat/indices",
+            "/_cat/nodes",
+            "/_cat/indices/a/b",
+            "/_cluster/state",
+            "/_all",
+            "/_all/_bulk",
+            "/_all/lock/1",
+            "/_all/_x",
             "/_nothing",
             "/fs/_nothing",
             "/fs/a/1/_x",

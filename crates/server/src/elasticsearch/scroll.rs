@@ -3,7 +3,8 @@
 
 use super::{
     answer::{Refusal, list, quoted},
-    search::{Cursor, Place, Search},
+    place::{Cursor, Place},
+    search::Search,
 };
 use crate::{limits::Limits, secret::random, trouble::Trouble};
 use hyper::StatusCode;

@@ -1,36 +1,27 @@
-//! Searches and counts over an index: its documents, and the locks that have documents. Knows nothing of scrolls'
-//! ids or of HTTP.
+//! Searches and counts: what is asked for, and how what is found is told. Knows nothing of where it is looked for, nor of
+//! scrolls' ids or of HTTP.
 
 use super::{
     answer::{Object, Refusal, list},
-    change::Current,
-    lock_document::{self, is_lock},
-    name::{UNTYPED, id_of},
+    name::UNTYPED,
+    place::{Cursor, Hit, Looker, Place},
     query::Query,
     request::{Params, members, part},
     source::object,
 };
-use crate::{
-    lease,
-    limits::Limits,
-    shard::{Find, PageError, Reading, Selection},
-    shared::Shared,
-};
-use lockwood_model::{Budget, FieldPath, Key, LockId, Path, Projection};
-use lockwood_storage::NamespaceId;
+use crate::limits::Limits;
+use lockwood_model::{FieldPath, Projection};
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Instant};
 
 /// How many hits are shown without asking for more or less.
 const SIZE: u64 = 10;
-/// Shards that answer a search, as clients are used to.
-const SHARDS: u64 = 5;
+/// Shards of an index that answer a search, as clients are used to.
+pub(super) const SHARDS: u64 = 5;
 
-/// A question about an index.
+/// A question about indexes.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
-    pub(super) index: String,
-    pub(super) collection: Option<String>,
     pub(super) query: Query,
     pub(super) size: u64,
     pub(super) from: u64,
@@ -56,29 +47,41 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of_params(params: &Params) -> Wanted {
-        let names = |text: &str| Wanted::Only(text.split(',').map(str::to_owned).collect());
+    pub(super) fn of_params(params: &Params) -> Result<Wanted, Refusal> {
+        let names = |text: &str| Wanted::only(text.split(','));
         let includes = params.get("_source_includes").or_else(|| params.get("_source_include"));
         match (includes, params.get("_source")) {
             (Some(includes), _) => names(includes),
-            (None, None | Some("" | "true")) => Wanted::All,
-            (None, Some("false")) => Wanted::Nothing,
+            (None, None | Some("" | "true")) => Ok(Wanted::All),
+            (None, Some("false")) => Ok(Wanted::Nothing),
             (None, Some(text)) => names(text),
         }
     }
 
+    /// Everything in an object can be written with a star; other patterns are not understood.
+    fn only<'a>(names: impl Iterator<Item = &'a str>) -> Result<Wanted, Refusal> {
+        let read = |name: &'a str| match name.strip_suffix(".*").unwrap_or(name) {
+            "*" => Ok("*".to_owned()),
+            plain if !plain.contains('*') => Ok(plain.to_owned()),
+            _ => Err(Refusal::argument(format!(
+                "[_source] takes fields, [*], and [FIELD.*]; the pattern [{name}] is not supported"
+            ))),
+        };
+        names.map(read).collect::<Result<_, _>>().map(Wanted::Only)
+    }
+
     fn read(value: &Value) -> Result<Wanted, Refusal> {
-        let names = |list: &[Value]| {
-            list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-        };
-        let wanted = match value {
-            Value::Bool(true) => Some(Wanted::All),
-            Value::Bool(false) => Some(Wanted::Nothing),
-            Value::String(name) => Some(Wanted::Only(vec![name.clone()])),
-            Value::Array(list) => names(list).map(Wanted::Only),
-            _ => None,
-        };
-        wanted.ok_or_else(|| Refusal::parse("[_source] is true, false, a field or a list of fields"))
+        let wrong = || Refusal::parse("[_source] is true, false, a field or a list of fields");
+        match value {
+            Value::Bool(true) => Ok(Wanted::All),
+            Value::Bool(false) => Ok(Wanted::Nothing),
+            Value::String(name) => Wanted::only([name.as_str()].into_iter()),
+            Value::Array(list) => {
+                let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+                Wanted::only(names.ok_or_else(wrong)?.into_iter())
+            }
+            _ => Err(wrong()),
+        }
     }
 
     /// What of a source is shown. A dot leads into an object, unless a name has it.
@@ -105,14 +108,14 @@ impl Wanted {
 impl Search {
     pub(super) fn read(
         limits: &Limits,
-        (index, collection): (String, Option<String>),
+        is_typed: bool,
         json: &str,
         params: &Params,
         is_scroll: bool,
     ) -> Result<Search, Refusal> {
-        let plain_total = params.flag("rest_total_hits_as_int")?.unwrap_or(collection.is_some());
-        let shape = Shape { source: Wanted::of_params(params), version: false, seq_no: false, plain_total };
-        let mut search = Search { index, collection, query: Query::All, size: SIZE, from: 0, shape };
+        let plain_total = params.flag("rest_total_hits_as_int")?.unwrap_or(is_typed);
+        let shape = Shape { source: Wanted::of_params(params)?, version: false, seq_no: false, plain_total };
+        let mut search = Search { query: Query::All, size: SIZE, from: 0, shape };
         for (name, raw) in members("search", json)? {
             search.take(limits, &name, &part(&name, raw.get())?)?;
         }
@@ -181,45 +184,6 @@ fn check_sort(value: &Value) -> Result<(), Refusal> {
     if fine { Ok(()) } else { Err(Refusal::argument(format!("sort {value} is not supported; _doc is"))) }
 }
 
-/// What a search looks through, at one moment.
-pub(super) struct Place {
-    reading: Reading,
-    namespace: Option<NamespaceId>,
-    stages: Vec<Stage>,
-}
-
-enum Stage {
-    Locks(String, Vec<LockId>),
-    Documents(String),
-}
-
-/// Where to go on.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Cursor {
-    stage: usize,
-    inside: Inside,
-}
-
-#[derive(Debug, Clone, Default)]
-enum Inside {
-    #[default]
-    Start,
-    /// After this document.
-    Key(Key),
-    /// After so many locks.
-    Count(usize),
-}
-
-/// Who looks, and what that may cost.
-#[derive(Clone, Copy)]
-pub(super) struct Looker<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) budget: &'a Budget,
-}
-
-/// Is shown a hit, which it may render, and where to go on behind it; says whether to go on.
-type See<'a> = dyn FnMut(&dyn Fn() -> String, &dyn Fn() -> Cursor) -> bool + 'a;
-
 /// Some of the hits.
 pub(super) struct Page {
     pub(super) hits: Vec<String>,
@@ -239,62 +203,26 @@ pub(super) struct Extent {
     pub(super) cut: bool,
 }
 
-impl Place {
-    pub(super) fn open(shared: &Shared, search: &Search) -> Result<Place, Refusal> {
-        let reading = shared.shard.read();
-        let namespace = reading.namespace(&search.index)?.map(|(namespace, _)| namespace);
-        let locks = lease::below_path(shared, &search.index, &Path::root());
-        if namespace.is_none() && locks.is_empty() {
-            return Err(Refusal::no_index(&search.index));
-        }
-        let collections = match &search.collection {
-            Some(collection) => vec![collection.clone()],
-            None => {
-                let mut names =
-                    namespace.map_or(Ok(Vec::new()), |namespace| reading.state().collections(namespace))?;
-                let of_locks = locks
-                    .iter()
-                    .filter_map(|lock| lock.resources.first()?.path.segments().next().map(str::to_owned));
-                names.extend(of_locks);
-                names.sort_unstable();
-                names.dedup();
-                names
-            }
-        };
-        let stage = |collection: String| {
-            if !is_lock(&search.index, &collection) {
-                return Stage::Documents(collection);
-            }
-            let below = Path::from_segments([&collection]);
-            let is_meant = |lock: &&lockwood_model::Lease| {
-                lock.resources.iter().any(|one| below.is_prefix_of(&one.path))
-            };
-            let locks = locks.iter().filter(is_meant).map(|lock| lock.lock).collect();
-            Stage::Locks(collection, locks)
-        };
-        let stages = collections.into_iter().map(stage).collect();
-        Ok(Place { reading, namespace, stages })
-    }
-
+impl Search {
     /// A page of hits from `start` on.
     pub(super) fn page(
         &self,
         looker: Looker<'_>,
-        search: &Search,
+        place: &Place,
         start: Cursor,
         extent: Extent,
     ) -> Result<Page, Refusal> {
         let limit = looker.shared.config.limits.answer_bytes_max;
         let mut page = Page { hits: Vec::new(), seen: 0, next: start.clone() };
         let (mut bytes, mut is_full, mut is_over) = (0, extent.size == 0, false);
-        self.visit(looker, search, start, &mut |render, cursor| {
+        place.visit(looker, &self.query, start, &mut |found| {
             page.seen += 1;
             if page.seen > extent.from && !is_full {
-                let hit = render();
+                let hit = self.hit(found);
                 bytes += hit.len() as u64;
                 is_over = bytes > limit && !extent.cut;
                 page.hits.push(hit);
-                page.next = cursor();
+                page.next = found.cursor();
                 is_full = page.hits.len() as u64 == extent.size || bytes > limit;
             }
             !is_over && (extent.count || !is_full)
@@ -309,119 +237,20 @@ impl Place {
         Ok(page)
     }
 
-    fn visit(
-        &self,
-        looker: Looker<'_>,
-        search: &Search,
-        start: Cursor,
-        see: &mut See<'_>,
-    ) -> Result<(), Refusal> {
-        let Cursor { stage: first, mut inside } = start;
-        for (number, stage) in self.stages.iter().enumerate().skip(first) {
-            let inside = std::mem::take(&mut inside);
-            let goes_on = match stage {
-                Stage::Locks(collection, locks) => {
-                    let skip = if let Inside::Count(count) = inside { count } else { 0 };
-                    locks_of(looker, search, (number, collection, locks), skip, see)?
-                }
-                Stage::Documents(collection) => {
-                    let after = if let Inside::Key(key) = inside { Some(key) } else { None };
-                    self.documents_of(looker, search, (number, collection), after.as_ref(), see)?
-                }
-            };
-            if !goes_on {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn documents_of(
-        &self,
-        Looker { shared, budget }: Looker<'_>,
-        search: &Search,
-        (stage, collection): (usize, &String),
-        after: Option<&Key>,
-        see: &mut See<'_>,
-    ) -> Result<bool, Refusal> {
-        let Some(namespace) = self.namespace else { return Ok(true) };
-        let find = Find {
-            namespace,
-            collection: collection.as_str().into(),
-            filter: None,
-            deleted: Selection::Without,
-            at: None,
-            looks_max: shared.config.limits.looks_max,
-            budget: budget.clone(),
-            custody: None,
-        };
-        let mut goes_on = true;
-        let mut exhausted = Ok(());
-        self.reading.each(&find, after, &mut |found, document| {
-            let key = found().at.key;
-            let id = id_of(&key);
-            match search.query.matches(&id, document, budget) {
-                Ok(true) => {}
-                Ok(false) => return true,
-                Err(error) => {
-                    exhausted = Err(error);
-                    return false;
-                }
-            }
-            let render = || {
-                let shown = search.shape.source.of(document.fields());
-                let version = if search.shape.version { document.to_document().version } else { 0 };
-                search.hit((collection, &id), &shown, version, document.position().0)
-            };
-            let cursor = || Cursor { stage, inside: Inside::Key(key.clone()) };
-            goes_on = see(&render, &cursor);
-            goes_on
-        })?;
-        exhausted.map_err(PageError::from)?;
-        Ok(goes_on)
-    }
-}
-
-fn locks_of(
-    Looker { shared, budget }: Looker<'_>,
-    search: &Search,
-    (stage, collection, locks): (usize, &String, &[LockId]),
-    skip: usize,
-    see: &mut See<'_>,
-) -> Result<bool, PageError> {
-    let now = shared.clock.now();
-    for (number, lock) in locks.iter().enumerate().skip(skip) {
-        // It may be over by now.
-        let lease = lease::get(shared, &search.index, *lock)
-            .filter(|lease| lease.expires_at.is_none_or(|at| at > now));
-        let Some(lease) = lease else { continue };
-        let Some(id) = lease.resources.first().and_then(|one| one.path.segments().nth(1)) else { continue };
-        let id = id.parse::<Key>().map_or_else(|_| id.to_owned(), |key| id_of(&key));
-        let Current { source, version, seq_no } = lock_document::current(&lease);
-        if !search.query.matches(&id, &source, budget)? {
-            continue;
-        }
-        let render = || {
-            let fields = source.0.iter().map(|(name, value)| (&**name, value.as_str()));
-            search.hit((collection, &id), &search.shape.source.of(fields), version, seq_no)
-        };
-        if !see(&render, &|| Cursor { stage, inside: Inside::Count(number + 1) }) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-impl Search {
-    fn hit(&self, (collection, id): (&str, &str), source: &str, version: u64, seq_no: u64) -> String {
+    fn hit(&self, hit: &Hit<'_>) -> String {
+        let collection = hit.stage.collection.as_str();
         Object::new()
-            .text("_index", &self.index)
+            .text("_index", &hit.stage.index)
             .when(collection != UNTYPED, |object| object.text("_type", collection))
-            .text("_id", id)
-            .when(self.shape.version, |object| object.number("_version", version))
-            .when(self.shape.seq_no, |object| object.number("_seq_no", seq_no).number("_primary_term", 1))
+            .text("_id", hit.id)
+            .when(self.shape.version, |object| object.number("_version", hit.version()))
+            .when(self.shape.seq_no, |object| {
+                object.number("_seq_no", hit.seq_no()).number("_primary_term", 1)
+            })
             .number("_score", 1)
-            .when(self.shape.source != Wanted::Nothing, |object| object.raw("_source", source))
+            .when(self.shape.source != Wanted::Nothing, |object| {
+                object.raw("_source", &self.shape.source.of(hit.fields()))
+            })
             .done()
     }
 
@@ -430,7 +259,7 @@ impl Search {
         &self,
         hits: Vec<String>,
         total: u64,
-        began: Instant,
+        (began, indexes): (Instant, usize),
         scroll: Option<&str>,
     ) -> String {
         let total = if self.shape.plain_total {
@@ -445,14 +274,15 @@ impl Search {
         object
             .number("took", took)
             .flag("timed_out", false)
-            .raw("_shards", &shards())
+            .raw("_shards", &shards(indexes))
             .raw("hits", &hits)
             .done()
     }
 }
 
 /// All of them, always.
-pub(super) fn shards() -> String {
-    let object = Object::new().number("total", SHARDS).number("successful", SHARDS);
+pub(super) fn shards(indexes: usize) -> String {
+    let shards = SHARDS * indexes as u64;
+    let object = Object::new().number("total", shards).number("successful", shards);
     object.number("skipped", 0).number("failed", 0).done()
 }

@@ -1,11 +1,14 @@
 //! The description of the HTTP interface. Made from the handlers, so that it cannot say something else.
 
+mod examples;
+mod variants;
+
 use super::http::Api;
 use lockwood_wire::Code;
 use utoipa::{
     OpenApi,
     openapi::{
-        Content, Ref, RefOr, ResponseBuilder,
+        Content, KnownFormat, ObjectBuilder, Ref, RefOr, ResponseBuilder, SchemaFormat, Type,
         path::{Operation, PathItem},
         response::Response,
     },
@@ -13,11 +16,18 @@ use utoipa::{
 
 const PROBLEM: &str = "#/components/schemas/Problem";
 const PROBLEM_TYPE: &str = "application/problem+json";
+/// What is no single JSON value and is passed on as it is.
+const BYTES_TYPES: [&str; 2] = ["application/x-ndjson", "application/octet-stream"];
 
 /// The OpenAPI document.
 pub(crate) fn document() -> String {
     let mut api = Api::openapi();
     api.paths.paths.values_mut().flat_map(operations).for_each(describe);
+    if let Some(components) = &mut api.components {
+        variants::name_all(&mut components.schemas);
+        components.schemas.values_mut().for_each(variants::spell_out);
+    }
+    examples::add(&mut api);
     let mut text = api.to_pretty_json().expect("the description is valid JSON");
     text.push('\n');
     text
@@ -27,8 +37,11 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
 }
 
-/// Says of every response what it is, and that any request may be refused.
+/// Says of every body and response what it is, and that any request may be refused.
 fn describe(operation: &mut Operation) {
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        body.content.iter_mut().for_each(|(kind, content)| describe_content(kind, content));
+    }
     let responses = &mut operation.responses.responses;
     for (status, response) in responses.iter_mut() {
         if let RefOr::T(response) = response {
@@ -43,8 +56,19 @@ fn describe_response(status: &str, response: &mut Response) {
     if is_refusal && let Some(content) = response.content.shift_remove("application/json") {
         response.content.insert(PROBLEM_TYPE.to_owned(), content);
     }
+    response.content.iter_mut().for_each(|(kind, content)| describe_content(kind, content));
     if response.description.is_empty() {
         response.description = if is_refusal { refusal(status) } else { "Done.".to_owned() };
+    }
+}
+
+fn describe_content(kind: &str, content: &mut RefOr<Content>) {
+    let RefOr::T(content) = content else { return };
+    content.schema.iter_mut().for_each(variants::spell_out);
+    if BYTES_TYPES.contains(&kind) {
+        let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
+        let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(format));
+        content.schema = Some(bytes.into());
     }
 }
 
@@ -84,6 +108,70 @@ mod tests {
         }
         let golden = std::fs::read_to_string(path).unwrap_or_default();
         assert!(golden == super::document(), "docs/openapi.json is out of date: LOCKWOOD_UPDATE_GOLDEN=1");
+    }
+
+    /// Generators of clients drop alternatives that have no name, and everything that refers to them.
+    #[test]
+    fn alternatives_of_schemas_have_names() {
+        let document: Value = serde_json::from_str(&super::document()).unwrap();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        for (name, schema) in schemas {
+            let alternatives = schema["oneOf"].as_array().into_iter().flatten();
+            for alternative in alternatives {
+                let is_plain = alternative["type"].as_str().is_some_and(|kind| kind != "object");
+                assert!(is_plain || alternative["$ref"].is_string(), "{name}: {alternative}");
+            }
+        }
+        for name in
+            ["WireCondition", "WireFilterAnd", "WireEventCreate", "TransitionCommandReshard", "WriteOne"]
+        {
+            assert!(schemas.contains_key(name), "{name}");
+        }
+    }
+
+    /// What is sent to a cluster only cannot be tried on one server.
+    const WITHOUT_EXAMPLE: [&str; 3] = ["config", "put_map", "transition_command"];
+
+    #[test]
+    fn requests_have_examples() {
+        let document: Value = serde_json::from_str(&super::document()).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        for operation in paths.values().flat_map(|item| item.as_object().unwrap().values()) {
+            let id = operation["operationId"].as_str().unwrap();
+            let body = &operation["requestBody"]["content"]["application/json"];
+            let has_example = body["example"].is_object();
+            assert!(body.is_null() || has_example || WITHOUT_EXAMPLE.contains(&id), "{id}");
+        }
+    }
+
+    #[test]
+    fn requests_that_may_be_too_much_work_say_so() {
+        let document: Value = serde_json::from_str(&super::document()).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
+        let mut listed: Vec<&str> = operations
+            .filter(|operation| operation["responses"]["422"].is_object())
+            .map(|operation| operation["operationId"].as_str().unwrap())
+            .collect();
+        listed.sort_unstable();
+        let expected = [
+            "call",
+            "count",
+            "delete",
+            "documents",
+            "exists",
+            "filter",
+            "insert",
+            "join",
+            "max",
+            "min",
+            "put",
+            "replace",
+            "restore",
+            "update",
+            "write",
+        ];
+        assert_eq!(listed, expected);
     }
 
     #[test]

@@ -212,6 +212,7 @@ impl utoipa::PartialSchema for WireFilter {
         let itself = || Ref::from_schema_name("WireFilter");
         let operators = Operator::ALL.map(Operator::as_str);
         let condition = ObjectBuilder::new()
+            .title(Some("WireCondition"))
             .property("field", Object::with_type(Type::String))
             .property("op", ObjectBuilder::new().schema_type(Type::String).enum_values(Some(operators)))
             .property("value", <WireValue as utoipa::PartialSchema>::schema())

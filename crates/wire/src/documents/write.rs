@@ -275,9 +275,10 @@ impl utoipa::PartialSchema for WriteCall {
                 .property("tokens", Array::new(number()))
                 .property("wait_ms", number())
         };
-        let list = terms().property("requests", Array::new(request())).required("requests");
+        let list =
+            terms().title(Some("WriteMany")).property("requests", Array::new(request())).required("requests");
         OneOfBuilder::new()
-            .item(AllOfBuilder::new().item(request()).item(terms()))
+            .item(AllOfBuilder::new().title(Some("WriteOne")).item(request()).item(terms()))
             .item(list)
             .description(Some(
                 "One request with its members inline, or a list of them, all of which are done, or none. A call \

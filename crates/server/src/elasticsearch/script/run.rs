@@ -62,7 +62,10 @@ impl Run<'_> {
                 let value = self.value(value)?;
                 let value = match operator {
                     Assign::Set => value,
-                    Assign::Add => sum(&self.read(place)?, &value)?,
+                    Assign::Add => {
+                        let before = self.read(place)?;
+                        self.sum(&before, &value)?
+                    }
                     Assign::Subtract => difference(&self.read(place)?, &value)?,
                 };
                 self.write(place, value)
@@ -79,7 +82,8 @@ impl Run<'_> {
             Expression::Negative(inner) => difference(&Value::from(0), &self.value(inner)?),
             Expression::Step { place, by, gives } => {
                 let before = self.read(place)?;
-                let after = sum(&before, &Value::from(*by))?;
+                let after =
+                    calculate(&before, &Value::from(*by), i64::checked_add, |left, right| left + right)?;
                 let given = if *gives == Gives::Before { before } else { after.clone() };
                 self.write(place, after)?;
                 Ok(given)
@@ -105,18 +109,33 @@ impl Run<'_> {
             Operator::LessOrEqual => ordered(&[Ordering::Less, Ordering::Equal]),
             Operator::Greater => ordered(&[Ordering::Greater]),
             Operator::GreaterOrEqual => ordered(&[Ordering::Greater, Ordering::Equal]),
-            Operator::Add => sum(&left, &right),
+            Operator::Add => self.sum(&left, &right),
             Operator::Subtract => difference(&left, &right),
         }
     }
 
     fn read(&mut self, place: &Place) -> Result<Value, Failure> {
         let found = self.look_up(place)?;
-        self.copied += weight(&found);
+        self.copy(&found)?;
+        Ok(found)
+    }
+
+    fn copy(&mut self, value: &Value) -> Result<(), Failure> {
+        self.copied += weight(value);
         if self.copied > COPIED_MAX {
             return Err(Failure::new("circuit_breaking_exception", "the script handles too much data"));
         }
-        Ok(found)
+        Ok(())
+    }
+
+    /// The sum of numbers; with text on either side, both written one after the other.
+    fn sum(&mut self, left: &Value, right: &Value) -> Result<Value, Failure> {
+        if !left.is_string() && !right.is_string() {
+            return calculate(left, right, i64::checked_add, |left, right| left + right);
+        }
+        let joined = Value::String(spelled(left)? + &spelled(right)?);
+        self.copy(&joined)?;
+        Ok(joined)
     }
 
     fn look_up(&self, place: &Place) -> Result<Value, Failure> {
@@ -222,8 +241,15 @@ fn order(left: &Value, right: &Value) -> Result<Ordering, Failure> {
     })
 }
 
-fn sum(left: &Value, right: &Value) -> Result<Value, Failure> {
-    calculate(left, right, i64::checked_add, |left, right| left + right)
+/// A value as it stands in text. Groovy and Painless write lists and objects in ways of their own.
+fn spelled(value: &Value) -> Result<String, Failure> {
+    match value {
+        Value::Array(_) | Value::Object(_) => Err(Failure::new(
+            "class_cast_exception",
+            "only text, numbers, booleans and null can be added to text",
+        )),
+        value => Ok(plain(value)),
+    }
 }
 
 fn difference(left: &Value, right: &Value) -> Result<Value, Failure> {

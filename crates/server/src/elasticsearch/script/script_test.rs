@@ -118,6 +118,26 @@ fn statements() {
 }
 
 #[test]
+fn text_is_joined_by_plus() {
+    for (expression, expected) in [
+        ("'a' + 'b'", "ab"),
+        ("'a' + 1 + 2", "a12"),
+        ("1 + 2 + 'a'", "3a"),
+        ("'n' + null + true", "nnulltrue"),
+        ("'v' + 1.5", "v1.5"),
+        ("name + '-' + params.process_id", "ann-123"),
+        ("'a' + (1 + 2) + ctx._source.b", "a3x"),
+    ] {
+        let after = json!({ "b": "x", "a": expected }).to_string();
+        check(&format!("ctx._source.a = {expression}"), r#"{"b":"x"}"#, "index", &after);
+    }
+    check("ctx._source.a += '!'", r#"{"a":"x"}"#, "index", r#"{"a":"x!"}"#);
+    check("ctx._source.a += 'x'", r#"{"a":1}"#, "index", r#"{"a":"1x"}"#);
+    check("ctx.op = 'no' + 'op'", "{}", "noop", "{}");
+    check_true("'ann' == name && 'an' + 'n' == name", true);
+}
+
+#[test]
 fn failures() {
     check_fails("assert 1 == 2", "{}", "power_assertion_error", "assert 1 == 2\n");
     check_fails("assert false : 'held'", "{}", "power_assertion_error", "held. Expression: false");
@@ -133,11 +153,22 @@ fn failures() {
         "only numbers can be added and subtracted",
     );
     check_fails(
-        "ctx._source.a += 'x'",
+        "ctx._source.a -= 'x'",
         r#"{"a":"x"}"#,
         "class_cast_exception",
         "only numbers can be added and subtracted",
     );
+    check_fails(
+        "ctx._source.a++",
+        r#"{"a":"x"}"#,
+        "class_cast_exception",
+        "only numbers can be added and subtracted",
+    );
+    let reason = "only text, numbers, booleans and null can be added to text";
+    for object in ["'a' + deep", "list + 'a'"] {
+        check_fails(object, "{}", "class_cast_exception", reason);
+    }
+    check_fails("null + 1", "{}", "null_pointer_exception", "only numbers can be added and subtracted");
     check_fails("9223372036854775807 + 1", "{}", "arithmetic_exception", "the number is too large");
     for place in ["ctx", "ctx._source", "ctx._id", "params.x", "process_id"] {
         let failure = run(&format!("{place} = 1"), "{}").expect_err(place);
@@ -167,6 +198,9 @@ fn what_is_no_script_here() {
 fn a_small_script_cannot_make_much() {
     let script = "ctx._source.a = ctx._source; ctx._source.b = ctx._source; ".repeat(100);
     let failure = run(&script, r#"{"x":"0123456789"}"#).expect_err("too much");
+    assert_eq!(failure.kind, "circuit_breaking_exception");
+    let script = "ctx._source.a += ctx._source.a; ".repeat(100);
+    let failure = run(&script, r#"{"a":"0123456789"}"#).expect_err("too much");
     assert_eq!(failure.kind, "circuit_breaking_exception");
     let script = "ctx._source.a = ctx._source; ".repeat(500);
     assert!(run(&script, "{}").is_ok());

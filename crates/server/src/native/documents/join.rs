@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 3;
 /// Two collections put together where a field of the one equals a field of the other.
 #[utoipa::path(post, path = "/v1/{namespace}/join", params(("namespace" = String, Path)),
     request_body = JoinRequest, responses((status = 200, body = JoinPage), (status = 400, body = Problem),
-    (status = 410, body = Problem), (status = 423, body = Problem)))]
+    (status = 410, body = Problem), (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn join(
     State(shared): App,
     InPath(namespace): InPath<String>,

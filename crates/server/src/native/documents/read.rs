@@ -448,7 +448,8 @@ pub(in crate::native) struct DocumentsQuery {
 /// The documents of a collection, by key.
 #[utoipa::path(get, path = "/v1/{namespace}/documents/{collection}",
     params(("namespace" = String, Path), ("collection" = String, Path), DocumentsQuery),
-    responses((status = 200, body = DocumentPage), (status = 400, body = Problem), (status = 410, body = Problem)))]
+    responses((status = 200, body = DocumentPage), (status = 400, body = Problem), (status = 410, body = Problem),
+    (status = 422, body = Problem)))]
 pub(in crate::native) async fn documents(
     State(shared): App,
     InPath((namespace, collection)): InPath<(String, String)>,
@@ -487,7 +488,7 @@ fn read_list(shared: &Shared, collection: &str, query: DocumentsQuery) -> Result
 /// The documents of a collection that match, sorted, page by page.
 #[utoipa::path(post, path = "/v1/{namespace}/filter", params(("namespace" = String, Path)),
     request_body = FilterRequest, responses((status = 200, body = DocumentPage), (status = 400, body = Problem),
-    (status = 410, body = Problem)))]
+    (status = 410, body = Problem), (status = 422, body = Problem)))]
 pub(in crate::native) async fn filter(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -622,7 +623,7 @@ pub(super) fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Tro
 /// How many documents match.
 #[utoipa::path(post, path = "/v1/{namespace}/count", params(("namespace" = String, Path)),
     request_body = CountRequest, responses((status = 200, body = CountAnswer), (status = 400, body = Problem),
-    (status = 423, body = Problem)))]
+    (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn count(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -635,7 +636,7 @@ pub(in crate::native) async fn count(
 /// Whether any document matches.
 #[utoipa::path(post, path = "/v1/{namespace}/exists", params(("namespace" = String, Path)),
     request_body = CountRequest, responses((status = 200, body = ExistsAnswer), (status = 400, body = Problem),
-    (status = 423, body = Problem)))]
+    (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn exists(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -663,7 +664,8 @@ async fn counted<G: Gather + 'static>(
 
 /// The smallest value of a field among the documents that match; null if none has it.
 #[utoipa::path(post, path = "/v1/{namespace}/min", params(("namespace" = String, Path)),
-    request_body = ExtremeRequest, responses((status = 200, body = MinAnswer), (status = 400, body = Problem)))]
+    request_body = ExtremeRequest, responses((status = 200, body = MinAnswer), (status = 400, body = Problem),
+    (status = 422, body = Problem)))]
 pub(in crate::native) async fn min(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -674,7 +676,8 @@ pub(in crate::native) async fn min(
 
 /// The largest value of a field among the documents that match; null if none has it.
 #[utoipa::path(post, path = "/v1/{namespace}/max", params(("namespace" = String, Path)),
-    request_body = ExtremeRequest, responses((status = 200, body = MaxAnswer), (status = 400, body = Problem)))]
+    request_body = ExtremeRequest, responses((status = 200, body = MaxAnswer), (status = 400, body = Problem),
+    (status = 422, body = Problem)))]
 pub(in crate::native) async fn max(
     State(shared): App,
     InPath(namespace): InPath<String>,

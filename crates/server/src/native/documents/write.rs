@@ -39,7 +39,8 @@ const LARGE_BODY_BYTES: usize = 64 * 1024;
 #[utoipa::path(post, path = "/v1/{namespace}/write", params(("namespace" = String, Path)),
     request_body = WriteCall, responses(
     (status = 200, body = Written), (status = 400, body = Problem), (status = 404, body = Problem),
-    (status = 409, body = Problem), (status = 410, body = Problem)))]
+    (status = 409, body = Problem), (status = 410, body = Problem),
+    (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn write(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -133,7 +134,8 @@ pub(in crate::native) struct PutQuery {
 #[utoipa::path(put, path = "/v1/{namespace}/documents/{collection}/{key}",
     params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), PutQuery),
     request_body = Object, responses((status = 200, body = Written), (status = 400, body = Problem),
-    (status = 404, body = Problem), (status = 409, body = Problem)))]
+    (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn put(
     State(shared): App,
     address: Addressed,
@@ -189,7 +191,8 @@ pub(in crate::native) struct DeleteQuery {
 /// Deletes a document, which can be restored; or removes one node of it.
 #[utoipa::path(delete, path = "/v1/{namespace}/documents/{collection}/{key}",
     params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), DeleteQuery),
-    responses((status = 200, body = Written), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 200, body = Written), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn delete(
     State(shared): App,
     address: Addressed,
@@ -231,7 +234,8 @@ pub(in crate::native) struct RestoreQuery {
     params(("namespace" = String, Path), ("collection" = String, Path), ("key" = String, Path), RestoreQuery),
     responses((status = 200, body = Written, headers(("ETag" = String,
     description = "The position of the document's last change, in quotes."))),
-    (status = 404, body = Problem), (status = 409, body = Problem), (status = 423, body = Problem)))]
+    (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem), (status = 423, body = Problem)))]
 pub(in crate::native) async fn restore(
     State(shared): App,
     Addressed { namespace, document: at, .. }: Addressed,

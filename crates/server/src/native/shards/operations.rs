@@ -105,7 +105,7 @@ pub(super) fn answer(
 /// Creates a document; refused if there is one.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/insert", params(("namespace" = String, Path)),
     request_body = StoreRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
-    (status = 409, body = Problem), (status = 503, body = Problem)))]
+    (status = 409, body = Problem), (status = 422, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn insert(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -118,7 +118,7 @@ pub(in crate::native) async fn insert(
 /// Makes a document exactly what the body says, be it there or not.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/replace", params(("namespace" = String, Path)),
     request_body = StoreRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
-    (status = 409, body = Problem), (status = 503, body = Problem)))]
+    (status = 409, body = Problem), (status = 422, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn replace(
     State(shared): App,
     InPath(namespace): InPath<String>,
@@ -204,7 +204,7 @@ pub(in crate::native) async fn shard_delete(
 /// Changes a document by operations and answers what it has become; null if there is none.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/update", params(("namespace" = String, Path)),
     request_body = UpdateRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
-    (status = 409, body = Problem), (status = 503, body = Problem)))]
+    (status = 409, body = Problem), (status = 422, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn update(
     State(shared): App,
     InPath(namespace): InPath<String>,

@@ -67,7 +67,8 @@ pub(in crate::native) async fn procedure(
 
 /// Registers a procedure on all shards, or gives it another text. The body is its text in Luau.
 #[utoipa::path(put, path = "/v1/{namespace}/shard/procedures/{name}",
-    params(("namespace" = String, Path), ("name" = String, Path)), request_body = String,
+    params(("namespace" = String, Path), ("name" = String, Path)),
+    request_body(content = String, content_type = "application/octet-stream"),
     responses((status = 200, body = ProcedureInfo), (status = 400, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn put_procedure(
     State(shared): App,
