@@ -10,9 +10,13 @@ use crate::{
     node::{Node, Source},
     schema::Schema,
 };
+use jsonschema::Validator;
 use lockwood_model::{Budget, Exhausted};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// One schema that looks at one value costs so many steps.
 const STEPS_PER_LOOK: u64 = 4;
@@ -46,7 +50,7 @@ struct Look {
     contains: Option<usize>,
     /// Those of the members of an object.
     members: HashMap<Box<str>, usize>,
-    patterns: Vec<(Box<str>, usize)>,
+    patterns: Vec<(Arc<Validator>, usize)>,
     others: Vec<usize>,
     names: Option<usize>,
     /// Schemas that look at the same value do so twice, to find out what is left for `unevaluated…`.
@@ -55,13 +59,13 @@ struct Look {
 
 impl Schema {
     /// Pays for validating a value that takes so many bytes as JSON.
-    pub fn pay(&self, value: &Value, bytes: usize, budget: &Budget) -> Result<(), Exhausted> {
+    pub(crate) fn pay(&self, value: &Value, bytes: usize, budget: &Budget) -> Result<(), Exhausted> {
         let parts = 1 + bytes as u64 / PART_BYTES_MIN;
         let bound =
             self.costs().expanded.map(|looks| looks.saturating_mul(parts).saturating_mul(STEPS_PER_LOOK));
         match bound {
             Some(steps) if steps < budget.left() / 8 => budget.spend(steps),
-            _ => self.costs().count(self.source(), value, budget),
+            _ => self.costs().count(value, budget),
         }
     }
 }
@@ -109,7 +113,7 @@ impl Costs {
     }
 
     /// Pays for every look at every part. Counts what would be looked at if nothing were refused before.
-    fn count(&self, source: &Source, value: &Value, budget: &Budget) -> Result<(), Exhausted> {
+    fn count(&self, value: &Value, budget: &Budget) -> Result<(), Exhausted> {
         let mut open = vec![(0, value, 0)];
         while let Some((at, value, depth)) = open.pop() {
             let look = &self.looks[at];
@@ -133,7 +137,7 @@ impl Costs {
                     for (name, member) in object {
                         let looks = 1 + look.patterns.len() as u64 + u64::from(look.names.is_some());
                         budget.spend(looks * STEPS_PER_LOOK)?;
-                        look.member(source, name).for_each(|at| push(at, member));
+                        look.member(name).for_each(|at| push(at, member));
                     }
                 }
                 _ => {}
@@ -173,7 +177,9 @@ impl Look {
             patterns: node
                 .entries("patternProperties")
                 .iter()
-                .map(|(pattern, node)| ((*pattern).into(), place(node)))
+                .filter_map(|(pattern, below)| {
+                    Some((Arc::clone(node.source.patterns.get(*pattern)?), place(below)))
+                })
                 .collect(),
             others: others
                 .iter()
@@ -197,10 +203,13 @@ impl Look {
         described.into_iter().chain(self.contains)
     }
 
-    fn member<'a>(&'a self, source: &'a Source, name: &'a str) -> impl Iterator<Item = usize> + 'a {
-        let named = self.members.get(name).copied();
-        let like = self.patterns.iter().filter(move |(pattern, _)| source.matches(pattern, name));
-        let mut found: Vec<usize> = named.into_iter().chain(like.map(|(_, at)| *at)).collect();
+    fn member<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let mut found: Vec<usize> = self.members.get(name).copied().into_iter().collect();
+        if !self.patterns.is_empty() {
+            let text = Value::String(name.to_owned());
+            let like = self.patterns.iter().filter(|(pattern, _)| pattern.is_valid(&text));
+            found.extend(like.map(|(_, at)| *at));
+        }
         if found.is_empty() {
             found.extend(&self.others);
         }
@@ -239,7 +248,7 @@ mod tests {
     fn steps(schema: &str, value: &Value) -> (u64, Option<u64>) {
         let schema = Schema::parse(schema).unwrap();
         let budget = Budget::unlimited();
-        schema.costs().count(schema.source(), value, &budget).unwrap();
+        schema.costs().count(value, &budget).unwrap();
         let parts = 1 + value.to_string().len() as u64 / PART_BYTES_MIN;
         (u64::MAX - budget.left(), schema.costs().expanded.map(|looks| looks * parts * STEPS_PER_LOOK))
     }

@@ -3,7 +3,10 @@
 use crate::{draft::Draft, types::Types};
 use jsonschema::Validator;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Keywords that can refuse a value. Everything else is an annotation: it never matters to who reads.
 /// `format` and `content…` are annotations here in every draft, because the registry compares them nowhere.
@@ -81,7 +84,7 @@ pub(crate) struct Source {
     pub(crate) root: Value,
     pub(crate) draft: Draft,
     /// One for every regular expression in the document.
-    pub(crate) patterns: BTreeMap<String, Validator>,
+    pub(crate) patterns: BTreeMap<String, Arc<Validator>>,
 }
 
 /// A place in a [`Source`] where a schema stands.
@@ -207,15 +210,18 @@ impl<'a> Node<'a> {
 
     /// Itself and every schema that has a say about the same value, in whatever way.
     pub(crate) fn branches(&self) -> Vec<Node<'a>> {
-        self.in_place(|node| {
-            let mut found: Vec<Node<'a>> = node.reference().into_iter().collect();
-            found.extend(["allOf", "anyOf", "oneOf"].iter().flat_map(|keyword| node.children(keyword)));
-            found.extend(["if", "then", "else"].iter().filter_map(|keyword| node.child(keyword)));
-            for keyword in ["dependentSchemas", "dependencies"] {
-                found.extend(node.entries(keyword).into_iter().map(|(_, node)| node));
-            }
-            found
-        })
+        self.in_place(Node::also)
+    }
+
+    /// Every schema that this one names to have a say about the same value.
+    pub(crate) fn also(&self) -> Vec<Node<'a>> {
+        let mut found: Vec<Node<'a>> = self.reference().into_iter().collect();
+        found.extend(["allOf", "anyOf", "oneOf"].iter().flat_map(|keyword| self.children(keyword)));
+        found.extend(["if", "then", "else"].iter().filter_map(|keyword| self.child(keyword)));
+        for keyword in ["dependentSchemas", "dependencies"] {
+            found.extend(self.entries(keyword).into_iter().map(|(_, node)| node));
+        }
+        found
     }
 
     fn in_place(&self, next: impl Fn(&Node<'a>) -> Vec<Node<'a>>) -> Vec<Node<'a>> {

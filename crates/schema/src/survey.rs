@@ -8,7 +8,10 @@ use crate::{
 };
 use jsonschema::{PatternOptions, Regex, Validator};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The keyword with which a property asks for an index, at the top or below other properties.
 pub const INDEX_KEYWORD: &str = "x-lockwood-index";
@@ -51,7 +54,7 @@ pub(crate) fn survey(root: Value, draft: Draft) -> Result<Source, Invalid> {
     Ok(Source { patterns, ..source })
 }
 
-fn look_at(node: &Node<'_>, patterns: &mut BTreeMap<String, Validator>) -> Result<(), Invalid> {
+fn look_at(node: &Node<'_>, patterns: &mut BTreeMap<String, Arc<Validator>>) -> Result<(), Invalid> {
     check_reference(node)?;
     check_identity(node)?;
     check_index(node)?;
@@ -125,7 +128,11 @@ fn check_index(node: &Node<'_>) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn compile(pattern: &str, at: String, patterns: &mut BTreeMap<String, Validator>) -> Result<(), Invalid> {
+fn compile(
+    pattern: &str,
+    at: String,
+    patterns: &mut BTreeMap<String, Arc<Validator>>,
+) -> Result<(), Invalid> {
     if patterns.contains_key(pattern) {
         return Ok(());
     }
@@ -137,7 +144,7 @@ fn compile(pattern: &str, at: String, patterns: &mut BTreeMap<String, Validator>
         );
         return Err(Invalid { pointer: at, reason });
     };
-    patterns.insert(pattern.to_owned(), validator);
+    patterns.insert(pattern.to_owned(), Arc::new(validator));
     Ok(())
 }
 
