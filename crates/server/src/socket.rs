@@ -86,7 +86,6 @@ pub(crate) struct Socket {
     ping_interval: Duration,
     silence_max: Duration,
     body_timeout: Duration,
-    write_timeout: Duration,
 }
 
 impl Socket {
@@ -104,7 +103,6 @@ impl Socket {
             ping_interval: config.ping_interval,
             silence_max: config.silence_max,
             body_timeout: config.body_timeout,
-            write_timeout: config.write_timeout,
         }
     }
 
@@ -186,10 +184,6 @@ impl Socket {
                 },
             }
             if self.hold().is_err() {
-                return Ok(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
-            }
-            // The next piece is not made before there is room for it.
-            if tokio::time::timeout(self.write_timeout, self.account.room()).await.is_err() {
                 return Ok(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
             }
         }
@@ -309,7 +303,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes what is to be said. Sets a timer only if that cannot be done at once, which is rare.
+    /// Writes what is to be said. A peer that takes nothing for too long is given up by the connection itself.
     async fn flush(&mut self) -> Result<(), Gone> {
         if self.replies.bytes.is_empty() {
             return Ok(());
@@ -322,8 +316,7 @@ impl Socket {
         if written < self.replies.bytes.len() {
             let waiting = self.replies.bytes.capacity();
             let _share = (waiting > FREE_BYTES).then(|| self.account.charge(waiting));
-            let rest = self.tcp.write_all(&self.replies.bytes[written..]);
-            tokio::time::timeout(self.write_timeout, rest).await.map_err(|_| Gone)??;
+            self.tcp.write_all(&self.replies.bytes[written..]).await?;
         }
         self.replies.clear();
         Ok(())
