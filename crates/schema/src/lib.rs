@@ -10,6 +10,7 @@ mod fields;
 mod json_path;
 mod nearest;
 mod node;
+mod pattern;
 mod places;
 mod schema;
 mod survey;

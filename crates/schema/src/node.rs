@@ -1,7 +1,6 @@
 //! One schema inside a schema document, read the way its draft reads it. Knows nothing of what it is read for.
 
-use crate::{draft::Draft, types::Types};
-use jsonschema::Validator;
+use crate::{draft::Draft, pattern::Pattern, types::Types};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,7 +83,7 @@ pub(crate) struct Source {
     pub(crate) root: Value,
     pub(crate) draft: Draft,
     /// One for every regular expression in the document.
-    pub(crate) patterns: BTreeMap<String, Arc<Validator>>,
+    pub(crate) patterns: BTreeMap<String, Arc<Pattern>>,
 }
 
 /// A place in a [`Source`] where a schema stands.
@@ -119,7 +118,7 @@ impl Source {
 
     pub(crate) fn matches(&self, pattern: &str, text: &str) -> bool {
         let text = Value::String(text.to_owned());
-        self.patterns.get(pattern).is_some_and(|validator| validator.is_valid(&text))
+        self.patterns.get(pattern).is_some_and(|pattern| pattern.matches(&text))
     }
 }
 

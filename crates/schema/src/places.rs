@@ -1,8 +1,10 @@
 //! What each schema of a document says about names, made once so that looking a name up is cheap. Knows nothing of
 //! documents, nor of who asks.
 
-use crate::node::{Node, Source};
-use jsonschema::Validator;
+use crate::{
+    node::{Node, Source},
+    pattern::Pattern,
+};
 use lockwood_model::{Budget, Exhausted};
 use serde_json::Value;
 use std::{
@@ -10,8 +12,6 @@ use std::{
     sync::Arc,
 };
 
-/// Trying one pattern on a short name costs so many steps.
-const STEPS_PER_PATTERN: u64 = 8;
 /// Reading so many bytes of a name costs another step.
 const NAME_BYTES_PER_STEP: usize = 256;
 
@@ -36,7 +36,7 @@ struct Place {
     /// Schemas that have a say about the same value.
     also: Vec<PlaceId>,
     members: HashMap<Box<str>, PlaceId>,
-    patterns: Vec<(Arc<Validator>, PlaceId)>,
+    patterns: Vec<(Arc<Pattern>, PlaceId)>,
     /// Those of all other members.
     others: Vec<PlaceId>,
     prefix: Vec<PlaceId>,
@@ -80,18 +80,19 @@ impl Places {
         let name_steps = (name.len() / NAME_BYTES_PER_STEP) as u64;
         for id in at {
             let place = &self.all[*id];
-            let tries = place.patterns.len() as u64;
-            budget.spend((1 + name_steps).saturating_add(tries * (STEPS_PER_PATTERN + name_steps)))?;
+            budget.spend(1 + name_steps)?;
             if place.is_anything {
                 found.push(*id);
                 continue;
             }
             let len = found.len();
             found.extend(place.members.get(name));
-            if tries > 0 {
+            for (pattern, id) in &place.patterns {
+                budget.spend(pattern.steps(name.len()))?;
                 let text = text.get_or_insert_with(|| Value::String(name.to_owned()));
-                let like = place.patterns.iter().filter(|(pattern, _)| pattern.is_valid(text));
-                found.extend(like.map(|(_, id)| *id));
+                if pattern.matches(text) {
+                    found.push(*id);
+                }
             }
             if found.len() == len {
                 found.extend(&place.others);
