@@ -2,7 +2,7 @@
 
 use crate::{
     harness::{Server, eventually},
-    http::Reply,
+    http::{self, Reply},
     limits::limits,
     peer::{Peer, assert_error},
     store::Store,
@@ -112,7 +112,8 @@ fn a_position_lock_keeps_no_other_writer_waiting() {
     let (reply, _) = beside(&shop, &Store::new(&server, "elsewhere"), |shop| {
         shop.send("POST", "write", &many.to_string())
     });
-    reply.assert_problem(410, "position_too_old");
+    let problem = reply.assert_problem(410, "position_too_old");
+    assert!(problem["detail"].as_str().unwrap().contains("too much comparing"), "{problem}");
 }
 
 #[test]
@@ -265,6 +266,41 @@ fn names_in_a_large_document_are_looked_up_while_others_write() {
     shop.refuses("PUT", "documents/a/3", &unknown, 400, "unknown_field");
     let insert = json!({ "collection": "a", "key": 3, "fields": unknown });
     shop.refuses("POST", "shard/insert", &insert, 400, "unknown_field");
+}
+
+/// `a[ab]{900}c` may have to be followed from every letter on.
+#[test]
+fn a_pattern_of_a_schema_is_paid_for_by_its_size() {
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    let text = json!({ "type": "string", "pattern": "a[ab]{900}c" });
+    let schema = json!({ "type": "object", "properties": { "x": text } });
+    shop.post("schemas/a", &json!({ "schema": schema }));
+    let other = Store::new(&server, "elsewhere");
+    let document = json!({ "x": "ab".repeat(200_000) }).to_string();
+    let (reply, written) = beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &document));
+    reply.assert_problem(422, "budget_exceeded");
+    assert!(written > 0);
+    shop.ask("PUT", "documents/a/1", &json!({ "x": format!("a{}c", "b".repeat(900)) }));
+}
+
+/// A procedure that calls nothing is paid for by the length of what runs between two rounds of its loop.
+#[test]
+fn a_procedure_that_computes_without_calls_is_stopped_and_keeps_no_other_writer_waiting() {
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    let long = "x = x * x + x ".repeat(4000);
+    let source = format!("return function() local x = 1.5 while true do {long} end end");
+    let target = shop.target("shard/procedures/busy");
+    let headers = [("content-type", "text/plain")];
+    let registered = http::send(shop.native, "PUT", &target, &headers, source.as_bytes());
+    assert_eq!(registered.status, 200, "{}", registered.body);
+    let call = json!({ "mode": "rw", "procedure": "busy", "collection": "a", "key": 1 }).to_string();
+    let other = Store::new(&server, "elsewhere");
+    let (reply, written) = beside(&shop, &other, |shop| shop.send("POST", "shard/call", &call));
+    let problem = reply.assert_problem(422, "procedure_failed");
+    assert!(problem["detail"].as_str().unwrap().contains("steps"), "{problem}");
+    assert!(written > 0);
 }
 
 #[test]
