@@ -278,7 +278,7 @@ impl Seat {
     }
 
     /// Ends the session with all its locks.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(&self) {
         self.namespace.end(&self.shared, self.owner, self.number);
     }
 

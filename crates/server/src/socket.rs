@@ -157,8 +157,16 @@ impl Socket {
                 }
             };
             if let Flow::Close(code, reason) = flow {
-                return Ok(Goodbye { code: Some(code), reason });
+                return Ok(self.last(conversation, Goodbye { code: Some(code), reason }).await);
             }
+        }
+    }
+
+    /// What was answered before the end is told with it, so it has to hold by then.
+    async fn last(&mut self, conversation: &mut impl Conversation, goodbye: Goodbye) -> Goodbye {
+        match conversation.settled().await {
+            Ok(()) => goodbye,
+            Err(goodbye) => self.take_back(goodbye),
         }
     }
 
@@ -234,11 +242,13 @@ impl Socket {
                     Flow::Continue
                 }
                 Ok(Some(Event::Pong)) => Flow::Continue,
-                Ok(Some(Event::Close(code))) => return Ok(Some(Goodbye { code, reason: "" })),
+                Ok(Some(Event::Close(code))) => {
+                    return Ok(Some(self.last(conversation, Goodbye { code, reason: "" }).await));
+                }
                 Err(fault) => conversation.faulted(fault, &mut self.replies),
             };
             if let Flow::Close(code, reason) = flow {
-                return Ok(Some(Goodbye { code: Some(code), reason }));
+                return Ok(Some(self.last(conversation, Goodbye { code: Some(code), reason }).await));
             }
             if self.replies.bytes.len() > WRITE_BYTES {
                 if let Err(goodbye) = conversation.settled().await {
