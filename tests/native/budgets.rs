@@ -2,12 +2,12 @@
 
 use crate::{
     harness::{Server, eventually},
-    http::Reply,
+    http::{self, Reply},
     limits::limits,
-    peer::Peer,
+    peer::{Peer, assert_error},
     store::Store,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::{
     io::Write,
     net::TcpStream,
@@ -112,7 +112,8 @@ fn a_position_lock_keeps_no_other_writer_waiting() {
     let (reply, _) = beside(&shop, &Store::new(&server, "elsewhere"), |shop| {
         shop.send("POST", "write", &many.to_string())
     });
-    reply.assert_problem(410, "position_too_old");
+    let problem = reply.assert_problem(410, "position_too_old");
+    assert!(problem["detail"].as_str().unwrap().contains("too much comparing"), "{problem}");
 }
 
 #[test]
@@ -164,6 +165,142 @@ fn documents_that_take_long_to_validate_are_validated() {
     let wrong = json!({ "events": [event(3, 1), event(4, 100)] });
     shop.refuses("POST", "write", &wrong, 400, "schema_mismatch");
     assert_eq!(shop.post("count", &json!({ "collection": "a" }))["count"], 2);
+}
+
+/// A schema that knows names by many patterns.
+fn register_patterns(store: &Store, len: usize) {
+    let patterns: Map<String, Value> =
+        (0..len).map(|number| (format!("^p{number}_"), json!({ "type": "integer" }))).collect();
+    let schema = json!({ "type": "object", "properties": {}, "patternProperties": patterns });
+    store.post("schemas/a", &json!({ "schema": schema }));
+}
+
+/// So many names that one of those patterns matches, the last one.
+fn names(patterns: usize, len: usize) -> impl Iterator<Item = String> {
+    (0..len).map(move |number| format!("p{}_{number}", patterns - 1))
+}
+
+/// A list of lists, each of which is looked at for names.
+fn nested_lists(len: usize) -> Value {
+    json!({ "t": (0..len).map(|number| [number]).collect::<Vec<_>>() })
+}
+
+fn register_list(store: &Store) {
+    let schema = json!({ "type": "object", "properties": { "t": { "type": "array" } } });
+    store.post("schemas/a", &json!({ "schema": schema }));
+}
+
+#[test]
+fn looking_up_names_is_paid_from_the_budget_of_the_request() {
+    const PATTERNS: usize = 1000;
+    let server = Server::start(&["--work-max", "1000000"]);
+    let shop = shop(&server);
+    register_patterns(&shop, PATTERNS);
+    let is_refused = |path: &str, body: Value| {
+        let problem = shop.refuses("POST", path, &body, 422, "budget_exceeded");
+        assert!(problem["detail"].as_str().unwrap().contains("work_max"), "{problem}");
+    };
+    let compared = |field| json!({ "field": field, "op": "=", "value": 1 });
+    let filter = |len| json!({ "or": names(PATTERNS, len).map(compared).collect::<Vec<_>>() });
+    is_refused("count", json!({ "collection": "a", "filter": filter(900) }));
+    shop.post("count", &json!({ "collection": "a", "filter": filter(20) }));
+
+    let resources = |len| {
+        let resource = |name: String| json!({ "path": ["a", "1", name], "mode": "write" });
+        names(PATTERNS, len).map(resource).collect::<Vec<_>>()
+    };
+    let lease = |len| json!({ "owner": "ann", "resources": resources(len), "ttl_ms": 60_000 });
+    is_refused("locks", lease(3000));
+    assert_eq!(shop.send("POST", "locks", &lease(20).to_string()).status, 201);
+
+    let wanted: Vec<String> = names(PATTERNS, 500).collect();
+    is_refused("get", json!({ "documents": [{ "collection": "a", "key": 1 }], "fields": wanted }));
+    is_refused("filter", json!({ "collection": "a", "fields": wanted }));
+}
+
+#[test]
+fn a_session_is_not_kept_waiting_for_names_to_be_looked_up() {
+    const PATTERNS: usize = 1000;
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    register_patterns(&shop, PATTERNS);
+    let mut ann = Peer::open_with(&server, "shop", json!({ "name": "ann" }));
+    let lock = |len| {
+        let resource = |name: String| json!({ "path": ["a", "1", name], "mode": "write" });
+        let resources: Vec<Value> = names(PATTERNS, len).map(resource).collect();
+        json!({ "type": "lock", "resources": resources })
+    };
+    assert_error(&ann.ask(lock(3000)), "budget_exceeded");
+    assert_eq!(ann.ask(lock(20))["type"], "granted");
+}
+
+#[test]
+fn names_in_a_large_document_over_the_budget_are_refused() {
+    let server = Server::start(&["--work-max", "100000"]);
+    let shop = shop(&server);
+    register_list(&shop);
+    let large = nested_lists(200_000);
+    shop.refuses("PUT", "documents/a/1", &large, 422, "budget_exceeded");
+    let insert = |fields: &Value| json!({ "collection": "a", "key": 1, "fields": fields });
+    shop.refuses("POST", "shard/insert", &insert(&large), 422, "budget_exceeded");
+    shop.post("shard/insert", &insert(&nested_lists(2000)));
+    shop.ask("PUT", "documents/a/1", &nested_lists(1000));
+}
+
+#[test]
+fn names_in_a_large_document_are_looked_up_while_others_write() {
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    register_list(&shop);
+    let other = Store::new(&server, "elsewhere");
+    let large = nested_lists(500_000);
+    let (reply, written) =
+        beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &large.to_string()));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert!(written > 0);
+    // Made of what is there while it is decided, so it is put off and decided again.
+    let insert = json!({ "collection": "a", "key": 2, "fields": large });
+    shop.post("shard/insert", &insert);
+    let mut unknown = large;
+    unknown["t"].as_array_mut().unwrap().push(json!([{ "name": 1 }]));
+    shop.refuses("PUT", "documents/a/3", &unknown, 400, "unknown_field");
+    let insert = json!({ "collection": "a", "key": 3, "fields": unknown });
+    shop.refuses("POST", "shard/insert", &insert, 400, "unknown_field");
+}
+
+/// `a[ab]{900}c` may have to be followed from every letter on.
+#[test]
+fn a_pattern_of_a_schema_is_paid_for_by_its_size() {
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    let text = json!({ "type": "string", "pattern": "a[ab]{900}c" });
+    let schema = json!({ "type": "object", "properties": { "x": text } });
+    shop.post("schemas/a", &json!({ "schema": schema }));
+    let other = Store::new(&server, "elsewhere");
+    let document = json!({ "x": "ab".repeat(200_000) }).to_string();
+    let (reply, written) = beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &document));
+    reply.assert_problem(422, "budget_exceeded");
+    assert!(written > 0);
+    shop.ask("PUT", "documents/a/1", &json!({ "x": format!("a{}c", "b".repeat(900)) }));
+}
+
+/// A procedure that calls nothing is paid for by the length of what runs between two rounds of its loop.
+#[test]
+fn a_procedure_that_computes_without_calls_is_stopped_and_keeps_no_other_writer_waiting() {
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    let long = "x = x * x + x ".repeat(4000);
+    let source = format!("return function() local x = 1.5 while true do {long} end end");
+    let target = shop.target("shard/procedures/busy");
+    let headers = [("content-type", "text/plain")];
+    let registered = http::send(shop.native, "PUT", &target, &headers, source.as_bytes());
+    assert_eq!(registered.status, 200, "{}", registered.body);
+    let call = json!({ "mode": "rw", "procedure": "busy", "collection": "a", "key": 1 }).to_string();
+    let other = Store::new(&server, "elsewhere");
+    let (reply, written) = beside(&shop, &other, |shop| shop.send("POST", "shard/call", &call));
+    let problem = reply.assert_problem(422, "procedure_failed");
+    assert!(problem["detail"].as_str().unwrap().contains("steps"), "{problem}");
+    assert!(written > 0);
 }
 
 #[test]

@@ -115,6 +115,73 @@ fn unread_dumps_hold_no_more_than_the_account_has() {
     assert_eq!(get(&server, "/v1/default/dump").status, 200);
 }
 
+/// The most memory that a server had so far.
+fn peak_bytes(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
+    kib * 1024
+}
+
+/// What a piece of a dump takes while it is made is not known before; so few of them are made at the same time.
+#[test]
+fn unread_dumps_that_begin_together_take_no_more_memory_than_the_account_has() {
+    const LIMIT: usize = 32 * MIB;
+    let server = Server::start(&["--held-bytes-max", &LIMIT.to_string()]);
+    let store = Store::new(&server, "default");
+    for key in 0..4 {
+        store.create("large", key, json!({ "text": "x".repeat(7 * MIB) }));
+    }
+    let before = peak_bytes(&server);
+    let mut open: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(server.native).unwrap()).collect();
+    let request = format!("GET /v1/default/dump HTTP/1.1\r\nhost: {}\r\n\r\n", server.native);
+    open.iter_mut().for_each(|tcp| tcp.write_all(request.as_bytes()).unwrap());
+    eventually("the account is used up", || held_bytes(&server) >= LIMIT);
+    check_small_requests(&server);
+    let taken = peak_bytes(&server).saturating_sub(before);
+    assert!(taken < LIMIT + 400 * MIB, "{} MiB were taken", taken / MIB);
+    drop(open);
+    eventually("all is let go", || held_bytes(&server) == 0);
+    assert_eq!(get(&server, "/v1/default/dump").status, 200);
+}
+
+/// Reads a little every now and then, for several times as long as the write timeout: the kernel has so much to send
+/// that no write gets through meanwhile.
+#[test]
+fn a_reader_that_is_slow_but_alive_gets_everything() {
+    let (server, _) = start(&["--write-timeout", "3s"]);
+    let (mut tcp, status) = unread(server.native, "/v1/default/dump");
+    assert_eq!(status, "HTTP/1.1 200");
+    let mut some = vec![0; 25_000];
+    let mut bytes = Vec::new();
+    for _ in 0..100 {
+        let len = tcp.read(&mut some).unwrap();
+        bytes.extend_from_slice(&some[..len]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    while !bytes.ends_with(b"0\r\n\r\n") {
+        let len = tcp.read(&mut some).unwrap();
+        assert!(len > 0, "it was cut off after {} bytes", bytes.len());
+        bytes.extend_from_slice(&some[..len]);
+    }
+    assert!(bytes.len() > ANSWER_BYTES);
+}
+
+/// To HTTP/1.0 a body ends with its connection, so one that is not complete must not end like one that is.
+#[test]
+fn a_stream_to_an_old_client_that_is_cut_off_does_not_look_complete() {
+    let (server, _) = start(&["--write-timeout", "300ms"]);
+    let mut tcp = TcpStream::connect(server.native).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    tcp.write_all(format!("GET /v1/default/dump HTTP/1.0\r\nhost: {}\r\n\r\n", server.native).as_bytes())
+        .unwrap();
+    eventually("the dump has begun", || held_bytes(&server) > 0);
+    eventually("it is given up", || held_bytes(&server) == 0);
+    let mut rest = Vec::new();
+    let ended = tcp.read_to_end(&mut rest);
+    assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
 /// Begins a request whose body does not end.
 fn half_sent(address: SocketAddr, target: &str, bytes: usize) -> TcpStream {
     let mut tcp = TcpStream::connect(address).unwrap();

@@ -39,10 +39,15 @@ pub enum BrokenBy {
         /// Whose, if that is still known and not too much to be told.
         origin: Option<Origin>,
     },
-    /// It is older than what is kept, or too much has happened since, so nobody can say.
+    /// It is older than what is kept, so nobody can say.
     TooOld {
         /// A lock at this position could be judged.
         horizon: Position,
+    },
+    /// Finding out would take too long: too much has happened since, or its filter takes too much comparing.
+    TooMuch {
+        /// A lock at this position needs no finding out.
+        present: Position,
     },
 }
 
@@ -114,7 +119,7 @@ fn judge<V: View>(
         return Ok(Some(BrokenBy::TooOld { horizon: view.horizon() }));
     }
     let Some(changed) = changed(target, since, view, looks)? else {
-        return Ok(Some(BrokenBy::TooOld { horizon: view.position() }));
+        return Ok(Some(BrokenBy::TooMuch { present: view.position() }));
     };
     let is_seen = if is_planted(Fault::BrokenBySeen) { changed < since } else { changed <= since };
     if is_seen {

@@ -52,7 +52,7 @@ fn check(mut scene: Scene, locks: &[&str], expected: &[(usize, u64)]) {
         .iter()
         .map(|broken| match broken.by {
             BrokenBy::Write { position, .. } => (broken.index, position.0),
-            BrokenBy::TooOld { .. } => panic!("{locks:?}"),
+            BrokenBy::TooOld { .. } | BrokenBy::TooMuch { .. } => panic!("{locks:?}"),
         })
         .collect();
     assert_eq!(positions, expected, "{locks:?}");
@@ -173,7 +173,7 @@ fn a_search_that_would_take_too_long_is_too_old() {
     let calls = [request("a/3", &[create("{}")]), locked(vec![search(); 3])];
     let Err(Refused::Locked(broken)) = scene.call(&calls, NO_LIMITS) else { panic!("it was done") };
     let now = Position(44);
-    assert!(broken.iter().all(|broken| broken.by == BrokenBy::TooOld { horizon: now }), "{broken:?}");
+    assert!(broken.iter().all(|broken| broken.by == BrokenBy::TooMuch { present: now }), "{broken:?}");
     assert_eq!(broken.last().unwrap().index, 2);
 }
 

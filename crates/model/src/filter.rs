@@ -229,7 +229,8 @@ impl Condition {
 
 impl Filter {
     /// Whether the document is meant, however long that takes to find out.
-    pub fn matches(&self, fields: &impl Fields) -> bool {
+    #[cfg(test)]
+    fn matches(&self, fields: &impl Fields) -> bool {
         self.matches_within(fields, &Budget::unlimited()).expect("nobody cancels it")
     }
 

@@ -8,11 +8,15 @@
 
 use crate::{
     node::{Node, Source},
+    pattern::Pattern,
     schema::Schema,
 };
 use lockwood_model::{Budget, Exhausted};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// One schema that looks at one value costs so many steps.
 const STEPS_PER_LOOK: u64 = 4;
@@ -38,6 +42,8 @@ pub(crate) struct Costs {
 #[derive(Debug, Default)]
 struct Look {
     steps: u64,
+    /// What a text has to match.
+    pattern: Option<Arc<Pattern>>,
     /// Schemas that look at the same value.
     same: Vec<usize>,
     /// Those of the elements of a list.
@@ -46,7 +52,7 @@ struct Look {
     contains: Option<usize>,
     /// Those of the members of an object.
     members: HashMap<Box<str>, usize>,
-    patterns: Vec<(Box<str>, usize)>,
+    patterns: Vec<(Arc<Pattern>, usize)>,
     others: Vec<usize>,
     names: Option<usize>,
     /// Schemas that look at the same value do so twice, to find out what is left for `unevaluated…`.
@@ -55,13 +61,13 @@ struct Look {
 
 impl Schema {
     /// Pays for validating a value that takes so many bytes as JSON.
-    pub fn pay(&self, value: &Value, bytes: usize, budget: &Budget) -> Result<(), Exhausted> {
+    pub(crate) fn pay(&self, value: &Value, bytes: usize, budget: &Budget) -> Result<(), Exhausted> {
         let parts = 1 + bytes as u64 / PART_BYTES_MIN;
         let bound =
             self.costs().expanded.map(|looks| looks.saturating_mul(parts).saturating_mul(STEPS_PER_LOOK));
         match bound {
             Some(steps) if steps < budget.left() / 8 => budget.spend(steps),
-            _ => self.costs().count(self.source(), value, budget),
+            _ => self.costs().count(value, budget),
         }
     }
 }
@@ -95,7 +101,7 @@ impl Costs {
         }
         above.push(at);
         let look = &self.looks[at];
-        let mut looks = look.steps;
+        let mut looks = look.steps.saturating_add(look.reading());
         let times = if look.twice { 2 } else { 1 };
         for next in &look.same {
             looks = looks.saturating_add(self.expand(*next, known, above)?.saturating_mul(times));
@@ -109,12 +115,15 @@ impl Costs {
     }
 
     /// Pays for every look at every part. Counts what would be looked at if nothing were refused before.
-    fn count(&self, source: &Source, value: &Value, budget: &Budget) -> Result<(), Exhausted> {
+    fn count(&self, value: &Value, budget: &Budget) -> Result<(), Exhausted> {
         let mut open = vec![(0, value, 0)];
         while let Some((at, value, depth)) = open.pop() {
             let look = &self.looks[at];
             let text = value.as_str().map_or(0, |text| (text.len() / TEXT_BYTES_PER_LOOK) as u64);
             budget.spend((look.steps + text).saturating_mul(STEPS_PER_LOOK))?;
+            if let (Some(pattern), Some(text)) = (&look.pattern, value.as_str()) {
+                budget.spend(pattern.steps(text.len()))?;
+            }
             if depth == DEPTH_MAX {
                 return Err(Exhausted::Spent(budget.steps_max()));
             }
@@ -131,15 +140,27 @@ impl Costs {
                 }
                 Value::Object(object) => {
                     for (name, member) in object {
-                        let looks = 1 + look.patterns.len() as u64 + u64::from(look.names.is_some());
-                        budget.spend(looks * STEPS_PER_LOOK)?;
-                        look.member(source, name).for_each(|at| push(at, member));
+                        budget.spend(STEPS_PER_LOOK)?;
+                        look.names.map_or(Ok(()), |at| self.name(at, name.len(), budget))?;
+                        look.patterns
+                            .iter()
+                            .try_for_each(|(like, _)| budget.spend(like.steps(name.len())))?;
+                        look.member(name).for_each(|at| push(at, member));
                     }
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Pays for looking at a name. Schemas that look at the same value go round in no circles.
+    fn name(&self, at: usize, bytes: usize, budget: &Budget) -> Result<(), Exhausted> {
+        let look = &self.looks[at];
+        let text = (bytes / TEXT_BYTES_PER_LOOK) as u64;
+        budget.spend((look.steps + text).saturating_mul(STEPS_PER_LOOK))?;
+        look.pattern.iter().try_for_each(|pattern| budget.spend(pattern.steps(bytes)))?;
+        look.same.iter().try_for_each(|next| self.name(*next, bytes, budget))
     }
 }
 
@@ -161,6 +182,10 @@ impl Look {
         let others = ["additionalProperties", "unevaluatedProperties"];
         Look {
             steps: 1 + sizes(node),
+            pattern: node
+                .string("pattern")
+                .and_then(|pattern| node.source.patterns.get(pattern))
+                .map(Arc::clone),
             same,
             prefix: items.prefix.iter().map(place).collect(),
             rest: items.rest.or_else(|| node.child("unevaluatedItems")).as_ref().map(place),
@@ -173,7 +198,9 @@ impl Look {
             patterns: node
                 .entries("patternProperties")
                 .iter()
-                .map(|(pattern, node)| ((*pattern).into(), place(node)))
+                .filter_map(|(pattern, below)| {
+                    Some((Arc::clone(node.source.patterns.get(*pattern)?), place(below)))
+                })
                 .collect(),
             others: others
                 .iter()
@@ -183,6 +210,17 @@ impl Look {
             names: node.child("propertyNames").as_ref().map(place),
             twice: unevaluated.iter().any(|keyword| node.get(keyword).is_some()),
         }
+    }
+
+    /// As how many looks at each part the patterns count if all of the value is text for them. A part has at least
+    /// [`PART_BYTES_MIN`] bytes.
+    fn reading(&self) -> u64 {
+        let all = self.pattern.iter().chain(self.patterns.iter().map(|(pattern, _)| pattern));
+        let part = |pattern: &Arc<Pattern>| {
+            let read = pattern.steps_per_64_bytes().saturating_mul(PART_BYTES_MIN) / 64;
+            (read.saturating_add(pattern.steps(0)) / STEPS_PER_LOOK).saturating_add(1)
+        };
+        all.map(part).fold(0, u64::saturating_add)
     }
 
     /// The schemas of parts of the value.
@@ -197,10 +235,13 @@ impl Look {
         described.into_iter().chain(self.contains)
     }
 
-    fn member<'a>(&'a self, source: &'a Source, name: &'a str) -> impl Iterator<Item = usize> + 'a {
-        let named = self.members.get(name).copied();
-        let like = self.patterns.iter().filter(move |(pattern, _)| source.matches(pattern, name));
-        let mut found: Vec<usize> = named.into_iter().chain(like.map(|(_, at)| *at)).collect();
+    fn member<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let mut found: Vec<usize> = self.members.get(name).copied().into_iter().collect();
+        if !self.patterns.is_empty() {
+            let text = Value::String(name.to_owned());
+            let like = self.patterns.iter().filter(|(pattern, _)| pattern.matches(&text));
+            found.extend(like.map(|(_, at)| *at));
+        }
         if found.is_empty() {
             found.extend(&self.others);
         }
@@ -239,7 +280,7 @@ mod tests {
     fn steps(schema: &str, value: &Value) -> (u64, Option<u64>) {
         let schema = Schema::parse(schema).unwrap();
         let budget = Budget::unlimited();
-        schema.costs().count(schema.source(), value, &budget).unwrap();
+        schema.costs().count(value, &budget).unwrap();
         let parts = 1 + value.to_string().len() as u64 / PART_BYTES_MIN;
         (u64::MAX - budget.left(), schema.costs().expanded.map(|looks| looks * parts * STEPS_PER_LOOK))
     }
@@ -271,6 +312,13 @@ mod tests {
                 assert!(bound.is_some_and(|bound| counted <= bound), "{counted} {bound:?} {schema} {value}");
             }
         }
+    }
+
+    #[test]
+    fn a_pattern_with_many_places_costs_for_every_letter() {
+        let schema = r#"{"properties":{"x":{"pattern":"a[ab]{900}c"}}}"#;
+        let (counted, bound) = steps(schema, &json!({ "x": "ab".repeat(50_000) }));
+        assert!(counted > 100_000_000 && bound.is_some_and(|bound| bound >= counted), "{counted} {bound:?}");
     }
 
     /// Two alternatives that both go on below double with every level.

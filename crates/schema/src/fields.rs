@@ -3,12 +3,12 @@
 use crate::{
     json_path,
     nearest::nearest,
-    node::{Node, is_schema},
+    places::{PlaceId, Places},
     schema::Schema,
 };
 use lockwood_model::{Budget, Exhausted};
-use serde_json::{Value, json};
-use std::{collections::BTreeSet, fmt, sync::LazyLock};
+use serde_json::{Map, Value};
+use std::fmt;
 
 /// At most this many unknown names are listed for one document.
 pub const UNKNOWN_FIELDS_LEN_MAX: usize = 20;
@@ -48,140 +48,113 @@ impl Schema {
     /// or `unevaluatedProperties` that is there and not `false`; it is enough if one branch of the schema
     /// knows it. What is not said is not known: a model that is open only because it does not say otherwise
     /// knows no names. Below a schema that is `true` or says nothing at all, every name is known.
-    pub fn field(&self, path: &[&str]) -> FieldKnown {
-        let mut places = self.root().branches();
-        let mut walked = json_path::ROOT.to_owned();
+    pub fn field(&self, path: &[&str], budget: &Budget) -> Result<FieldKnown, Exhausted> {
+        let places = self.places();
+        let mut at = places.root(budget)?;
+        let mut walked = Vec::with_capacity(path.len());
         for segment in path {
-            let mut below = members(&places, segment);
-            let element = segment.parse().ok().map(|index| (index, elements(&places, index)));
-            walked = match (element, below.is_empty()) {
-                (Some((index, elements)), true) if !elements.is_empty() => {
-                    below = elements;
-                    json_path::element(&walked, index)
+            let mut below = places.members(&at, segment, budget)?;
+            let mut step = Step::Member(segment);
+            if below.is_empty()
+                && let Ok(index) = segment.parse()
+            {
+                below = places.elements(&at, index, budget)?;
+                if !below.is_empty() {
+                    step = Step::Element(index);
                 }
-                _ => json_path::member(&walked, segment),
-            };
-            if below.is_empty() {
-                return FieldKnown::Unknown(unknown(walked, segment, &places));
             }
-            places = spread(&below);
+            walked.push(step);
+            if below.is_empty() {
+                let nearest = nearest(segment, places.names(&at), budget)?;
+                return Ok(FieldKnown::Unknown(UnknownField { path: written(&walked), nearest }));
+            }
+            at = below;
         }
-        FieldKnown::Known
+        Ok(FieldKnown::Known)
     }
 
     /// The names in a document that the schema does not know, in the order they stand in, at most
     /// [`UNKNOWN_FIELDS_LEN_MAX`]. What is below an unknown name is not looked at.
-    pub fn unknown_fields_of(&self, document: &Value) -> Vec<UnknownField> {
-        self.unknown_fields_within(document, &Budget::unlimited()).expect("nobody cancels it")
-    }
-
-    /// The same, if the budget suffices to find out.
-    pub fn unknown_fields_within(
-        &self,
-        document: &Value,
-        budget: &Budget,
-    ) -> Result<Vec<UnknownField>, Exhausted> {
-        let mut found = Vec::new();
-        look_through(document, &self.root().branches(), json_path::ROOT, &mut found, budget)?;
-        Ok(found)
+    pub fn unknown_fields(&self, document: &Value, budget: &Budget) -> Result<Vec<UnknownField>, Exhausted> {
+        let places = self.places();
+        let mut look = Look { places, budget, walked: Vec::new(), found: Vec::new() };
+        look.through(document, &places.root(budget)?)?;
+        Ok(look.found)
     }
 }
 
-fn look_through(
-    value: &Value,
-    places: &[Node<'_>],
-    path: &str,
-    found: &mut Vec<UnknownField>,
-    budget: &Budget,
-) -> Result<(), Exhausted> {
-    match value {
-        Value::Object(object) => {
-            for (name, value) in object {
-                budget.spend(places.len() as u64)?;
-                let below = members(places, name);
-                if found.len() == UNKNOWN_FIELDS_LEN_MAX {
-                    return Ok(());
-                } else if below.is_empty() {
-                    found.push(unknown(json_path::member(path, name), name, places));
-                } else if holds_names(value) {
-                    let below = spread(&below);
-                    budget.spend(below.len() as u64)?;
-                    look_through(value, &below, &json_path::member(path, name), found, budget)?;
-                }
-            }
+/// A look at all names in a document.
+struct Look<'a> {
+    places: &'a Places,
+    budget: &'a Budget,
+    /// The way to the value that is looked at. It is written out only for names that are not known: most are.
+    walked: Vec<Step<'a>>,
+    found: Vec<UnknownField>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step<'a> {
+    Member(&'a str),
+    Element(usize),
+}
+
+impl<'a> Look<'a> {
+    fn through(&mut self, value: &'a Value, at: &[PlaceId]) -> Result<(), Exhausted> {
+        match value {
+            Value::Object(object) => self.through_members(object, at),
+            Value::Array(list) => self.through_elements(list, at),
+            _ => Ok(()),
         }
-        Value::Array(list) => {
-            for (index, value) in list.iter().enumerate().filter(|(_, value)| holds_names(value)) {
-                budget.spend(places.len() as u64)?;
-                let below = spread(&elements(places, index));
-                budget.spend(below.len() as u64)?;
-                look_through(value, &below, &json_path::element(path, index), found, budget)?;
-            }
-        }
-        _ => {}
     }
-    Ok(())
+
+    fn through_members(&mut self, object: &'a Map<String, Value>, at: &[PlaceId]) -> Result<(), Exhausted> {
+        for (name, value) in object {
+            if self.found.len() == UNKNOWN_FIELDS_LEN_MAX {
+                return Ok(());
+            }
+            let below = self.places.members(at, name, self.budget)?;
+            self.walked.push(Step::Member(name));
+            if below.is_empty() {
+                let nearest = nearest(name, self.places.names(at), self.budget)?;
+                self.found.push(UnknownField { path: written(&self.walked), nearest });
+            } else {
+                self.through(value, &below)?;
+            }
+            self.walked.pop();
+        }
+        Ok(())
+    }
+
+    fn through_elements(&mut self, list: &'a [Value], at: &[PlaceId]) -> Result<(), Exhausted> {
+        let prefix_len = self.places.prefix_len(at);
+        let rest = self.places.elements(at, prefix_len, self.budget)?;
+        for (index, value) in list.iter().enumerate() {
+            self.budget.spend(1)?;
+            if !holds_names(value) {
+                continue;
+            }
+            self.walked.push(Step::Element(index));
+            if index < prefix_len {
+                let below = self.places.elements(at, index, self.budget)?;
+                self.through(value, &below)?;
+            } else {
+                self.through(value, &rest)?;
+            }
+            self.walked.pop();
+        }
+        Ok(())
+    }
+}
+
+fn written(steps: &[Step<'_>]) -> String {
+    steps.iter().fold(json_path::ROOT.to_owned(), |path, step| match step {
+        Step::Member(name) => json_path::member(&path, name),
+        Step::Element(index) => json_path::element(&path, *index),
+    })
 }
 
 fn holds_names(value: &Value) -> bool {
     value.is_object() || value.is_array()
-}
-
-/// The schemas of a member, from every branch that knows its name.
-fn members<'a>(places: &[Node<'a>], name: &str) -> Vec<Node<'a>> {
-    places.iter().flat_map(|node| member(node, name)).collect()
-}
-
-fn member<'a>(node: &Node<'a>, name: &str) -> Vec<Node<'a>> {
-    if node.is_anything() {
-        return vec![node.clone()];
-    }
-    let mut found: Vec<Node<'a>> = node.named("properties", name).into_iter().collect();
-    found.extend(node.matching(name));
-    if found.is_empty() {
-        let others = ["additionalProperties", "unevaluatedProperties"];
-        found.extend(others.iter().filter_map(|keyword| node.child(keyword)));
-    }
-    found.retain(|node| !node.is_nothing());
-    found
-}
-
-/// Stands for the elements of a list that are not described: no name in them is known.
-static UNDESCRIBED: LazyLock<Value> = LazyLock::new(|| json!({ "type": "array" }));
-
-/// The schemas of an element.
-fn elements<'a>(places: &[Node<'a>], index: usize) -> Vec<Node<'a>> {
-    places.iter().filter_map(|node| element(node, index)).filter(|node| !node.is_nothing()).collect()
-}
-
-fn element<'a>(node: &Node<'a>, index: usize) -> Option<Node<'a>> {
-    let items = node.items();
-    let described = items.prefix.get(index).cloned().or(items.rest);
-    let undescribed = || {
-        let is_list = node.is_anything() || node.get("type").is_some_and(names_arrays);
-        is_list.then(|| Node {
-            value: if node.is_anything() { node.value } else { &UNDESCRIBED },
-            ..node.clone()
-        })
-    };
-    described.or_else(undescribed)
-}
-
-fn names_arrays(types: &Value) -> bool {
-    types == "array" || types.as_array().is_some_and(|list| list.iter().any(|name| name == "array"))
-}
-
-fn spread<'a>(nodes: &[Node<'a>]) -> Vec<Node<'a>> {
-    let mut seen = BTreeSet::new();
-    let mut all: Vec<Node<'a>> = nodes.iter().flat_map(Node::branches).collect();
-    all.retain(|node| is_schema(node.value) && seen.insert(node.id()));
-    all
-}
-
-fn unknown(path: String, name: &str, places: &[Node<'_>]) -> UnknownField {
-    let known = places.iter().flat_map(|node| node.entries("properties"));
-    let usable = known.filter(|(_, node)| !node.is_nothing()).map(|(name, _)| name);
-    UnknownField { path, nearest: nearest(name, usable) }
 }
 
 #[cfg(test)]
@@ -210,6 +183,58 @@ mod tests {
         Schema::parse(PERSON).unwrap()
     }
 
+    fn field(schema: &Schema, path: &[&str]) -> FieldKnown {
+        schema.field(path, &Budget::unlimited()).unwrap()
+    }
+
+    fn unknown_fields(document: &Value) -> Vec<UnknownField> {
+        person().unknown_fields(document, &Budget::unlimited()).unwrap()
+    }
+
+    /// The steps that it takes to look a document through.
+    fn steps(schema: &Schema, document: &Value) -> u64 {
+        let budget = Budget::unlimited();
+        schema.unknown_fields(document, &budget).unwrap();
+        u64::MAX - budget.left()
+    }
+
+    #[test]
+    fn every_pattern_that_is_tried_is_paid_for() {
+        let patterns = |len: usize| {
+            let all: Vec<String> = (0..len).map(|number| format!(r#""^a{number}_":{{}}"#)).collect();
+            Schema::parse(&format!(
+                r#"{{"additionalProperties":true,"patternProperties":{{{}}}}}"#,
+                all.join(",")
+            ))
+            .unwrap()
+        };
+        let names: Map<String, Value> = (0..100).map(|number| (format!("b{number}"), Value::Null)).collect();
+        let document = Value::Object(names);
+        let (few, many) = (steps(&patterns(2), &document), steps(&patterns(200), &document));
+        assert!(many > 200 * 100 && many > 50 * few, "{few} {many}");
+        let budget = Budget::new(many / 2);
+        assert_eq!(patterns(200).unknown_fields(&document, &budget), Err(Exhausted::Spent(many / 2)));
+        assert_eq!(patterns(200).field(&["b"], &Budget::new(200)), Err(Exhausted::Spent(200)));
+    }
+
+    #[test]
+    fn a_list_is_looked_through_in_few_steps_for_each_element() {
+        let schema = Schema::parse(r#"{"properties":{"t":{"type":"array"}}}"#).unwrap();
+        let list = |len: usize| serde_json::json!({ "t": vec![serde_json::json!([0]); len] });
+        let (short, long) = (steps(&schema, &list(100)), steps(&schema, &list(10_000)));
+        assert!(long < 101 * short && long < 10 * 10_000, "{short} {long}");
+    }
+
+    #[test]
+    fn names_that_may_be_meant_are_paid_for() {
+        let all: Vec<String> = (0..1000).map(|number| format!(r#""field_number_{number}":{{}}"#)).collect();
+        let schema = Schema::parse(&format!(r#"{{"properties":{{{}}}}}"#, all.join(","))).unwrap();
+        let path = ["field_numbr_7"];
+        assert!(matches!(schema.field(&path, &Budget::new(1000)), Err(Exhausted::Spent(_))));
+        let FieldKnown::Unknown(unknown) = field(&schema, &path) else { panic!("it is known") };
+        assert_eq!(unknown.nearest[0], "field_number_7");
+    }
+
     #[test]
     fn names_are_known_through_every_branch() {
         let schema = person();
@@ -231,14 +256,14 @@ mod tests {
         ];
         for path in known {
             let path: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-            assert_eq!(schema.field(&path), FieldKnown::Known, "{path:?}");
+            assert_eq!(field(&schema, &path), FieldKnown::Known, "{path:?}");
         }
     }
 
     #[track_caller]
     fn unknown_at(path: &str, at: &str, nearest: &[&str]) {
         let segments: Vec<&str> = path.split('/').collect();
-        let FieldKnown::Unknown(unknown) = person().field(&segments) else { panic!("{path} is known") };
+        let FieldKnown::Unknown(unknown) = field(&person(), &segments) else { panic!("{path} is known") };
         assert_eq!(
             (unknown.path.as_str(), unknown.nearest),
             (at, nearest.iter().map(|&n| n.to_owned()).collect())
@@ -267,8 +292,7 @@ mod tests {
             "tags": [{"label": 1}, {"labels": 2}], "notes": {"a": {"b": 1}}, "scores": {"ann": {"pts": 1}},
             "pair": [{"first": 1}, {"second": {"third": 1}}], "plain": [[{"deep": 1}]],
         });
-        let found: Vec<String> =
-            person().unknown_fields_of(&document).iter().map(|one| one.path.clone()).collect();
+        let found: Vec<String> = unknown_fields(&document).iter().map(|one| one.path.clone()).collect();
         let expected = [
             "$.address.zipp",
             "$.adress",
@@ -279,19 +303,19 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!(
-            person().unknown_fields_of(&serde_json::json!({"adress": 1}))[0].to_string(),
+            unknown_fields(&serde_json::json!({"adress": 1}))[0].to_string(),
             "the schema knows no field $.adress; did you mean address?"
         );
         let many: serde_json::Map<String, Value> =
             (0..100).map(|i| (format!("unknown{i}"), Value::Null)).collect();
-        assert_eq!(person().unknown_fields_of(&Value::Object(many)).len(), UNKNOWN_FIELDS_LEN_MAX);
+        assert_eq!(unknown_fields(&Value::Object(many)).len(), UNKNOWN_FIELDS_LEN_MAX);
     }
 
     #[test]
     fn a_schema_that_refers_to_itself_knows_its_names_at_every_depth() {
         let schema =
             Schema::parse(r##"{"properties":{"next":{"$ref":"#"}},"additionalProperties":false}"##).unwrap();
-        assert_eq!(schema.field(&["next"; 50]), FieldKnown::Known);
-        assert!(matches!(schema.field(&["next", "next", "nxt"]), FieldKnown::Unknown(_)));
+        assert_eq!(field(&schema, &["next"; 50]), FieldKnown::Known);
+        assert!(matches!(field(&schema, &["next", "next", "nxt"]), FieldKnown::Unknown(_)));
     }
 }

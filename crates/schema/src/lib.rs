@@ -10,6 +10,8 @@ mod fields;
 mod json_path;
 mod nearest;
 mod node;
+mod pattern;
+mod places;
 mod schema;
 mod survey;
 mod types;

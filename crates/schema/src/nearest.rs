@@ -1,5 +1,6 @@
 //! Which known names somebody may have meant. Knows only text.
 
+use lockwood_model::{Budget, Exhausted};
 use std::collections::BTreeSet;
 
 /// At most this many names are offered.
@@ -8,17 +9,26 @@ pub const NEAREST_LEN_MAX: usize = 3;
 /// Names longer than this are compared by their beginnings only; the distance costs the product of lengths.
 const COMPARED_CHARS_MAX: usize = 64;
 
+/// Comparing so many pairs of letters costs one step.
+const PAIRS_PER_STEP: usize = 4;
+
 /// The known names that are like `name`, nearest first: the same in another case, then those one begins
 /// with the other, then those a few letters away.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn nearest<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    budget: &Budget,
+) -> Result<Vec<String>, Exhausted> {
     let wanted = folded(name);
     let mut near: BTreeSet<(usize, &str)> = BTreeSet::new();
     for candidate in known {
-        if let Some(distance) = distance(&wanted, &folded(candidate)) {
+        let folded = folded(candidate);
+        budget.spend(1 + (wanted.len() * folded.len() / PAIRS_PER_STEP) as u64)?;
+        if let Some(distance) = distance(&wanted, &folded) {
             near.insert((distance, candidate));
         }
     }
-    near.into_iter().take(NEAREST_LEN_MAX).map(|(_, candidate)| candidate.to_owned()).collect()
+    Ok(near.into_iter().take(NEAREST_LEN_MAX).map(|(_, candidate)| candidate.to_owned()).collect())
 }
 
 fn folded(name: &str) -> Vec<char> {
@@ -62,7 +72,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, known: &[&str], expected: &[&str]) {
-        assert_eq!(nearest(name, known.iter().copied()), expected, "{name}");
+        assert_eq!(nearest(name, known.iter().copied(), &Budget::unlimited()).unwrap(), expected, "{name}");
     }
 
     #[test]

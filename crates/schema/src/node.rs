@@ -1,9 +1,11 @@
 //! One schema inside a schema document, read the way its draft reads it. Knows nothing of what it is read for.
 
-use crate::{draft::Draft, types::Types};
-use jsonschema::Validator;
+use crate::{draft::Draft, pattern::Pattern, types::Types};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Keywords that can refuse a value. Everything else is an annotation: it never matters to who reads.
 /// `format` and `content…` are annotations here in every draft, because the registry compares them nowhere.
@@ -81,7 +83,7 @@ pub(crate) struct Source {
     pub(crate) root: Value,
     pub(crate) draft: Draft,
     /// One for every regular expression in the document.
-    pub(crate) patterns: BTreeMap<String, Validator>,
+    pub(crate) patterns: BTreeMap<String, Arc<Pattern>>,
 }
 
 /// A place in a [`Source`] where a schema stands.
@@ -116,7 +118,7 @@ impl Source {
 
     pub(crate) fn matches(&self, pattern: &str, text: &str) -> bool {
         let text = Value::String(text.to_owned());
-        self.patterns.get(pattern).is_some_and(|validator| validator.is_valid(&text))
+        self.patterns.get(pattern).is_some_and(|pattern| pattern.matches(&text))
     }
 }
 
@@ -207,15 +209,18 @@ impl<'a> Node<'a> {
 
     /// Itself and every schema that has a say about the same value, in whatever way.
     pub(crate) fn branches(&self) -> Vec<Node<'a>> {
-        self.in_place(|node| {
-            let mut found: Vec<Node<'a>> = node.reference().into_iter().collect();
-            found.extend(["allOf", "anyOf", "oneOf"].iter().flat_map(|keyword| node.children(keyword)));
-            found.extend(["if", "then", "else"].iter().filter_map(|keyword| node.child(keyword)));
-            for keyword in ["dependentSchemas", "dependencies"] {
-                found.extend(node.entries(keyword).into_iter().map(|(_, node)| node));
-            }
-            found
-        })
+        self.in_place(Node::also)
+    }
+
+    /// Every schema that this one names to have a say about the same value.
+    pub(crate) fn also(&self) -> Vec<Node<'a>> {
+        let mut found: Vec<Node<'a>> = self.reference().into_iter().collect();
+        found.extend(["allOf", "anyOf", "oneOf"].iter().flat_map(|keyword| self.children(keyword)));
+        found.extend(["if", "then", "else"].iter().filter_map(|keyword| self.child(keyword)));
+        for keyword in ["dependentSchemas", "dependencies"] {
+            found.extend(self.entries(keyword).into_iter().map(|(_, node)| node));
+        }
+        found
     }
 
     fn in_place(&self, next: impl Fn(&Node<'a>) -> Vec<Node<'a>>) -> Vec<Node<'a>> {

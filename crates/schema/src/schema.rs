@@ -5,11 +5,12 @@ use crate::{
     draft::Draft,
     failure::{FAILURES_LEN_MAX, Failure},
     node::{Node, Source, is_schema},
+    places::Places,
     survey::{INDEX_KEYWORD, pattern_options, survey},
     types::Types,
 };
 use jsonschema::Validator;
-use lockwood_model::FieldPath;
+use lockwood_model::{Budget, Exhausted, FieldPath};
 use serde_json::{Map, Value};
 use std::{fmt, sync::Arc};
 
@@ -28,6 +29,7 @@ struct Read {
     canonical: String,
     validator: Validator,
     costs: Costs,
+    places: Places,
 }
 
 /// The text is not a schema that can be used.
@@ -54,12 +56,24 @@ impl Schema {
         let canonical = sorted(&root).to_string();
         let source = survey(root, draft)?;
         let validator = compile(&source)?;
-        let costs = Costs::of(&source);
-        Ok(Schema(Arc::new(Read { source, canonical, validator, costs })))
+        let (costs, places) = (Costs::of(&source), Places::of(&source));
+        Ok(Schema(Arc::new(Read { source, canonical, validator, costs, places })))
     }
 
-    /// Whether a value fits; if not, why, in at most [`FAILURES_LEN_MAX`] places.
-    pub fn validate(&self, value: &Value) -> Result<(), Vec<Failure>> {
+    /// Whether a value that takes so many bytes as JSON fits, if the budget suffices to find out; if it does not fit,
+    /// why, in at most [`FAILURES_LEN_MAX`] places.
+    pub fn validate(
+        &self,
+        value: &Value,
+        bytes: usize,
+        budget: &Budget,
+    ) -> Result<Result<(), Vec<Failure>>, Exhausted> {
+        self.pay(value, bytes, budget)?;
+        Ok(self.judge(value))
+    }
+
+    /// The same, paid for by nobody.
+    pub(crate) fn judge(&self, value: &Value) -> Result<(), Vec<Failure>> {
         // Most documents fit, and asking for that alone is much cheaper than listing reasons.
         if self.0.validator.is_valid(value) {
             return Ok(());
@@ -105,12 +119,12 @@ impl Schema {
         self.0.source.root()
     }
 
-    pub(crate) fn source(&self) -> &Source {
-        &self.0.source
-    }
-
     pub(crate) fn costs(&self) -> &Costs {
         &self.0.costs
+    }
+
+    pub(crate) fn places(&self) -> &Places {
+        &self.0.places
     }
 
     /// Whether both are handles on one schema.
@@ -341,7 +355,7 @@ mod tests {
     fn long_ways_through_definitions_are_walked() {
         let below = |target: &str| format!(r#"{{"properties":{{"n":{{"$ref":"{target}"}}}}}}"#);
         let schema = parse(&chain(6_000, below));
-        assert!(schema.validate(&json!({"n": {"n": 1}})).is_ok());
+        assert!(schema.judge(&json!({"n": {"n": 1}})).is_ok());
     }
 
     #[test]
@@ -350,12 +364,12 @@ mod tests {
             r#"{"$schema":"http://json-schema.org/draft-04/schema#","maximum":5,"exclusiveMaximum":true}"#,
         );
         assert_eq!(four.draft(), Draft::Draft4);
-        assert!(four.validate(&json!(5)).is_err());
+        assert!(four.judge(&json!(5)).is_err());
         let seven = parse(
             r#"{"$schema":"http://json-schema.org/draft-07/schema","items":[{"type":"null"}],"format":"date"}"#,
         );
-        assert!(seven.validate(&json!([1])).is_err());
-        assert!(seven.validate(&json!("not a date")).is_ok(), "formats are annotations");
+        assert!(seven.judge(&json!([1])).is_err());
+        assert!(seven.judge(&json!("not a date")).is_ok(), "formats are annotations");
         assert_eq!(parse("true").draft(), Draft::Draft202012);
     }
 
@@ -367,7 +381,7 @@ mod tests {
                 "additionalProperties":false}"#,
         );
         let failures = schema
-            .validate(&json!({"age": 200, "tags": ["long one"], "address": {"zip": "x"}, "more": 1}))
+            .judge(&json!({"age": 200, "tags": ["long one"], "address": {"zip": "x"}, "more": 1}))
             .unwrap_err();
         let mut lines: Vec<String> = failures.iter().map(Failure::to_string).collect();
         lines.sort_unstable();
@@ -379,14 +393,14 @@ mod tests {
             "$: the field \"id\" is required and missing",
         ];
         assert_eq!(lines, expected);
-        assert_eq!(schema.validate(&json!(["x"])).unwrap_err()[0].reason, "expected object, found [\"x\"]");
-        assert!(schema.validate(&json!({"id": 1})).is_err());
+        assert_eq!(schema.judge(&json!(["x"])).unwrap_err()[0].reason, "expected object, found [\"x\"]");
+        assert!(schema.judge(&json!({"id": 1})).is_err());
     }
 
     #[test]
     fn failures_are_limited() {
         let schema = parse(r#"{"items":{"type":"null"}}"#);
-        let failures = schema.validate(&Value::from(vec![1; 100])).unwrap_err();
+        let failures = schema.judge(&Value::from(vec![1; 100])).unwrap_err();
         assert_eq!(failures.len(), FAILURES_LEN_MAX);
     }
 

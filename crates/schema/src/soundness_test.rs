@@ -50,9 +50,9 @@ fn judge(
     for _ in 0..DOCUMENTS {
         let guide = if random.once_in(3) { new_value } else { old_value };
         let document = document(random, guide, old_value, 4);
-        if old.validate(&document).is_ok() {
+        if old.judge(&document).is_ok() {
             judged += 1;
-            let verdict = new.validate(&document);
+            let verdict = new.judge(&document);
             assert!(verdict.is_ok(), "seed {seed}: {document} fits {old:?} and not {new:?}: {verdict:?}");
         }
     }

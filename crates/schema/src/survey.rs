@@ -4,11 +4,15 @@
 use crate::{
     draft::Draft,
     node::{Node, Source, is_schema},
+    pattern::Pattern,
     schema::Invalid,
 };
-use jsonschema::{PatternOptions, Regex, Validator};
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use jsonschema::{PatternOptions, Regex};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The keyword with which a property asks for an index, at the top or below other properties.
 pub const INDEX_KEYWORD: &str = "x-lockwood-index";
@@ -51,7 +55,7 @@ pub(crate) fn survey(root: Value, draft: Draft) -> Result<Source, Invalid> {
     Ok(Source { patterns, ..source })
 }
 
-fn look_at(node: &Node<'_>, patterns: &mut BTreeMap<String, Validator>) -> Result<(), Invalid> {
+fn look_at(node: &Node<'_>, patterns: &mut BTreeMap<String, Arc<Pattern>>) -> Result<(), Invalid> {
     check_reference(node)?;
     check_identity(node)?;
     check_index(node)?;
@@ -125,19 +129,18 @@ fn check_index(node: &Node<'_>) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn compile(pattern: &str, at: String, patterns: &mut BTreeMap<String, Validator>) -> Result<(), Invalid> {
+fn compile(pattern: &str, at: String, patterns: &mut BTreeMap<String, Arc<Pattern>>) -> Result<(), Invalid> {
     if patterns.contains_key(pattern) {
         return Ok(());
     }
-    let options = jsonschema::options().with_pattern_options(pattern_options());
-    let Ok(validator) = options.build(&json!({ "pattern": pattern })) else {
+    let Some(read) = Pattern::read(pattern) else {
         let reason = format!(
             "the pattern {pattern:?} cannot be used: it is not a regular expression, or it is too large, or it \
              has look-around or back-references, which can take for ever"
         );
         return Err(Invalid { pointer: at, reason });
     };
-    patterns.insert(pattern.to_owned(), validator);
+    patterns.insert(pattern.to_owned(), Arc::new(read));
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::{
     },
     lease::Verdict,
     namespace::{Namespace, State},
-    schemas::{self, Rechecks},
+    schemas::{self, Held, Named, Rechecks, check_named},
     shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
@@ -135,7 +135,8 @@ pub(crate) async fn write(
     let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
-    active.check_call(call)?;
+    let job = Job::new(shared);
+    check_named(&job, &active, Named::call(call)).await?;
     let admitted = shared.cluster.admit(shared, namespace, documents_of(call)).await?;
     // As they are when it is decided: a schema may be registered while others' locks are waited for.
     let rules = shared.schemas.held(namespace);
@@ -143,7 +144,7 @@ pub(crate) async fn write(
         let _passage = shared.cluster.pass(admitted)?;
         shared.shard.decide_write(namespace, call, &rules, now)
     };
-    let mut rechecks = Rechecks::new(shared, &rules);
+    let mut rechecks = Rechecks::new(&job, &rules);
     loop {
         let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
             Ok(pending) => shared.shard.settle_write(call, pending).await,
@@ -178,12 +179,13 @@ pub(crate) async fn transact<T>(
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
     let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
+    let rules = shared.schemas.held(namespace);
     let checked = |state: Stored<'_>| {
         let made = make(state)?;
-        active.check_call(&made.0)?;
+        rules.check_call(&active, &made.0)?;
         Ok(made)
     };
-    amend(shared, namespace, amendment, (terms, admitted), checked).await
+    amend(shared, namespace, amendment, (terms, admitted), (&rules, checked)).await
 }
 
 /// The same for what every shard has: it is nobody's key, and only the server itself writes it.
@@ -195,7 +197,8 @@ pub(crate) async fn transact_everywhere<T>(
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
     let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
-    amend(shared, namespace, amendment, (&terms, admitted), make).await
+    let rules = shared.schemas.held(namespace);
+    amend(shared, namespace, amendment, (&terms, admitted), (&rules, make)).await
 }
 
 async fn amend<T>(
@@ -203,16 +206,16 @@ async fn amend<T>(
     namespace: &str,
     amendment: &Amendment<'_>,
     (terms, admitted): (&Terms, Admitted),
-    make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
+    (rules, make): (&Held<'_>, impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>),
 ) -> Result<Amended<T>, GateError> {
-    let rules = shared.schemas.held(namespace);
     let answer = amendment.answer.as_ref();
     let decide = |now| {
         let _passage = shared.cluster.pass(admitted)?;
-        shared.shard.decide_amend(namespace, answer, &make, &rules, now)
+        shared.shard.decide_amend(namespace, answer, &make, rules, now)
     };
     let wanted = Wanted::Resources(&amendment.resources);
-    let mut rechecks = Rechecks::new(shared, &rules);
+    let job = Job::new(shared);
+    let mut rechecks = Rechecks::new(&job, rules);
     loop {
         let settled = match pass(shared, namespace, &wanted, terms, decide).await {
             Ok(pending) => shared.shard.settle_amend(pending).await,
@@ -252,7 +255,9 @@ pub(crate) async fn run<T: Send + 'static>(
     let terms = &*terms.vouched(shared, namespace).await?;
     let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::from([first.clone()]) };
     let rules = shared.schemas.held(namespace);
-    let mut rechecks = Rechecks::new(shared, &rules);
+    // One for all runs: running again is no way to more work.
+    let job = Job::new(shared);
+    let mut rechecks = Rechecks::new(&job, &rules);
     for _ in 0..RUNS_MAX {
         check_reserved(touched.documents())?;
         let admitted = shared.cluster.admit(shared, namespace, touched.documents()).await?;
@@ -269,7 +274,7 @@ pub(crate) async fn run<T: Send + 'static>(
         let run = {
             let _running = shared.cluster.procedures.enter().await;
             let (work, reading) = (Arc::clone(&work), shared.shard.read());
-            Job::new(shared).run(move |budget| work(&reading, budget)).await.map_err(Trouble::from)?
+            job.run(move |budget| work(&reading, budget)).await.map_err(Trouble::from)?
         };
         if touched.grows(&run) {
             continue;
@@ -281,7 +286,8 @@ pub(crate) async fn run<T: Send + 'static>(
         }
         let mut call = call_of(run.intents, &made)?;
         call.answer = answer.cloned();
-        shared.schemas.active(shared, namespace).map_err(ShardError::from)?.check_call(&call)?;
+        let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+        check_named(&job, &active, Named::call(&call)).await?;
         let pending = {
             let _passage = shared.cluster.pass(admitted)?;
             shared.shard.decide_write(namespace, &call, &rules, shared.clock.now())?
@@ -400,14 +406,15 @@ pub(crate) async fn keep(
     let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(keep.documents())?;
-    active.check_keep(&keep)?;
+    let job = Job::new(shared);
+    check_named(&job, &active, Named::Keep(Cow::Borrowed(&keep))).await?;
     let admitted = shared.cluster.admit(shared, namespace, keep.documents()).await?;
     let rules = shared.schemas.held(namespace);
     let decide = |_| {
         let _passage = shared.cluster.pass(admitted)?;
         shared.shard.decide_keep(namespace, &keep, limits, &rules)
     };
-    let mut rechecks = Rechecks::new(shared, &rules);
+    let mut rechecks = Rechecks::new(&job, &rules);
     loop {
         let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
         let kept = shared.shard.settle(pending).await;

@@ -1,6 +1,6 @@
 //! The WebSocket handshake on an HTTP connection. Knows nothing of what is said afterwards.
 
-use crate::write_timeout::TimedStream;
+use crate::peer_stream::PeerStream;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     header::{
@@ -27,7 +27,7 @@ impl Upgrade {
     /// The connection, and what the other side has sent already; nothing if it is gone.
     pub(crate) async fn complete(self) -> Option<(TcpStream, Vec<u8>)> {
         let upgraded = self.0.await.ok()?;
-        let parts = upgraded.downcast::<TokioIo<TimedStream>>().ok()?;
+        let parts = upgraded.downcast::<TokioIo<PeerStream>>().ok()?;
         Some((parts.io.into_inner().into_inner(), parts.read_buf.to_vec()))
     }
 }

@@ -28,6 +28,7 @@ mod numbers;
 mod openslides;
 mod operator;
 mod outgoing;
+mod peer_stream;
 mod registry;
 mod restore;
 mod schema_registry;
@@ -43,7 +44,6 @@ mod trouble;
 mod verify;
 mod view;
 mod work;
-mod write_timeout;
 
 pub use cluster::ClusterConfig;
 pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};

@@ -2,17 +2,20 @@
 //! routes.
 
 use crate::{
-    guard, metrics::Interface, outgoing::Outgoing, shared::Shared, trouble::Trouble,
-    write_timeout::TimedStream,
+    guard, metrics::Interface, outgoing::Outgoing, peer_stream::PeerStream, shared::Shared, trouble::Trouble,
 };
-use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{Method, Request, Response, Version, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lockwood_wire::Code;
 use std::{
     convert::Infallible,
     future::Future,
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{
@@ -70,8 +73,11 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
     let _ = tcp.set_nodelay(true);
     let Ok(local) = tcp.local_addr() else { return };
     let counted = Arc::new(counted);
-    let stream = TimedStream::new(tcp, counted.0.config.write_timeout);
+    let (stream, torn) = PeerStream::new(tcp, counted.0.config.write_timeout);
+    let marks_no_end = Arc::new(AtomicBool::new(false));
+    let is_old = Arc::clone(&marks_no_end);
     let answers = service_fn(move |mut request: Request<Incoming>| {
+        is_old.store(request.version() == Version::HTTP_10, Ordering::Relaxed);
         // A connection that becomes a WebSocket outlives this task and still counts.
         request.extensions_mut().insert(Arc::clone(&counted));
         let (service, counted) = (service.clone(), Arc::clone(&counted));
@@ -83,8 +89,13 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), answers)
         .with_upgrades();
-    if let Err(error) = connection.await {
+    let mut connection = pin!(connection);
+    if let Err(error) = connection.as_mut().await {
         tracing::debug!(%error, %peer, "serve a connection");
+        // To HTTP/1.0 the end of the connection is the end of the body, complete or not.
+        if error.is_user() && marks_no_end.load(Ordering::Relaxed) {
+            torn.tear();
+        }
     }
 }
 

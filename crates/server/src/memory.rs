@@ -12,13 +12,19 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A body or an answer up to this size is not counted.
 pub(crate) const FREE_BYTES: usize = 16 * 1024;
 /// How often a stream that waits for room looks again.
 const ROOM_INTERVAL: Duration = Duration::from_millis(20);
+/// What a piece of a stream is counted as while it is made.
+const PIECE_BYTES: usize = 256 * 1024;
+/// At most so many pieces are made at the same time, or as many as there are processors.
+const MADE_LEN_MAX: usize = 8;
 
 /// How much is held, and how much may be.
 #[derive(Debug)]
@@ -26,11 +32,51 @@ pub(crate) struct Account {
     held: AtomicU64,
     limit: u64,
     refusals: Counter,
+    /// One permit for each piece of a stream that is made. How much such a piece holds is known only then, and making
+    /// it takes several times as much.
+    turns: Arc<Semaphore>,
+}
+
+/// A turn to make a piece of a stream.
+pub(crate) type Turn = OwnedSemaphorePermit;
+
+/// A turn to make a piece, and a share for it.
+#[derive(Debug)]
+pub(crate) struct Making {
+    share: Share,
+    _turn: Turn,
+}
+
+impl Making {
+    /// The piece, counted as what it holds. The next one may be made.
+    pub(crate) fn made(mut self, mut piece: Vec<u8>) -> Bytes {
+        piece.shrink_to_fit();
+        self.share.set(piece.len());
+        self.share.attach(piece)
+    }
 }
 
 impl Account {
     pub(crate) fn new(limit: u64) -> Arc<Account> {
-        Arc::new(Account { held: AtomicU64::new(0), limit, refusals: Counter::default() })
+        let turns = thread::available_parallelism().map_or(2, usize::from).clamp(2, MADE_LEN_MAX);
+        let (held, turns) = (AtomicU64::new(0), Arc::new(Semaphore::new(turns)));
+        Arc::new(Account { held, limit, refusals: Counter::default(), turns })
+    }
+
+    /// Waits for a turn to make a piece of a stream.
+    pub(crate) async fn turn(&self) -> Turn {
+        Arc::clone(&self.turns).acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Waits for room for another piece of a stream, and for a turn to make it.
+    pub(crate) async fn making(self: &Arc<Account>) -> Making {
+        loop {
+            self.room().await;
+            let turn = self.turn().await;
+            if self.has_room() {
+                return Making { share: self.charge(PIECE_BYTES), _turn: turn };
+            }
+        }
     }
 
     /// A share for so many bytes, refused if there is no room for them.
@@ -66,7 +112,7 @@ impl Account {
         self.refusals.get()
     }
 
-    fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.held() < self.limit
     }
 
@@ -99,6 +145,14 @@ impl Share {
         }
         self.bytes += bytes;
         Ok(())
+    }
+
+    /// Takes more or gives some back, whether there is room or not.
+    fn set(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        self.account.held.fetch_add(bytes, Ordering::Relaxed);
+        self.account.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
     }
 
     /// Takes more or gives some back, or refuses and stays as it is.
@@ -237,6 +291,32 @@ mod tests {
         assert_eq!((bytes.len(), account.held()), (FREE_BYTES + 1, FREE_BYTES as u64 + 1));
         drop(bytes);
         assert_eq!(account.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_piece_is_counted_before_it_is_made() {
+        let account = Account::new(2 * PIECE_BYTES as u64);
+        let making = account.making().await;
+        assert_eq!(account.held(), PIECE_BYTES as u64);
+        let piece = making.made(vec![7; 3 * PIECE_BYTES]);
+        assert_eq!(account.held(), 3 * PIECE_BYTES as u64);
+        let next = tokio::time::timeout(Duration::from_millis(50), account.making()).await;
+        assert!(next.is_err(), "there is no room for another piece");
+        drop(piece);
+        drop(account.making().await);
+        assert_eq!(account.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn few_pieces_are_made_at_the_same_time() {
+        let account = Account::new(u64::MAX);
+        let mut turns = Vec::new();
+        while let Ok(making) = tokio::time::timeout(Duration::from_millis(50), account.making()).await {
+            turns.push(making);
+        }
+        assert!((2..=MADE_LEN_MAX).contains(&turns.len()), "{}", turns.len());
+        turns.pop();
+        drop(account.making().await);
     }
 
     #[test]

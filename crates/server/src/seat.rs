@@ -107,7 +107,7 @@ impl Seat {
         if active.is_empty() {
             self.schemaless.store(changes, Ordering::Relaxed);
         }
-        active.check_locked(resources)
+        active.check_locked_in_place(resources)
     }
 
     /// Nothing that was answered so far is to be told before this record is durable.
@@ -278,7 +278,7 @@ impl Seat {
     }
 
     /// Ends the session with all its locks.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(&self) {
         self.namespace.end(&self.shared, self.owner, self.number);
     }
 

@@ -86,7 +86,6 @@ pub(crate) struct Socket {
     ping_interval: Duration,
     silence_max: Duration,
     body_timeout: Duration,
-    write_timeout: Duration,
 }
 
 impl Socket {
@@ -104,7 +103,6 @@ impl Socket {
             ping_interval: config.ping_interval,
             silence_max: config.silence_max,
             body_timeout: config.body_timeout,
-            write_timeout: config.write_timeout,
         }
     }
 
@@ -159,8 +157,16 @@ impl Socket {
                 }
             };
             if let Flow::Close(code, reason) = flow {
-                return Ok(Goodbye { code: Some(code), reason });
+                return Ok(self.last(conversation, Goodbye { code: Some(code), reason }).await);
             }
+        }
+    }
+
+    /// What was answered before the end is told with it, so it has to hold by then.
+    async fn last(&mut self, conversation: &mut impl Conversation, goodbye: Goodbye) -> Goodbye {
+        match conversation.settled().await {
+            Ok(()) => goodbye,
+            Err(goodbye) => self.take_back(goodbye),
         }
     }
 
@@ -186,10 +192,6 @@ impl Socket {
                 },
             }
             if self.hold().is_err() {
-                return Ok(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
-            }
-            // The next piece is not made before there is room for it.
-            if tokio::time::timeout(self.write_timeout, self.account.room()).await.is_err() {
                 return Ok(Goodbye::new(CLOSE_TRY_LATER, NO_MEMORY));
             }
         }
@@ -240,11 +242,13 @@ impl Socket {
                     Flow::Continue
                 }
                 Ok(Some(Event::Pong)) => Flow::Continue,
-                Ok(Some(Event::Close(code))) => return Ok(Some(Goodbye { code, reason: "" })),
+                Ok(Some(Event::Close(code))) => {
+                    return Ok(Some(self.last(conversation, Goodbye { code, reason: "" }).await));
+                }
                 Err(fault) => conversation.faulted(fault, &mut self.replies),
             };
             if let Flow::Close(code, reason) = flow {
-                return Ok(Some(Goodbye { code: Some(code), reason }));
+                return Ok(Some(self.last(conversation, Goodbye { code: Some(code), reason }).await));
             }
             if self.replies.bytes.len() > WRITE_BYTES {
                 if let Err(goodbye) = conversation.settled().await {
@@ -309,7 +313,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes what is to be said. Sets a timer only if that cannot be done at once, which is rare.
+    /// Writes what is to be said. A peer that takes nothing for too long is given up by the connection itself.
     async fn flush(&mut self) -> Result<(), Gone> {
         if self.replies.bytes.is_empty() {
             return Ok(());
@@ -322,8 +326,7 @@ impl Socket {
         if written < self.replies.bytes.len() {
             let waiting = self.replies.bytes.capacity();
             let _share = (waiting > FREE_BYTES).then(|| self.account.charge(waiting));
-            let rest = self.tcp.write_all(&self.replies.bytes[written..]);
-            tokio::time::timeout(self.write_timeout, rest).await.map_err(|_| Gone)??;
+            self.tcp.write_all(&self.replies.bytes[written..]).await?;
         }
         self.replies.clear();
         Ok(())

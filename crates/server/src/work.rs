@@ -4,11 +4,14 @@
 use crate::{limits::Limits, shared::Shared, trouble::Trouble};
 use lockwood_model::{Budget, Exhausted};
 use lockwood_wire::Code;
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::{Semaphore, watch},
-    time::Instant,
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
+use tokio::sync::{Semaphore, watch};
 
 /// What all long work of a server shares.
 pub(crate) struct Work {
@@ -17,12 +20,15 @@ pub(crate) struct Work {
     stopping: watch::Sender<bool>,
 }
 
-/// The long work of one request. Dropping it cancels the work: the future of a request is dropped when its
-/// client leaves.
+/// The long work of one request, all pieces of which share one budget of steps and time. Dropping it cancels the work:
+/// the future of a request is dropped when its client leaves.
+///
+/// Most requests have no long work, so a new one costs nothing.
 pub(crate) struct Job<'a> {
     shared: &'a Shared,
-    budget: Budget,
-    deadline: Instant,
+    budget: OnceLock<Budget>,
+    /// How long was worked so far. What a request waits for besides, locks of others, does not count.
+    worked_us: AtomicU64,
 }
 
 /// Why long work did not come to an end.
@@ -54,17 +60,17 @@ impl Work {
 
 impl<'a> Job<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Job<'a> {
-        let Limits { work_max, work_ms_max, .. } = shared.config.limits;
-        Job {
-            shared,
-            budget: Budget::new(work_max),
-            deadline: Instant::now() + Duration::from_millis(work_ms_max),
-        }
+        Job { shared, budget: OnceLock::new(), worked_us: AtomicU64::new(0) }
+    }
+
+    /// The server it is done in.
+    pub(crate) fn shared(&self) -> &'a Shared {
+        self.shared
     }
 
     /// What the work may still cost.
     pub(crate) fn budget(&self) -> &Budget {
-        &self.budget
+        self.budget.get_or_init(|| Budget::new(self.shared.config.limits.work_max))
     }
 
     /// Does a piece of the work when it is its turn. Waiting for that counts for the time too.
@@ -74,6 +80,7 @@ impl<'a> Job<'a> {
     ) -> Result<T, Unfinished> {
         let Work { permits, stopping } = &self.shared.work;
         let mut stopping = stopping.subscribe();
+        let started = Instant::now();
         let done = async {
             let permit = match permits {
                 Some(permits) => {
@@ -81,7 +88,7 @@ impl<'a> Job<'a> {
                 }
                 None => None,
             };
-            let budget = self.budget.clone();
+            let budget = self.budget().clone();
             let piece = move || {
                 // Given back when the work has ended, which may be later than its request.
                 let _permit = permit;
@@ -93,18 +100,29 @@ impl<'a> Job<'a> {
             })
         };
         tokio::select! {
-            done = done => done,
-            () = tokio::time::sleep_until(self.deadline) => {
+            done = done => {
+                let worked_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                self.worked_us.fetch_add(worked_us, Relaxed);
+                done
+            }
+            () = tokio::time::sleep(self.time_left()) => {
                 Err(Unfinished::Late(self.shared.config.limits.work_ms_max))
             }
             _ = stopping.wait_for(|stops| *stops) => Err(Unfinished::Stopping),
         }
     }
+
+    fn time_left(&self) -> Duration {
+        let worked = Duration::from_micros(self.worked_us.load(Relaxed));
+        Duration::from_millis(self.shared.config.limits.work_ms_max).saturating_sub(worked)
+    }
 }
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
-        self.budget.cancel();
+        if let Some(budget) = self.budget.get() {
+            budget.cancel();
+        }
     }
 }
 

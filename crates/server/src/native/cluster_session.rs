@@ -16,7 +16,7 @@ use crate::{
     frame::{Encoder, Fault},
     lease::{self, LeaseRequest, Which},
     listing::Selection,
-    schemas::check_locked,
+    schemas::check_locked_in_place,
     seat::{check_resources, invalid_conversion},
     secret::Secrets,
     session::Notice,
@@ -601,7 +601,7 @@ impl Session {
             return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
         }
         let resources = read_resources(resources)?;
-        check_locked(shared, &self.namespace, &resources)?;
+        check_locked_in_place(shared, &self.namespace, &resources)?;
         Ok(LeaseRequest {
             owner: self.id.clone(),
             via: LeaseVia::Native,

@@ -47,7 +47,7 @@ pub(crate) async fn run(
     }
     let ending = match introduce(&shared, namespace, peer, &mut socket).await {
         // The seat is given up here, before the last words are said.
-        Some(seat) => socket.converse(&mut Talk { shared, seat: Some(seat) }).await,
+        Some(seat) => socket.converse(&mut Talk { shared, seat }).await,
         None => Ok(Goodbye::new(CLOSE_NO_HELLO, "no session was opened")),
     };
     if let Ok(goodbye) = ending {
@@ -225,20 +225,19 @@ fn read_reclaims(shared: &Shared, locks: Vec<Reclaim>) -> Result<Vec<Reclaimed>,
 struct Talk {
     shared: Arc<Shared>,
     /// Nothing once the client has said `bye`.
-    seat: Option<Seat>,
+    seat: Seat,
 }
 
 impl Conversation for Talk {
     fn heard(&mut self, message: &[u8], replies: &mut Encoder) -> Flow {
         let (reply, flow) = match ClientMessage::decode(message) {
             Ok(ClientMessage::Bye { id }) => {
-                self.seat.take().into_iter().for_each(Seat::end);
+                self.seat.end();
                 (ServerMessage::Bye { id }, Flow::Close(CLOSE_BYE, "bye"))
             }
             Ok(message) => {
-                let seat = self.seat.as_ref().expect("nothing is read after bye");
                 let id = id_of(&message);
-                let reply = answer(seat, message);
+                let reply = answer(&self.seat, message);
                 (reply.unwrap_or_else(|(trouble, lock)| trouble.into_message(Some(id), lock)), Flow::Continue)
             }
             Err(error) => {
@@ -252,7 +251,7 @@ impl Conversation for Talk {
     fn noticed(&mut self, notice: Notice, replies: &mut Encoder) -> Flow {
         let (message, flow) = match notice {
             Notice::Granted { request, lock, token, after } => {
-                self.seat.iter().for_each(|seat| seat.granted(after));
+                self.seat.granted(after);
                 (ServerMessage::Granted { id: request, lock: lock.0, token }, Flow::Continue)
             }
             Notice::Converted { request, lock, token, after } => {
@@ -286,14 +285,14 @@ impl Conversation for Talk {
     }
 
     async fn settled(&mut self) -> Result<(), Goodbye> {
-        match &self.seat {
-            Some(seat) if !seat.settled().await => Err(Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed")),
-            _ => Ok(()),
+        match self.seat.settled().await {
+            true => Ok(()),
+            false => Err(Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed")),
         }
     }
 
     fn inbox(&mut self) -> &mut UnboundedReceiver<Notice> {
-        &mut self.seat.as_mut().expect("nothing is awaited after bye").inbox
+        &mut self.seat.inbox
     }
 }
 
@@ -306,7 +305,7 @@ impl Talk {
     }
 
     fn rest_on(&self, record: u64) {
-        self.seat.iter().for_each(|seat| seat.rest_on(record));
+        self.seat.rest_on(record);
     }
 
     fn draining(&self) -> ServerMessage {

@@ -11,6 +11,7 @@ use crate::{
     schemas::check_locked,
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{extract::State, response::Response};
 use hyper::StatusCode;
@@ -38,7 +39,7 @@ pub(super) async fn take(
     let body: LeaseRequest = body.read()?;
     let (wait_ms, poll_ms) = waits(&shared, &body)?;
     let request = read_request(&shared, body, wait_ms)?;
-    check_locked(&shared, &namespace, &request.resources)?;
+    check_locked(&Job::new(&shared), &namespace, &request.resources).await?;
     let patience = poll_ms.filter(|poll_ms| *poll_ms < wait_ms).map(Duration::from_millis);
     if shared.cluster.spreads(&namespace) {
         return Ok(answer(&spread::take(&shared, &namespace, request, patience).await?));

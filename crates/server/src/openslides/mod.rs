@@ -44,6 +44,8 @@ pub(crate) use bus::Bus;
 
 /// Larger bodies are taken apart where they keep nobody waiting.
 const DECODE_BYTES_MAX: usize = 64 * 1024;
+/// A short question is answered where it was read, within so many steps; what takes more is asked again elsewhere.
+const STEPS_IN_PLACE: u64 = 400_000;
 
 /// Which half of the datastore a listener is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +170,11 @@ impl Openslides {
             library.answer(question, body)
         };
         if !question.is_long(&body) {
-            return look(self, &body, &Budget::new(self.limits().work_max));
+            let budget = Budget::new(STEPS_IN_PLACE.min(self.limits().work_max));
+            let answer = look(self, &body, &budget);
+            if budget.left() > 0 {
+                return answer;
+            }
         }
         let facade = self.clone();
         Job::new(&self.shared).run(move |budget| look(&facade, &body, budget)).await?

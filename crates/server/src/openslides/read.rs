@@ -12,6 +12,7 @@ use crate::{
     limits::Limits,
     schemas::{self, Active},
     shard::{Find, PageError, Reading, Selection},
+    trouble::Trouble,
 };
 use lockwood_model::{Budget, DocumentKey, FieldPath, Filter, Json, Key, Position, Scalar, Timestamp};
 use lockwood_storage::{DocumentRef, NamespaceId};
@@ -99,8 +100,8 @@ impl<'a> Library<'a> {
 
     /// A collection with a schema is not asked for fields that the schema does not know.
     fn check_names(&self, collection: &str, names: &[&str], filter: Option<&Filter>) -> Result<(), Refusal> {
-        names.iter().try_for_each(|name| self.active.check_field(collection, &[name]))?;
-        Ok(filter.map_or(Ok(()), |filter| self.active.check_filter(collection, filter))?)
+        let checked = self.active.check_names(collection, names, filter, self.budget);
+        Ok(checked.map_err(Trouble::from)?)
     }
 
     pub(super) fn answer(&self, question: Question, body: &[u8]) -> Result<Vec<u8>, Refusal> {

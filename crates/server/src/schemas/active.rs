@@ -1,9 +1,9 @@
 //! What a registry means for collections: a collection is held to the latest schema of the subject that has its
 //! name. Knows nothing of versions.
 
-use super::book::Book;
+use super::{book::Book, names::read_json};
 use lockwood_engine::{Misfit, Refused};
-use lockwood_model::{Budget, Document, DocumentKey, Exhausted};
+use lockwood_model::{Budget, Document, DocumentKey, Exhausted, Json};
 use lockwood_schema::{Policy, Schema};
 use lockwood_wire::documents::Isolation;
 use serde_json::{Map, Value};
@@ -70,16 +70,14 @@ pub(super) fn check_within(
     budget: &Budget,
 ) -> Result<Result<(), Refused>, Exhausted> {
     let bytes: usize = document.present().map(|(name, value)| name.len() + value.as_str().len() + 4).sum();
-    budget.spend_bytes(bytes)?;
-    let value = value_of(document);
-    schema.pay(&value, bytes, budget)?;
+    let value = value_of(document, budget)?;
     let mut misfits: Vec<Misfit> = schema
-        .unknown_fields_within(&value, budget)?
+        .unknown_fields(&value, budget)?
         .into_iter()
         .map(|unknown| Misfit { reason: unknown.to_string(), path: unknown.path })
         .collect();
     if misfits.is_empty()
-        && let Err(failures) = schema.validate(&value)
+        && let Err(failures) = schema.validate(&value, bytes, budget)?
     {
         let misfit =
             |failure: lockwood_schema::Failure| Misfit { path: failure.path, reason: failure.reason };
@@ -88,10 +86,7 @@ pub(super) fn check_within(
     Ok(if misfits.is_empty() { Ok(()) } else { Err(Refused::Misfit { at: at.clone(), misfits }) })
 }
 
-fn value_of(document: &Document) -> Value {
-    let member = |(name, value): (&str, &lockwood_model::Json)| {
-        let value = serde_json::from_str(value.as_str()).expect("what is stored is valid JSON");
-        (name.to_owned(), value)
-    };
-    Value::Object(document.present().map(member).collect::<Map<_, _>>())
+fn value_of(document: &Document, budget: &Budget) -> Result<Value, Exhausted> {
+    let member = |(name, value): (&str, &Json)| Ok((name.to_owned(), read_json(value.as_str(), budget)?));
+    Ok(Value::Object(document.present().map(member).collect::<Result<Map<_, _>, Exhausted>>()?))
 }

@@ -5,14 +5,19 @@
 //! threads, and the call is decided again. A document that is the same then, under the same schema, is not validated
 //! once more.
 
-use super::{Schemas, active::check_within};
-use crate::{gate::GateError, shard::ShardError, shared::Shared, trouble::Trouble, work::Job};
-use lockwood_engine::{Refused, Rules};
+use super::{Active, NameError, Schemas, active::check_within};
+use crate::{
+    gate::GateError,
+    shard::{Call, ShardError},
+    trouble::Trouble,
+    work::Job,
+};
+use lockwood_engine::{Refused, Request, Rules};
 use lockwood_model::{Budget, Document, DocumentKey, Exhausted};
 use lockwood_schema::Schema;
 use lockwood_wire::Code;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// Steps of validation while a call is decided: some ten milliseconds.
 const STEPS_IN_PLACE: u64 = 4_000_000;
@@ -31,6 +36,10 @@ struct State {
     /// What is left of the steps in place; none before the first of them.
     in_place: Option<Budget>,
     put_off: Vec<Sheet>,
+    /// Calls that were made while they were decided, whose names take long to look up.
+    calls_put_off: Vec<Made>,
+    /// Those of them whose names are known.
+    known: Vec<Made>,
     /// Documents that were put off once, and fit. A call may make several of one key, one after the other.
     fitting: HashMap<DocumentKey, Vec<Sheet>>,
 }
@@ -43,9 +52,30 @@ struct Sheet {
     document: Document,
 }
 
+/// A call whose names are to be looked up.
+#[derive(Clone)]
+struct Made {
+    active: Arc<Active>,
+    requests: Vec<Request>,
+}
+
 impl Held<'_> {
     pub(super) fn new<'a>(schemas: &'a Schemas, namespace: &'a str) -> Held<'a> {
         Held { schemas, namespace, state: Mutex::default() }
+    }
+
+    /// Whether the schemas know what a call names that is made while it is decided. If that takes long it is put off,
+    /// and the call is refused as not checked yet.
+    pub(crate) fn check_call(&self, active: &Arc<Active>, call: &Call) -> Result<(), Trouble> {
+        if let Some(checked) = active.check_in_place(&call.requests) {
+            return checked;
+        }
+        let made = Made { active: Arc::clone(active), requests: call.requests.clone() };
+        let mut state = self.state.lock();
+        if !state.known.iter().any(|known| known.is_same(&made)) {
+            state.calls_put_off.push(made);
+        }
+        Ok(())
     }
 }
 
@@ -57,20 +87,23 @@ impl Rules for Held<'_> {
         if fitting.any(|sheet| sheet.is_same(&schema, document)) {
             return Ok(());
         }
-        let budget = state.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE));
-        match check_within(&schema, (at, document), budget) {
-            Ok(checked) => checked,
-            Err(_) => {
-                state.put_off.push(Sheet { schema, at: at.clone(), document: document.clone() });
-                Ok(())
+        // A call whose names are still to be looked up is decided again in any case, and a name that is not known is
+        // said before anything else that is wrong.
+        if state.calls_put_off.is_empty() {
+            let budget = state.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE));
+            if let Ok(checked) = check_within(&schema, (at, document), budget) {
+                return checked;
             }
         }
+        state.put_off.push(Sheet { schema, at: at.clone(), document: document.clone() });
+        Ok(())
     }
 
     fn finish(&self) -> Result<(), Refused> {
         let mut state = self.state.lock();
         state.in_place = None;
-        if state.put_off.is_empty() { Ok(()) } else { Err(Refused::Unchecked) }
+        let is_checked = state.put_off.is_empty() && state.calls_put_off.is_empty();
+        if is_checked { Ok(()) } else { Err(Refused::Unchecked) }
     }
 }
 
@@ -80,16 +113,22 @@ impl Sheet {
     }
 }
 
+impl Made {
+    fn is_same(&self, other: &Made) -> bool {
+        Arc::ptr_eq(&self.active, &other.active) && self.requests == other.requests
+    }
+}
+
 /// Validates what deciding a call put off, until it can be decided.
 pub(crate) struct Rechecks<'a> {
     held: &'a Held<'a>,
-    shared: &'a Shared,
+    job: &'a Job<'a>,
     rounds: usize,
 }
 
 impl<'a> Rechecks<'a> {
-    pub(crate) fn new(shared: &'a Shared, held: &'a Held<'a>) -> Rechecks<'a> {
-        Rechecks { held, shared, rounds: 0 }
+    pub(crate) fn new(job: &'a Job<'a>, held: &'a Held<'a>) -> Rechecks<'a> {
+        Rechecks { held, job, rounds: 0 }
     }
 
     /// What became of a call; none if it has to be decided again.
@@ -113,23 +152,71 @@ impl<'a> Rechecks<'a> {
                 "the documents changed each time they had been validated; try again, or lock them first";
             return Err(Trouble::new(Code::BudgetExceeded, message).into());
         }
-        let sheets = std::mem::take(&mut self.held.state.lock().put_off);
-        let work = move |budget: &Budget| validate(&sheets, budget).map(|checked| checked.map(|()| sheets));
-        let checked = Job::new(self.shared).run(work).await;
-        let checked = checked.and_then(|checked| checked.map_err(Into::into)).map_err(Trouble::from)?;
+        let put_off = {
+            let mut state = self.held.state.lock();
+            PutOff {
+                sheets: std::mem::take(&mut state.put_off),
+                calls: std::mem::take(&mut state.calls_put_off),
+            }
+        };
+        let work = move |budget: &Budget| put_off.check(budget).map(|()| put_off);
+        let PutOff { sheets, calls } = self.job.run(work).await.map_err(Trouble::from)??;
         let mut state = self.held.state.lock();
-        for sheet in checked.map_err(ShardError::from)? {
+        state.known.extend(calls);
+        for sheet in sheets {
             state.fitting.entry(sheet.at.clone()).or_default().push(sheet);
         }
         Ok(())
     }
 }
 
-fn validate(sheets: &[Sheet], budget: &Budget) -> Result<Result<(), Refused>, Exhausted> {
-    for Sheet { schema, at, document } in sheets {
-        if let Err(refused) = check_within(schema, (at, document), budget)? {
-            return Ok(Err(refused));
+/// What deciding a call put off.
+struct PutOff {
+    sheets: Vec<Sheet>,
+    calls: Vec<Made>,
+}
+
+impl PutOff {
+    fn check(&self, budget: &Budget) -> Result<(), Misfitting> {
+        for Made { active, requests } in &self.calls {
+            active.check_requests(requests, budget)?;
+        }
+        for Sheet { schema, at, document } in &self.sheets {
+            check_within(schema, (at, document), budget)??;
+        }
+        Ok(())
+    }
+}
+
+/// Why what was put off does not hold, or is not known to.
+enum Misfitting {
+    Name(NameError),
+    Document(Refused),
+}
+
+impl From<NameError> for Misfitting {
+    fn from(error: NameError) -> Misfitting {
+        Misfitting::Name(error)
+    }
+}
+
+impl From<Exhausted> for Misfitting {
+    fn from(exhausted: Exhausted) -> Misfitting {
+        Misfitting::Name(exhausted.into())
+    }
+}
+
+impl From<Refused> for Misfitting {
+    fn from(refused: Refused) -> Misfitting {
+        Misfitting::Document(refused)
+    }
+}
+
+impl From<Misfitting> for GateError {
+    fn from(misfitting: Misfitting) -> GateError {
+        match misfitting {
+            Misfitting::Name(error) => Trouble::from(error).into(),
+            Misfitting::Document(refused) => ShardError::from(refused).into(),
         }
     }
-    Ok(Ok(()))
 }

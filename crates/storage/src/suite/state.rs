@@ -13,8 +13,8 @@ use crate::{
     verify, with_prefix,
 };
 use lockwood_model::{
-    Change, Commit, Condition, Document, DocumentKey, Event, FieldPath, Filter, Json, LockId, Operator,
-    Position, Timestamp,
+    Budget, Change, Commit, Condition, Document, DocumentKey, Event, FieldPath, Filter, Json, LockId,
+    Operator, Position, Timestamp,
 };
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -367,7 +367,9 @@ impl Look<'_> {
         let Look { state, id, expected } = self;
         let filter = Filter::Is(condition.clone());
         let of_it = expected.documents.iter().filter(|(at, _)| *at.collection == *collection);
-        let wanted = of_it.filter(|(_, versions)| filter.matches(versions.last().unwrap()));
+        let budget = Budget::unlimited();
+        let wanted =
+            of_it.filter(|(_, versions)| filter.matches_within(versions.last().unwrap(), &budget).unwrap());
         let wanted: Vec<DocumentKey> = wanted.map(|(at, _)| at.clone()).collect();
         let usable =
             !matches!(condition.operator(), Operator::Different | Operator::EqualFolded | Operator::Like);
@@ -378,7 +380,7 @@ impl Look<'_> {
         for at in candidates {
             let at = at.unwrap();
             let record = state.document_bytes(*id, &at).unwrap().unwrap();
-            if filter.matches(&DocumentRef::read(&record).unwrap()) {
+            if filter.matches_within(&DocumentRef::read(&record).unwrap(), &budget).unwrap() {
                 found.push(at);
             }
         }

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::header;
-use lockwood_engine::{Broken, BrokenBy, Expectation, Misfit, Refused, Target};
+use lockwood_engine::{Broken, BrokenBy, Expectation, Misfit, PositionLock, Refused, Target};
 use lockwood_model::{
     Depth, DocumentKey, FieldPath, META_DELETED, META_POSITION, Path, Position, Projection, node,
 };
@@ -292,6 +292,17 @@ pub(crate) fn too_old(position: Position, horizon: Position) -> Trouble {
     )
 }
 
+/// Whether what a filter finds has changed is found out while all other writers wait, so only little may be compared.
+fn too_much(lock: &PositionLock, present: Position) -> Trouble {
+    let message = format!(
+        "whether {} changed since position {} takes too much comparing to be found out; read again, and write with \
+         position {present}, or lock with fewer conditions, shorter patterns or no filter",
+        name(&lock.target),
+        lock.position
+    );
+    Trouble::new(Code::PositionTooOld, message)
+}
+
 /// No answer has told this position yet, so it is a mistake, or it belongs to another namespace or server.
 pub(super) fn ahead(position: Position, present: Position) -> Trouble {
     let message = format!(
@@ -320,13 +331,14 @@ pub(super) fn unexpected(at: &DocumentKey, expected: &Expectation, version: Opti
 
 /// Says which locks are broken, by whom, and what to do.
 fn locked(broken: Vec<Broken>) -> Trouble {
-    let horizon = broken.iter().find_map(|broken| match broken.by {
-        BrokenBy::TooOld { horizon } => Some((broken.lock.position, horizon)),
+    let undecided = broken.iter().find_map(|broken| match broken.by {
+        BrokenBy::TooOld { horizon } => Some(too_old(broken.lock.position, horizon)),
+        BrokenBy::TooMuch { present } => Some(too_much(&broken.lock, present)),
         BrokenBy::Write { .. } => None,
     });
-    let all_too_old = broken.iter().all(|broken| matches!(broken.by, BrokenBy::TooOld { .. }));
-    let mut trouble = match horizon.filter(|_| all_too_old) {
-        Some((position, horizon)) => too_old(position, horizon),
+    let is_written = broken.iter().any(|broken| matches!(broken.by, BrokenBy::Write { .. }));
+    let mut trouble = match undecided.filter(|_| !is_written) {
+        Some(trouble) => trouble,
         None => {
             let mut message = format!("{} changed since it was read", name(&broken[0].lock.target));
             if broken.len() > 1 {
@@ -363,8 +375,8 @@ fn broken_lock(broken: Broken) -> BrokenLock {
         }
     };
     match broken.by {
-        BrokenBy::TooOld { horizon } => {
-            BrokenLock { lock, position: horizon.0, user: None, note: None, at: None }
+        BrokenBy::TooOld { horizon: position } | BrokenBy::TooMuch { present: position } => {
+            BrokenLock { lock, position: position.0, user: None, note: None, at: None }
         }
         BrokenBy::Write { position, origin } => {
             let (at, user, note) = match origin {

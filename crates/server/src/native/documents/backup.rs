@@ -1,9 +1,6 @@
 //! Everything a server keeps, of one moment, as one stream of bytes. Knows nothing of what is in it.
 
-use super::{
-    read::aside,
-    stream::{Pieces, stream},
-};
+use super::stream::stream;
 use crate::{native::http::App, shared::Shared, trouble::Trouble};
 use axum::{
     extract::State,
@@ -25,27 +22,10 @@ pub(in crate::native) async fn backup(State(shared): App) -> Result<Response, Tr
     let (snapshot, now) = (shared.ledger.snapshot(), shared.clock.now());
     tokio::spawn(async move {
         let _turn = turn;
-        if write(BackupWriter::new(snapshot, now), &pieces).await.is_none() {
-            pieces.break_off();
-        }
+        // Whoever is gone needs no more of it.
+        let _ = pieces.write(BackupWriter::new(snapshot, now), |writer| Ok(writer.write()?)).await;
     });
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
-}
-
-/// None if it could not be completed.
-async fn write(mut writer: BackupWriter, pieces: &Pieces) -> Option<()> {
-    loop {
-        let worked = aside(move || {
-            let bytes = writer.write()?;
-            Ok((writer, bytes))
-        });
-        let (back, bytes) = worked.await.ok()?;
-        writer = back;
-        match bytes {
-            Some(bytes) => pieces.send(bytes).await.ok()?,
-            None => return Some(()),
-        }
-    }
 }
 
 /// One of the backups that may be taken at the same time: each keeps what is replaced meanwhile on disk.

@@ -2,12 +2,12 @@
 
 use super::{
     read::{Moment, aside},
-    stream::{Gone, Pieces, stream},
+    stream::stream,
 };
 use crate::{
     cluster::{NOWHERE, custody},
     native::http::{App, InPath},
-    shard::{Find, PageError, Reading, Selection},
+    shard::{Find, PageError, Reading, Selection, ShardError},
     shared::Shared,
     trouble::Trouble,
 };
@@ -47,7 +47,7 @@ pub(in crate::native) async fn dump(
     let (pieces, body) = stream(&shared)?;
     tokio::spawn(async move {
         // Whoever is gone needs no more lines.
-        let _ = dump.write(&pieces).await;
+        let _ = pieces.write(dump, |dump| Ok(dump.piece()?)).await;
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
@@ -70,16 +70,16 @@ pub(crate) async fn dump_lines(
         deleted: Selection::With,
         at: moment.as_of(Some(at))?,
         looks_max: u64::MAX,
+        // Read piece by piece, none of which is long.
         budget: Budget::unlimited(),
         custody,
     };
-    let lines = Lines { reading: moment.reading, find, after: None };
     let (pieces, body) = stream(shared)?;
     let (shared, epoch) = (Arc::clone(shared), shared.cluster.epoch());
+    let lines = Lines { reading: moment.reading, find, after: None, shared, epoch };
     tokio::spawn(async move {
-        if lines.write(&pieces, || shared.cluster.epoch() == epoch).await.is_err() {
-            pieces.break_off();
-        }
+        // Whoever is gone needs no more lines.
+        let _ = pieces.write(lines, Lines::next).await;
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
@@ -89,25 +89,15 @@ struct Lines {
     reading: Reading,
     find: Find,
     after: Option<Key>,
+    shared: Arc<Shared>,
+    /// The shard map by which they are looked for.
+    epoch: u64,
 }
 
 impl Lines {
-    async fn write(mut self, pieces: &Pieces, is_valid: impl Fn() -> bool) -> Result<(), Gone> {
-        loop {
-            let worked = aside(move || {
-                let piece = self.piece()?;
-                Ok((self, piece))
-            });
-            let (lines, piece) = worked.await.map_err(|_| Gone)?;
-            self = lines;
-            if !is_valid() {
-                return Err(Gone);
-            }
-            match piece {
-                None => return Ok(()),
-                Some(piece) => pieces.send(piece).await?,
-            }
-        }
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Trouble> {
+        let piece = self.piece()?;
+        if self.shared.cluster.epoch() == self.epoch { Ok(piece) } else { Err(ShardError::Elsewhere.into()) }
     }
 
     /// Some more lines; nothing after the last.
@@ -157,31 +147,6 @@ impl Dump {
         let collections =
             moment.namespace.map_or(Ok(Vec::new()), |id| moment.reading.state().collections(id))?;
         Ok(Dump { moment, name, horizon, collections, place: Place::Head, lines: 0 })
-    }
-
-    async fn write(mut self, pieces: &Pieces) -> Result<(), Gone> {
-        loop {
-            let worked = aside(move || {
-                let piece = self.piece()?;
-                Ok((self, piece))
-            });
-            let piece = match worked.await {
-                Ok((dump, piece)) => {
-                    self = dump;
-                    piece
-                }
-                Err(_) => {
-                    pieces.break_off();
-                    return Err(Gone);
-                }
-            };
-            match piece {
-                None => return Ok(()),
-                Some(piece) if piece.is_empty() && pieces.is_gone() => return Err(Gone),
-                Some(piece) if piece.is_empty() => {}
-                Some(piece) => pieces.send(piece).await?,
-            }
-        }
     }
 
     /// Some more lines; nothing after the last.

@@ -15,6 +15,7 @@ use crate::{
     feeds::Follower,
     frame::Encoder,
     listener::Counted,
+    memory::Turn,
     native::http::{App, InPath, check_namespace, read_query},
     shared::Shared,
     socket::{Goodbye, Socket, Source},
@@ -194,6 +195,8 @@ struct Piece {
     next: Position,
     /// There is more already.
     more: bool,
+    /// Kept until what is made of it is counted.
+    turn: Option<Turn>,
 }
 
 /// What another shard says happened there.
@@ -219,6 +222,7 @@ impl Part {
             commits: self.commits.iter().map(|text| commit(text)).collect::<Option<_>>()?,
             next: Position(self.next),
             more: self.next < self.position,
+            turn: None,
         })
     }
 }
@@ -292,6 +296,7 @@ impl Feed {
             commits: Vec::new(),
             next: after.max(moment.position),
             more: false,
+            turn: None,
         };
         let Some(id) = moment.namespace else { return Ok(piece) };
         let (mut looked_to, mut bytes) = (after, 0);
@@ -419,7 +424,7 @@ fn merge(pieces: Vec<(ShardNo, Piece)>, len_max: usize) -> Piece {
         commits.retain(|(position, _, _)| *position <= next);
     }
     let commits = commits.into_iter().map(|(position, _, text)| (position, text)).collect();
-    Piece { position, commits, next, more }
+    Piece { position, commits, next, more, turn: None }
 }
 
 /// Word from other shards. It stops when nobody wants to hear it any more.
@@ -470,10 +475,12 @@ impl Following {
         self.namespace = moment.namespace;
         if moment.position <= self.after {
             let (commits, position) = (Vec::new(), moment.position);
-            return Ok(Piece { position, commits, next: self.after, more: false });
+            return Ok(Piece { position, commits, next: self.after, more: false, turn: None });
         }
         let (feed, after) = (self.feed.clone(), self.after);
-        let piece = aside(move || feed.read(Some(after), PIECE_LEN, PIECE_BYTES)).await?;
+        let turn = self.feed.shared.memory.turn().await;
+        let mut piece = aside(move || feed.read(Some(after), PIECE_LEN, PIECE_BYTES)).await?;
+        piece.turn = Some(turn);
         self.after = piece.next;
         Ok(piece)
     }
@@ -487,7 +494,7 @@ impl Following {
             }
             Err(trouble) if matches!(trouble.code, Code::WrongEpoch | Code::ShardUnreachable) => {
                 let (position, next) = (self.after, self.after);
-                Ok(Piece { position, commits: Vec::new(), next, more: false })
+                Ok(Piece { position, commits: Vec::new(), next, more: false, turn: None })
             }
             Err(trouble) => Err(trouble),
         }
@@ -497,8 +504,15 @@ impl Following {
         *self.follower.closing.borrow()
     }
 
-    /// Waits until something is durable that was not, or the server stops.
+    /// Waits until something is durable that was not, or the server stops. What is made next needs room.
     async fn more(&mut self) {
+        let memory = Arc::clone(&self.feed.shared.memory);
+        if !memory.has_room() {
+            return tokio::select! {
+                () = memory.room() => {}
+                _ = self.follower.closing.changed() => {}
+            };
+        }
         let told = async {
             match &mut self.others {
                 Some(others) => drop(others.told.changed().await),
@@ -514,24 +528,34 @@ impl Following {
 
     async fn write_events(mut self, pieces: &Pieces) -> Result<(), Gone> {
         // An id without an event: a reader that loses its connection before the first one resumes from here.
-        pieces.send(format!("id: {}\n\n", self.after)).await?;
+        pieces.send_made(format!("id: {}\n\n", self.after), None).await?;
         let mut told = self.after;
         let mut silent = tokio::time::interval(STILL_HERE);
         silent.reset();
         while !self.is_closing() {
+            if !self.feed.shared.memory.has_room() {
+                tokio::select! {
+                    () = self.more() => {}
+                    () = pieces.gone() => return Err(Gone),
+                }
+                continue;
+            }
             let piece = match self.next().await {
                 Ok(piece) => piece,
                 Err(trouble) => {
                     let problem = serde_json::to_string(&trouble.into_problem()).expect("it can be written");
-                    return pieces.send(format!("event: problem\ndata: {problem}\n\n")).await;
+                    return pieces.send_made(format!("event: problem\ndata: {problem}\n\n"), None).await;
                 }
             };
-            if !piece.commits.is_empty() {
-                told = piece.commits.last().expect("there is one").0;
-                pieces.send(events(&piece.commits)).await?;
+            let Piece { commits, more, turn, .. } = piece;
+            if let Some((last, _)) = commits.last() {
+                told = *last;
+                let text = events(&commits);
+                drop(commits);
+                pieces.send_made(text, turn).await?;
                 silent.reset();
             }
-            if piece.more {
+            if more {
                 continue;
             }
             tokio::select! {
@@ -540,7 +564,7 @@ impl Following {
                 _ = silent.tick() => {
                     let id = if told < self.after { format!("id: {}\n", self.after) } else { String::new() };
                     told = self.after;
-                    pieces.send(format!(": still here\n{id}\n")).await?;
+                    pieces.send_made(format!(": still here\n{id}\n"), None).await?;
                 }
             }
         }
@@ -565,6 +589,9 @@ impl Source for Following {
     async fn say(&mut self, out: &mut Encoder) -> Result<bool, Goodbye> {
         if self.is_closing() {
             return Err(Goodbye::new(CLOSE_GOING_AWAY, "the server stops"));
+        }
+        if !self.feed.shared.memory.has_room() {
+            return Ok(false);
         }
         match self.next().await {
             Ok(piece) => {

@@ -9,7 +9,9 @@ use super::{
 use crate::{
     clock::rfc3339,
     native::http::{App, InPath, read_query},
+    schemas::check_node,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{
     extract::{Query, State, rejection::QueryRejection},
@@ -57,8 +59,7 @@ pub(in crate::native) async fn history(
     let Addressed { namespace, document: at, .. } = address;
     if let Some(node) = &node {
         Decoder(&shared.config.limits).node(node)?;
-        let segments: Vec<&str> = node.segments().collect();
-        shared.schemas.active(&shared, &namespace)?.check_field(&at.collection, &segments)?;
+        check_node(&Job::new(&shared), &namespace, &at.collection, node).await?;
     }
     let node = node.filter(|node| !node.is_empty());
     let len_max = page_len(&shared, query.limit)?;

@@ -12,7 +12,7 @@ use crate::{
     cluster::custody,
     gate::{self, GateError, Terms},
     native::http::check_namespace,
-    schemas::check_names,
+    schemas::check_fields,
     shard::{Custody, Find, Found, Gather, PageError, Reading, Selection},
     shared::Shared,
     trouble::Trouble,
@@ -246,12 +246,19 @@ pub(super) struct Sought {
 
 impl Sought {
     /// Whether the schema of the collection, if it has one, knows everything that is named.
-    pub(super) fn check_names(&self, shared: &Shared, namespace: &str) -> Result<(), Trouble> {
-        let fields = match &self.scope {
+    pub(super) async fn check_names(
+        &self,
+        job: &Job<'_>,
+        namespace: &str,
+        also: Option<&FieldPath>,
+    ) -> Result<(), Trouble> {
+        let shown = match &self.scope {
             Scope::Whole => &[][..],
             Scope::Fields(fields) => fields,
         };
-        check_names(shared, namespace, &self.collection, fields, self.filter.as_ref())
+        let compared = self.filter.iter().flat_map(Filter::fields);
+        let all = shown.iter().chain(compared).chain(also).map(|field| (&*self.collection, field)).collect();
+        check_fields(job, namespace, all).await
     }
 
     pub(super) fn find(
@@ -283,21 +290,24 @@ pub(super) async fn search<G: Gather + 'static>(
     access: Access,
     gather: G,
 ) -> Result<(Position, G), Trouble> {
-    sought.check_names(&shared, &name)?;
+    let own = Arc::clone(&shared);
+    let job = Job::new(&own);
+    sought.check_names(&job, &name, None).await?;
     if access.isolation != Isolation::Document {
         let moment = access.moment(&shared, &name, || vec![collection(&sought.collection)]).await?;
-        return at_once(shared, &name, moment, sought, gather).await;
+        return at_once(&job, shared, &name, moment, sought, gather).await;
     }
     check_namespace(&shared, &name)?;
     shared.metrics.reads.add(1);
     // Most of the time nobody is in the way of any of them.
     if let Some(reading) = access.read_now(&shared, &name, &[collection(&sought.collection)]).await? {
-        return at_once(shared, &name, Moment::of(reading, &name)?, sought, gather).await;
+        return at_once(&job, shared, &name, Moment::of(reading, &name)?, sought, gather).await;
     }
-    Search { shared, name, sought: Arc::new(sought), access, gather }.run().await
+    Search { shared, name, sought: Arc::new(sought), access, gather }.run(&job).await
 }
 
 async fn at_once<G: Gather + 'static>(
+    job: &Job<'_>,
     shared: Arc<Shared>,
     name: &str,
     moment: Moment,
@@ -305,16 +315,15 @@ async fn at_once<G: Gather + 'static>(
     mut gather: G,
 ) -> Result<(Position, G), Trouble> {
     let custody = custody(&shared, name);
-    let own = Arc::clone(&shared);
     let work = move |budget: &Budget| {
         let as_of = moment.as_of(sought.at)?;
         if let Some(namespace) = moment.searched(custody.as_ref()) {
-            let find = sought.find(&own, (namespace, custody), as_of, budget);
+            let find = sought.find(&shared, (namespace, custody), as_of, budget);
             moment.reading.gather(&find, &mut gather)?;
         }
         Ok((moment.told(sought.at), gather))
     };
-    Job::new(&shared).run(work).await?
+    job.run(work).await?
 }
 
 /// A search that looks at each document when nobody else's lock is in the way of that document.
@@ -329,9 +338,7 @@ struct Search<G> {
 impl<G: Gather + 'static> Search<G> {
     /// Which documents there are is taken from one snapshot; what is in them is read later, each by itself. A
     /// declared index does not help: it may know what somebody else has only half done.
-    async fn run(mut self) -> Result<(Position, G), Trouble> {
-        let shared = Arc::clone(&self.shared);
-        let job = Job::new(&shared);
+    async fn run(mut self, job: &Job<'_>) -> Result<(Position, G), Trouble> {
         let start = Moment::of(self.shared.shard.read(), &self.name)?;
         let custody = custody(&self.shared, &self.name);
         let (position, Some(namespace)) = (start.position, start.searched(custody.as_ref())) else {
@@ -341,14 +348,14 @@ impl<G: Gather + 'static> Search<G> {
         let mut after = self.gather.after().cloned();
         let mut looks = 0;
         loop {
-            let keys = next_keys(&job, &start.reading, &find, after.take()).await?;
+            let keys = next_keys(job, &start.reading, &find, after.take()).await?;
             looks += keys.len() as u64;
             if looks > find.looks_max {
                 return Err(PageError::TooManyLooks(find.looks_max).into());
             }
             let Some(last) = keys.last() else { return Ok((position, self.gather)) };
             after = Some(last.key.clone());
-            if !self.show(&job, &find, &keys).await? {
+            if !self.show(job, &find, &keys).await? {
                 return Ok((position, self.gather));
             }
         }

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     native::http::{App, InPath, check_namespace},
-    schemas::check_names,
     shard::{self, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
     shared::Shared,
     trouble::Trouble,
@@ -43,9 +42,9 @@ pub(in crate::native) async fn join(
     check_namespace(&shared, &namespace)?;
     let plan = Arc::new(JoinPlan::new(&shared, body.read()?)?);
     let request = &plan.request;
+    let job = Job::new(&shared);
     for side in [&plan.left, &plan.right] {
-        side.sought.check_names(&shared, &namespace)?;
-        check_names(&shared, &namespace, &side.sought.collection, [&side.field], None)?;
+        side.sought.check_names(&job, &namespace, Some(&side.field)).await?;
     }
     let collections = [&*request.left.collection, &*request.right.collection];
     let manner = (request.isolation, request.at);
@@ -55,15 +54,16 @@ pub(in crate::native) async fn join(
     let done = match isolation {
         Isolation::Snapshot | Isolation::Locked => {
             let moment = access.moment(&shared, &namespace, || both.to_vec()).await?;
-            plan.join(&shared, moment, None).await?
+            plan.join(&shared, &job, moment, None).await?
         }
         Isolation::Document => {
             shared.metrics.reads.add(1);
-            let candidates = Candidates { shared: &shared, namespace: &namespace, access: &access };
+            let candidates =
+                Candidates { shared: &shared, job: &job, namespace: &namespace, access: &access };
             candidates.join_or(&plan, &both).await?
         }
     };
-    answer_join(shared, plan, done).await
+    answer_join(Arc::clone(&shared), Arc::clone(&plan), done).await
 }
 
 /// A join as it was asked for.
@@ -110,6 +110,7 @@ impl JoinPlan {
     async fn join(
         self: &Arc<JoinPlan>,
         shared: &Arc<Shared>,
+        job: &Job<'_>,
         moment: Moment,
         only: Only,
     ) -> Result<Done, Trouble> {
@@ -121,7 +122,7 @@ impl JoinPlan {
             let join = plan.join_in(&own, namespace, as_of, budget);
             Ok((position, shard::join(&moment.reading, &join, &only)?))
         };
-        Job::new(shared).run(work).await?
+        job.run(work).await?
     }
 
     /// The join to be made. On several shards it is made by whoever asks them all.
@@ -150,6 +151,7 @@ impl JoinPlan {
 /// A join of documents that are there at its start, each of which is read when nobody else's lock is in its way.
 struct Candidates<'a> {
     shared: &'a Arc<Shared>,
+    job: &'a Job<'a>,
     namespace: &'a str,
     access: &'a Access,
 }
@@ -166,7 +168,7 @@ impl Candidates<'_> {
                 self.access.read(self.shared, self.namespace, both).await?
             }
         };
-        plan.join(self.shared, Moment::of(reading, self.namespace)?, None).await
+        plan.join(self.shared, self.job, Moment::of(reading, self.namespace)?, None).await
     }
 
     /// None if there are too many documents, or if they change too much; then both collections have to be read
@@ -194,7 +196,7 @@ impl Candidates<'_> {
             }
             let reading = self.access.read(self.shared, self.namespace, &wanted).await?;
             let moment = Moment::of(reading, self.namespace)?;
-            let (_, rows) = plan.join(self.shared, moment, only.clone()).await?;
+            let (_, rows) = plan.join(self.shared, self.job, moment, only.clone()).await?;
             let members = rows.rows.iter().flat_map(|(left, right)| [Some(left), right.as_ref()]).flatten();
             let needed: HashSet<DocumentKey> = members.map(|found| found.at.clone()).collect();
             if needed.is_subset(&locked) {

@@ -13,10 +13,11 @@ use super::{
 use crate::{
     cluster::{NOWHERE, custody},
     native::http::{App, InPath, check_namespace, read_query},
-    schemas::check_names,
+    schemas::{check_fields, check_node},
     shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{
     extract::{Query, State, rejection::QueryRejection},
@@ -34,7 +35,7 @@ use lockwood_wire::{
     },
 };
 use serde::Deserialize;
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 /// Longer pages are written beside the threads that serve connections.
 const SHORT_PAGE_LEN: usize = 100;
@@ -159,7 +160,7 @@ pub(in crate::native) async fn document(
     let wanted = WantedPart::new(Decoder(&shared.config.limits), &address, &query)?;
     let Addressed { namespace, document: at, .. } = address;
     let terms = (query.token.as_deref(), query.wait_ms);
-    wanted.check_names(&shared, &namespace, &at.collection)?;
+    wanted.check_names(&Job::new(&shared), &namespace, &at.collection).await?;
     let manner = (query.isolation, query.at);
     let isolation = isolation::in_force(&shared, &namespace, [&*at.collection], manner)?;
     let access = Access::of_query(&shared, isolation, terms, query.at)?;
@@ -202,15 +203,13 @@ enum WantedPart {
 
 impl WantedPart {
     /// Whether the schema of the collection, if it has one, knows what is wanted.
-    fn check_names(&self, shared: &Shared, namespace: &str, collection: &str) -> Result<(), Trouble> {
+    async fn check_names(&self, job: &Job<'_>, namespace: &str, collection: &str) -> Result<(), Trouble> {
         match self {
             WantedPart::Fields(fields) => {
-                check_names(shared, namespace, collection, fields.iter().flatten(), None)
+                let named = fields.iter().flatten().map(|field| (collection, field)).collect();
+                check_fields(job, namespace, named).await
             }
-            WantedPart::Node(path, _) => {
-                let segments: Vec<&str> = path.segments().collect();
-                shared.schemas.active(shared, namespace)?.check_field(collection, &segments)
-            }
+            WantedPart::Node(path, _) => check_node(job, namespace, collection, path).await,
         }
     }
 
@@ -291,6 +290,22 @@ fn check_shown(path: &FieldPath) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// The fields of collections that are wanted: those of a document itself, or else the usual ones, once for each
+/// collection.
+fn named_fields<'a>(
+    named: &'a [(&'a str, Option<Vec<FieldPath>>)],
+    usual: Option<&'a [FieldPath]>,
+) -> Vec<(&'a str, &'a FieldPath)> {
+    let own = named
+        .iter()
+        .flat_map(|(collection, own)| own.iter().flatten().map(move |field| (*collection, field)));
+    let others: BTreeSet<&str> =
+        named.iter().filter(|(_, own)| own.is_none()).map(|(collection, _)| *collection).collect();
+    let usual = usual.unwrap_or_default();
+    let others = others.into_iter().flat_map(|collection| usual.iter().map(move |field| (collection, field)));
+    own.chain(others).collect()
+}
+
 /// Several documents, in the order asked for; null stands for those that are not there.
 #[utoipa::path(post, path = "/v1/{namespace}/get", params(("namespace" = String, Path)),
     request_body = GetRequest, responses((status = 200, body = Documents), (status = 400, body = Problem),
@@ -307,14 +322,15 @@ pub(in crate::native) async fn get_many(
     let usual = projection(decoder, request.fields.as_deref())?;
     let usually_shown = usual.as_ref().map(Projection::new).map(Arc::new);
     let mut wanted = Vec::with_capacity(request.documents.len());
+    let mut named = Vec::with_capacity(request.documents.len());
     for Wanted { collection, key, fields } in &request.documents {
         let at = decoder.document(collection, key)?;
         let own = projection(decoder, fields.as_deref())?;
-        let named = own.as_ref().or(usual.as_ref());
-        check_names(&shared, &namespace, collection, named.into_iter().flatten(), None)?;
-        let own = own.as_ref().map(Projection::new).map(Arc::new);
+        named.push((collection.as_str(), own));
+        let own = named.last().and_then(|(_, own)| own.as_ref()).map(Projection::new).map(Arc::new);
         wanted.push((at, own.or_else(|| usually_shown.clone())));
     }
+    check_fields(&Job::new(&shared), &namespace, named_fields(&named, usual.as_deref())).await?;
     let collections = request.documents.iter().map(|wanted| wanted.collection.as_str());
     let manner = (request.isolation, request.at);
     let isolation = isolation::in_force(&shared, &namespace, collections, manner)?;
@@ -535,7 +551,8 @@ async fn page(shared: Arc<Shared>, namespace: String, request: FilterRequest) ->
     let plan = PagePlan::new(&shared, request)?;
     let request = &plan.request;
     let sorted_by = plan.sort.iter().map(|sort| &sort.field);
-    check_names(&shared, &namespace, &request.collection, sorted_by.clone(), None)?;
+    let sorted = sorted_by.clone().map(|field| (request.collection.as_str(), field)).collect();
+    check_fields(&Job::new(&shared), &namespace, sorted).await?;
     let mut scope = Scope::of(plan.fields.as_deref());
     if let Scope::Fields(fields) = &mut scope {
         fields.extend(sorted_by.cloned());

@@ -1,7 +1,13 @@
-//! A body that is written while it is sent. Its pieces are counted in the account of memory until they are sent, and the
-//! next piece is not made before there is room for it. Knows nothing of what is in it.
+//! A body that is written while it is sent. Its pieces are counted in the account of memory from before they are made
+//! until they are sent. However slowly the other side takes them, it is waited for: that a peer takes nothing at all is
+//! found out by its connection. Knows nothing of what is in it.
 
-use crate::{memory::Account, shared::Shared, trouble::Trouble};
+use super::read::aside;
+use crate::{
+    memory::{Account, Making, Turn},
+    shared::Shared,
+    trouble::Trouble,
+};
 use axum::body::{Body, Bytes};
 use hyper::body::Frame;
 use std::{
@@ -12,23 +18,20 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
 };
 use tokio::sync::mpsc;
 
 /// So many pieces wait to be sent; whoever writes them waits when there are more.
-const PIECES_LEN: usize = 2;
+const PIECES_LEN: usize = 1;
 
 /// Where the pieces of a body are put.
 pub(crate) struct Pieces {
     sender: mpsc::Sender<Bytes>,
     account: Arc<Account>,
-    /// How long the other side may take nothing, and how long to wait for room.
-    timeout: Duration,
     broken: Arc<AtomicBool>,
 }
 
-/// The other side is gone, or takes nothing.
+/// The other side is gone.
 pub(crate) struct Gone;
 
 struct Streamed {
@@ -41,27 +44,57 @@ struct Streamed {
 /// A body, and where to put its pieces; refused while the account of memory is used up.
 pub(crate) fn stream(shared: &Shared) -> Result<(Pieces, Body), Trouble> {
     shared.memory.check()?;
-    let (sender, receiver) = mpsc::channel(PIECES_LEN);
-    let (account, timeout) = (Arc::clone(&shared.memory), shared.config.write_timeout);
+    let (pieces, body) = open(&shared.memory);
+    Ok((pieces, Body::new(body)))
+}
+
+fn open(account: &Arc<Account>) -> (Pieces, Streamed) {
+    let (sender, pieces) = mpsc::channel(PIECES_LEN);
     let broken = Arc::new(AtomicBool::new(false));
-    let body = Streamed { pieces: receiver, broken: Arc::clone(&broken) };
-    Ok((Pieces { sender, account, timeout, broken }, Body::new(body)))
+    let body = Streamed { pieces, broken: Arc::clone(&broken) };
+    (Pieces { sender, account: Arc::clone(account), broken }, body)
 }
 
 impl Pieces {
-    /// Puts a piece behind the others. Returns when the next one may be made.
-    pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
-        let sent = self.try_send(piece.into()).await;
-        if sent.is_err() {
-            self.break_off();
+    /// Makes pieces off the serving threads and sends them, each when there is room for it, until there are no more. If
+    /// one cannot be made the body is broken off.
+    pub(crate) async fn write<W: Send + 'static>(
+        &self,
+        mut writer: W,
+        next: fn(&mut W) -> Result<Option<Vec<u8>>, Trouble>,
+    ) -> Result<(), Gone> {
+        loop {
+            let making = self.making().await?;
+            let worked = aside(move || {
+                let piece = next(&mut writer)?;
+                Ok((writer, piece))
+            });
+            let Ok((back, piece)) = worked.await else {
+                self.break_off();
+                return Err(Gone);
+            };
+            writer = back;
+            match piece {
+                None => return Ok(()),
+                Some(piece) if piece.is_empty() => drop(making),
+                Some(piece) => self.put(making.made(piece)).await?,
+            }
         }
-        sent
     }
 
-    async fn try_send(&self, piece: Bytes) -> Result<(), Gone> {
+    /// Puts a piece behind the others that was made elsewhere. Returns when there is room for the next one.
+    pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
+        let piece = piece.into();
+        self.put(self.account.charge(piece.len()).attach(piece)).await?;
+        self.unless_gone(self.account.room()).await
+    }
+
+    /// Puts a piece behind the others. The turn in which it was made is over when it is counted.
+    pub(super) async fn send_made(&self, piece: impl Into<Bytes>, turn: Option<Turn>) -> Result<(), Gone> {
+        let piece = piece.into();
         let piece = self.account.charge(piece.len()).attach(piece);
-        self.sender.send_timeout(piece, self.timeout).await.map_err(|_| Gone)?;
-        tokio::time::timeout(self.timeout, self.account.room()).await.map_err(|_| Gone)
+        drop(turn);
+        self.put(piece).await
     }
 
     /// Ends the body in a way that shows that it is not complete.
@@ -69,13 +102,29 @@ impl Pieces {
         self.broken.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        self.sender.is_closed()
-    }
-
     /// Waits until the other side is gone.
     pub(super) async fn gone(&self) {
         self.sender.closed().await;
+    }
+
+    async fn making(&self) -> Result<Making, Gone> {
+        self.unless_gone(self.account.making()).await
+    }
+
+    async fn put(&self, piece: Bytes) -> Result<(), Gone> {
+        self.sender.send(piece).await.map_err(|_| self.gave_up())
+    }
+
+    async fn unless_gone<T>(&self, waited_for: impl Future<Output = T>) -> Result<T, Gone> {
+        tokio::select! {
+            found = waited_for => Ok(found),
+            () = self.gone() => Err(self.gave_up()),
+        }
+    }
+
+    fn gave_up(&self) -> Gone {
+        self.break_off();
+        Gone
     }
 }
 
@@ -102,23 +151,39 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt;
 
-    fn body(timeout: Duration) -> (Pieces, Streamed) {
-        let (sender, pieces) = mpsc::channel(PIECES_LEN);
-        let broken = Arc::new(AtomicBool::new(false));
-        let streamed = Streamed { pieces, broken: Arc::clone(&broken) };
-        (Pieces { sender, account: Account::new(1 << 20), timeout, broken }, streamed)
+    fn three(left: &mut u8) -> Result<Option<Vec<u8>>, Trouble> {
+        let piece = (*left > 0).then(|| vec![b'0' + *left]);
+        *left = left.saturating_sub(1);
+        Ok(piece)
+    }
+
+    fn fails(left: &mut u8) -> Result<Option<Vec<u8>>, Trouble> {
+        if *left == 0 { Err(Trouble::storage_failed()) } else { three(left) }
     }
 
     #[tokio::test]
     async fn body_with_a_missing_piece_does_not_end_as_a_complete_one() {
-        let (pieces, streamed) = body(Duration::from_millis(10));
-        while pieces.send("piece").await.is_ok() {}
-        drop(pieces);
-        assert!(streamed.collect().await.is_err(), "its last piece was not taken in time");
+        let account = Account::new(1 << 20);
+        for (next, whole) in [(three as fn(&mut u8) -> _, true), (fails, false)] {
+            let (pieces, streamed) = open(&account);
+            let written = tokio::spawn(async move { pieces.write(3, next).await.is_ok() });
+            let body = streamed.collect().await;
+            assert_eq!(written.await.unwrap(), whole);
+            match whole {
+                true => assert_eq!(body.unwrap().to_bytes(), "321"),
+                false => assert!(body.is_err(), "a piece could not be made"),
+            }
+        }
+        assert_eq!(account.held(), 0);
+    }
 
-        let (pieces, streamed) = body(Duration::from_secs(60));
-        assert!(pieces.send("piece").await.is_ok());
-        drop(pieces);
-        assert_eq!(streamed.collect().await.unwrap().to_bytes(), "piece");
+    #[tokio::test]
+    async fn nothing_more_is_made_for_a_body_that_nobody_takes() {
+        let account = Account::new(1 << 20);
+        let (pieces, streamed) = open(&account);
+        let written = tokio::spawn(async move { pieces.write(3, three).await.is_ok() });
+        drop(streamed);
+        assert!(!written.await.unwrap());
+        assert_eq!(account.held(), 0);
     }
 }
