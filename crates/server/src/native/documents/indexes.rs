@@ -57,6 +57,7 @@ pub(in crate::native) async fn declare(
     InPath((namespace, collection, field)): InPath<(String, String, String)>,
 ) -> Result<Response, Trouble> {
     let field = check(&shared, &namespace, &collection, &field)?;
+    check_known(&shared, &namespace, &collection, &field)?;
     let limit = shared.config.limits.indexes_max;
     if shared.shard.declare_index(&namespace, (&collection, &field), true, limit).await? {
         build(&shared);
@@ -76,6 +77,12 @@ pub(in crate::native) async fn drop_index(
     let index = one(&shared, &namespace, &collection, &field)?;
     shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
     Ok(json_of(&index))
+}
+
+/// An index on a field that the collection's schema does not know would stay empty, unless its policy is lenient.
+fn check_known(shared: &Shared, namespace: &str, collection: &str, field: &FieldPath) -> Result<(), Trouble> {
+    let active = shared.schemas.active(shared, namespace)?;
+    if active.is_lenient(collection) { Ok(()) } else { active.check_path(collection, field) }
 }
 
 fn check(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<FieldPath, Trouble> {
