@@ -39,7 +39,7 @@ fn what_is_left_over_is_read_as_it_was_written() {
 
 fn root(random: &mut Random, draft: &str) -> Value {
     let mut root = match random.once_in(2) {
-        true => object(random, draft, 2),
+        true => object(random, 2),
         false => list(random, draft, 2),
     };
     root["$schema"] = json!(draft);
@@ -55,7 +55,7 @@ fn change(random: &mut Random, schema: &mut Value, draft: &str) {
         1 if is_list => schema["unevaluatedItems"] = leaf(random),
         1 => schema["unevaluatedProperties"] = leaf(random),
         2 if is_list => schema["allOf"] = json!([list(random, draft, 0)]),
-        2 => schema["allOf"] = json!([object(random, draft, 0)]),
+        2 => schema["allOf"] = json!([object(random, 0)]),
         _ => {}
     }
     schema.as_object_mut().unwrap().retain(|_, value| !value.is_null());
@@ -73,7 +73,7 @@ fn leaf(random: &mut Random) -> Value {
     random.pick(&all).clone()
 }
 
-fn object(random: &mut Random, draft: &str, depth: usize) -> Value {
+fn object(random: &mut Random, depth: usize) -> Value {
     let mut schema = json!({ "type": "object" });
     for name in ["a", "b", "xa"] {
         if random.once_in(3) {
@@ -92,7 +92,7 @@ fn object(random: &mut Random, draft: &str, depth: usize) -> Value {
     if random.once_in(2) {
         schema["unevaluatedProperties"] = leaf(random);
     }
-    parts(random, &mut schema, depth, &|random, depth| object(random, draft, depth));
+    parts(random, &mut schema, depth, &|random, depth| object(random, depth));
     schema
 }
 

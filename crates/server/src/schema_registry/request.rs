@@ -93,7 +93,8 @@ pub(super) fn read_config(body: &[u8]) -> Result<SubjectSettings, Refusal> {
     if let Some((name, _)) = members.iter().find(is_unsupported) {
         return Err(Refusal::unsupported_member(name));
     }
-    let raw: RawConfig = serde_json::from_value(Value::Object(members)).map_err(unreadable)?;
+    let raw: RawConfig =
+        serde_json::from_value(Value::Object(members)).map_err(|error| unreadable(&error))?;
     let level = raw.compatibility.or(raw.compatibility_level);
     let says_more = raw.normalize.is_some() || raw.alias.is_some() || raw.compatibility_policy.is_some();
     if level.is_none() && !says_more {
@@ -129,10 +130,10 @@ pub(super) fn read_mode(body: &[u8]) -> Result<Mode, Refusal> {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(unreadable)
+    serde_json::from_slice(body).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: serde_json::Error) -> Refusal {
+fn unreadable(error: &serde_json::Error) -> Refusal {
     Refusal::plain(StatusCode::BAD_REQUEST, &format!("the body is not what this request takes: {error}"))
 }
 
