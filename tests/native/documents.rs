@@ -453,3 +453,19 @@ fn metrics_count_documents() {
     assert_eq!(value("lockwood_feeds"), 0.0);
     assert_eq!(value("lockwood_position{namespace=\"shop\"}"), 5.0);
 }
+
+#[test]
+fn parameters_that_would_be_overlooked_are_refused() {
+    let (_server, shop) = start();
+    shop.create("a", 1, json!({ "x": 1 }));
+    for path in ["dump?at=1", "position?at=1", "collections?at=1"] {
+        let refused = shop.refuses("GET", path, &json!(null), 400, "bad_query");
+        assert!(refused["detail"].to_string().contains("at"), "{refused}");
+    }
+    for wrong in ["-1", "x", "", "99999999999999999999"] {
+        let refused =
+            shop.refuses("GET", &format!("documents/a/1?at={wrong}"), &json!(null), 400, "bad_query");
+        let detail = refused["detail"].to_string();
+        assert!(detail.contains("at: ") && detail.contains("whole number from 0"), "{detail}");
+    }
+}

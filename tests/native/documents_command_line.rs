@@ -513,3 +513,19 @@ fn without_a_server_there_is_a_sentence_and_an_exit_code() {
         assert!(stderr(&output).contains("lockwood serve"), "{output:?}");
     }
 }
+
+#[test]
+fn the_history_of_an_unknown_node_says_that_there_is_none() {
+    let server = Server::start(&[]);
+    shown(&server, &["put", "user/1", r#"{"name": "Ann", "address": {"zip": "1"}}"#]);
+    shown(&server, &["put", "user/1", r#"{"name": "Ann"}"#]);
+    let get = run(&server, &["get", "user/1/nam"]);
+    let history = refused(&server, &["history", "user/1/nam"], get.status.code().unwrap());
+    assert!(
+        history.contains("there is no") && history.contains("nam") && history.contains("no_node"),
+        "{history}"
+    );
+    // What was there once has a history, and nothing after a position is no mistake.
+    assert!(!shown(&server, &["history", "user/1/address/zip"]).is_empty());
+    assert_eq!(shown(&server, &["history", "user/1/name", "--after", "2"]), "");
+}

@@ -146,3 +146,23 @@ fn an_interrupted_index_is_completed() {
     let body = json!({ "collection": "a", "filter": { "field": "v", "op": "=", "value": 3 } });
     assert_eq!(shop.post("count", &body)["count"], 1000);
 }
+
+/// As locks do, unless the policy is lenient: such an index would stay empty.
+#[test]
+fn an_index_on_a_field_that_the_schema_does_not_know_is_refused() {
+    let (_server, shop) = start();
+    let schema = json!({ "type": "object", "properties": { "age": { "type": "integer" }, "address": {
+        "type": "object", "properties": { "zip": { "type": "string" } } } } });
+    shop.ask("POST", "schemas/user", &json!({ "schema": schema }));
+    let detail =
+        shop.refuses("PUT", "indexes/user/aeg", &json!(null), 400, "unknown_field")["detail"].to_string();
+    assert!(detail.contains("did you mean age"), "{detail}");
+    shop.refuses("PUT", "indexes/user/address.zpi", &json!(null), 400, "unknown_field");
+    assert_eq!(shop.get("indexes"), json!({ "indexes": [] }));
+    shop.ask("PUT", "indexes/user/address.zip", &json!(null));
+    shop.ask("PUT", "schemas/user/settings", &json!({ "policy": "LENIENT" }));
+    shop.ask("PUT", "indexes/user/aeg", &json!(null));
+    shop.ask("PUT", "schemas/user/settings", &json!({ "policy": "STRICT" }));
+    // What was declared before can still be taken away.
+    shop.ask("DELETE", "indexes/user/aeg", &json!(null));
+}

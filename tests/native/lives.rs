@@ -97,3 +97,20 @@ fn a_deleted_document_is_restored() {
     assert_eq!(run("a/1").status.code(), Some(70), "it is not deleted any more");
     assert_eq!(run("a/2").status.code(), Some(66));
 }
+
+/// The version of a deleted document is the position it was deleted at.
+#[test]
+fn a_restore_heeds_if_match() {
+    let (_server, shop) = start();
+    let restore = |header: (&str, &str)| {
+        crate::http::send(shop.native, "POST", &shop.target("restore/a/1"), &[header], b"")
+    };
+    let deleted_at = shop.get("documents/a/1?deleted=only")["position"].as_u64().unwrap();
+    let tag = |position: u64| format!("\"{position}\"");
+    restore(("if-match", &tag(deleted_at - 1))).assert_problem(412, "precondition_failed");
+    restore(("if-none-match", &tag(deleted_at))).assert_problem(412, "precondition_failed");
+    restore(("if-match", "*")).assert_problem(412, "precondition_failed");
+    restore(("if-match", "1")).assert_problem(400, "bad_query");
+    assert_eq!(restore(("if-match", &tag(deleted_at))).status, 200);
+    assert_eq!(value(&shop), json!({ "x": 1, "y": 2 }));
+}

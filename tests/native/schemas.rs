@@ -581,3 +581,15 @@ fn a_registry_that_is_trimmed_stays() {
     let server = server.stop().restart(&[]);
     assert_eq!(look(&Store::new(&server, "default")), before);
 }
+
+/// What is there can be removed whether or not the schema knows it, so documents from before can be put right.
+#[test]
+fn removing_a_misspelt_field_is_an_unknown_field() {
+    let (_server, store) = start();
+    store.create("user", 1, json!({ "name": "Ann", "old": 1 }));
+    store.ask("POST", "schemas/user", &json!({ "schema": user() }));
+    let refused = store.refuses("DELETE", "documents/user/1/nam", &json!(null), 400, "unknown_field");
+    assert!(refused["detail"].to_string().contains("did you mean name"), "{refused}");
+    store.refuses("DELETE", "documents/user/1/age", &json!(null), 404, "no_node");
+    assert!(store.ask("DELETE", "documents/user/1/old", &json!(null))["position"].is_u64());
+}

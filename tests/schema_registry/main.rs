@@ -12,9 +12,14 @@ mod harness;
 #[path = "../native/http.rs"]
 mod http;
 
+mod aliases;
 mod client;
 mod compatibility;
 mod contexts;
+mod guids;
+mod media;
+mod normalize;
+mod references;
 mod registry;
 mod settings;
 mod subjects;

@@ -24,6 +24,12 @@ impl Registry {
         Registry { address: server.schema_registry(), server }
     }
 
+    /// The same after a stop and a start.
+    pub(crate) fn restarted(self) -> Registry {
+        let server = self.server.stop().restart(&["--schema-registry", "127.0.0.1:0"]);
+        Registry { address: server.schema_registry(), server }
+    }
+
     pub(crate) fn send(&self, method: &str, target: &str, body: &str) -> Reply {
         http::send(self.address, method, target, &[("content-type", KIND)], body.as_bytes())
     }

@@ -12,7 +12,7 @@ fn the_level_is_put_as_one_member_and_got_as_another() {
     assert_eq!(registry.get("/config"), json!({ "compatibilityLevel": "FULL" }));
     registry.refuses("GET", "/config/a", Value::Null, 40408);
     assert_eq!(registry.get("/config/a?defaultToGlobal=True"), json!({ "compatibilityLevel": "FULL" }));
-    registry.ask("PUT", "/config/a", json!({ "compatibility": "none", "unknown": 1 }));
+    registry.ask("PUT", "/config/a", json!({ "compatibility": "none", "defaultMetadata": null }));
     assert_eq!(registry.get("/config/a"), json!({ "compatibilityLevel": "NONE" }));
     assert_eq!(registry.ask("DELETE", "/config/a", Value::Null), json!({ "compatibilityLevel": "NONE" }));
     registry.refuses("GET", "/config/a", Value::Null, 40408);
@@ -22,6 +22,32 @@ fn the_level_is_put_as_one_member_and_got_as_another() {
     for body in [json!({ "compatibility": "BOTH" }), json!({}), json!({ "compatibilityPolicy": "LAX" })] {
         registry.refuses("PUT", "/config/a", body, 42203);
     }
+}
+
+#[test]
+fn config_members_that_are_not_supported_are_refused_by_name() {
+    let registry = Registry::start();
+    let members = [
+        ("validateFields", json!(true)),
+        ("validateNewSchemas", json!(false)),
+        ("validateRules", json!(true)),
+        ("compatibilityGroup", json!("application.version")),
+        ("defaultMetadata", json!({ "properties": { "owner": "ann" } })),
+        ("overrideMetadata", json!({})),
+        ("defaultRuleSet", json!({ "domainRules": [] })),
+        ("overrideRuleSet", json!({})),
+        ("compatibillity", json!("NONE")),
+    ];
+    for target in ["/config", "/config/a"] {
+        for (name, value) in &members {
+            let body = json!({ "compatibility": "NONE", (*name): value });
+            let message = registry.refuses("PUT", target, body, 42205);
+            assert!(message.contains(name), "{message}");
+        }
+    }
+    // Nothing was done halfway.
+    assert_eq!(registry.get("/config"), json!({ "compatibilityLevel": "BACKWARD" }));
+    registry.refuses("GET", "/config/a", Value::Null, 40408);
 }
 
 #[test]

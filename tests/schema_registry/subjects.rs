@@ -28,7 +28,10 @@ fn a_schema_is_looked_up_under_a_subject() {
     let id = registry.register("a", &typed("string"));
     let found = registry.ask("POST", "/subjects/a?normalize=False&deleted=False", sent(&typed("string")));
     let text = typed("string").to_string();
-    let expected = json!({ "subject": "a", "version": 1, "id": id, "schemaType": "JSON", "schema": text });
+    let guid = registry.get("/subjects/a/versions/1")["guid"].clone();
+    let expected = json!({
+        "subject": "a", "version": 1, "id": id, "guid": guid, "schemaType": "JSON", "schema": text
+    });
     assert_eq!(found, expected);
     registry.refuses("POST", "/subjects/a", sent(&typed("integer")), 40403);
     registry.refuses("POST", "/subjects/b", sent(&typed("string")), 40401);

@@ -9,18 +9,21 @@ fn schemas_are_registered_under_ids() {
     let schema = typed("string");
     let text = schema.to_string();
     let answer = registry.ask("POST", "/subjects/a/versions?normalize=False", sent(&schema));
-    assert_eq!(answer, json!({ "id": 1, "version": 1, "schemaType": "JSON", "schema": text }));
+    let guid = answer["guid"].clone();
+    let expected = json!({ "id": 1, "version": 1, "guid": guid, "schemaType": "JSON", "schema": text });
+    assert_eq!(answer, expected);
     assert_eq!(registry.register("a", &schema), 1, "again");
     assert_eq!(registry.register("b", &schema), 1, "the same under another subject");
     assert_eq!(registry.get("/subjects/a/versions"), json!([1]));
-    let version = json!({ "subject": "a", "version": 1, "id": 1, "schemaType": "JSON", "schema": text });
+    let version =
+        json!({ "subject": "a", "version": 1, "id": 1, "guid": guid, "schemaType": "JSON", "schema": text });
     for number in ["1", "latest", "-1"] {
         assert_eq!(registry.get(&format!("/subjects/a/versions/{number}")), version);
     }
     assert_eq!(registry.get("/subjects/a/versions/1/schema"), schema);
     assert_eq!(registry.get("/subjects/a/versions/1/referencedby"), json!([]));
     assert_eq!(registry.get("/subjects/a/metadata")["version"], 1);
-    assert_eq!(registry.get("/schemas/ids/1"), json!({ "schema": text, "schemaType": "JSON" }));
+    assert_eq!(registry.get("/schemas/ids/1"), json!({ "guid": guid, "schema": text, "schemaType": "JSON" }));
     assert_eq!(registry.get("/schemas/ids/1?fetchMaxId=true")["maxId"], 1);
     assert_eq!(registry.get("/schemas/ids/1/schema"), schema);
     assert_eq!(registry.get("/schemas/ids/1/subjects"), json!(["a", "b"]));

@@ -4,7 +4,9 @@ use crate::{
     fault::{Fault, is_planted},
     list,
     position_lock::broken,
-    request::{Action, Intent, Limits, ListChange, Precondition, PutIf, Refused, Request, Rules},
+    request::{
+        Action, Expectation, Intent, Limits, ListChange, Precondition, PutIf, Refused, Request, Rules,
+    },
     view::{Looks, View},
 };
 use foldhash::fast::FixedState;
@@ -61,7 +63,7 @@ fn decide_within<V: View>(
     if !broken.is_empty() {
         return Ok(Err(Refused::Locked(broken)));
     }
-    if let Some(refused) = unexpected(&request.preconditions, view)? {
+    if let Some(refused) = unexpected(request, view)? {
         return Ok(Err(refused));
     }
     let position = view.position().next();
@@ -94,9 +96,14 @@ fn decide_within<V: View>(
 }
 
 /// The first document that is not what the request expects.
-fn unexpected<V: View>(preconditions: &[Precondition], view: &V) -> Result<Option<Refused>, V::Error> {
-    for Precondition { at, expected } in preconditions {
-        let document = view.document(at)?.filter(|document| document.is_born() && !document.deleted);
+fn unexpected<V: View>(request: &Request, view: &V) -> Result<Option<Refused>, V::Error> {
+    for Precondition { at, expected } in &request.preconditions {
+        // Whoever restores a document knows the version it was deleted in.
+        let restored = |intent: &Intent| intent.at == *at && matches!(intent.action, Action::Restore);
+        let names_versions = matches!(expected, Expectation::OneOf(_) | Expectation::NoneOf(_));
+        let also_deleted = names_versions && request.intents.iter().any(restored);
+        let document = view.document(at)?;
+        let document = document.filter(|found| found.is_born() && (also_deleted || !found.deleted));
         let version = document.map(|document| document.position);
         if !expected.is_met(version) {
             return Ok(Some(Refused::Unexpected { at: at.clone(), expected: expected.clone(), version }));

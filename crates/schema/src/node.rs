@@ -298,7 +298,7 @@ pub(crate) fn strings(value: &Value) -> Vec<&str> {
 }
 
 /// A `$ref` is a URI, so its pointer may be written with `%` escapes.
-fn percent_decoded(text: &str) -> Option<String> {
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

@@ -1,6 +1,7 @@
 //! A small source of chance for tests, the same on every machine. Knows nothing of schemas.
 
 /// xorshift64*.
+#[derive(Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {

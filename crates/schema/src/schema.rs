@@ -4,8 +4,10 @@ use crate::{
     cost::Costs,
     draft::Draft,
     failure::{FAILURES_LEN_MAX, Failure},
+    guid::Guid,
     node::{Node, Source, is_schema},
     places::Places,
+    spelling,
     survey::{INDEX_KEYWORD, pattern_options, survey},
     types::Types,
 };
@@ -20,6 +22,13 @@ pub const SCHEMA_BYTES_MAX: usize = 512 * 1024;
 /// Lists and objects in a schema are inside each other at most so many times.
 pub const SCHEMA_DEPTH_MAX: usize = 64;
 
+/// The place of something in a schema, written as a JSON pointer, has at most this many bytes: a place is written down
+/// for every schema that is looked at.
+pub const PLACE_BYTES_MAX: usize = 8 * 1024;
+
+/// All places in a schema together have at most this many bytes.
+pub const PLACES_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// A JSON Schema that can be used; a clone of it is another handle on the same one.
 #[derive(Clone)]
 pub struct Schema(Arc<Read>);
@@ -27,6 +36,7 @@ pub struct Schema(Arc<Read>);
 struct Read {
     source: Source,
     canonical: String,
+    guid: Guid,
     validator: Validator,
     costs: Costs,
     places: Places,
@@ -54,10 +64,11 @@ impl Schema {
         let root = read_json(text)?;
         let draft = draft_of(&root)?;
         let canonical = sorted(&root).to_string();
+        let guid = Guid::of(&spelling::compact(text).unwrap_or_default());
         let source = survey(root, draft)?;
         let validator = compile(&source)?;
         let (costs, places) = (Costs::of(&source), Places::of(&source));
-        Ok(Schema(Arc::new(Read { source, canonical, validator, costs, places })))
+        Ok(Schema(Arc::new(Read { source, canonical, guid, validator, costs, places })))
     }
 
     /// Whether a value that takes so many bytes as JSON fits, if the budget suffices to find out; if it does not fit,
@@ -91,6 +102,18 @@ impl Schema {
     /// before two schemas are taken for one.
     pub fn fingerprint(&self) -> u128 {
         xxhash_rust::xxh3::xxh3_128(self.0.canonical.as_bytes())
+    }
+
+    /// What the text it was read from is called in every registry: white space does not matter, the order of members
+    /// does. It can be forged.
+    pub fn guid(&self) -> Guid {
+        self.0.guid
+    }
+
+    /// The text of a schema with sorted members and no white space, everything else as it is spelled; none if it is not
+    /// JSON.
+    pub fn normalized(text: &str) -> Option<String> {
+        spelling::normalized(text)
     }
 
     /// The edition of JSON Schema it is written in.
@@ -175,7 +198,26 @@ fn read_json(text: &str) -> Result<Value, Invalid> {
     if !is_schema(&root) {
         return Err(Invalid::new("#", "a schema is an object, or true or false"));
     }
+    let mut places_len = 0;
+    if longest_place(&root, 1, &mut places_len) > PLACE_BYTES_MAX || places_len > PLACES_BYTES_MAX {
+        let reason = "the names in it are too long: the places of the schemas in it are written with them";
+        return Err(Invalid::new("#", reason));
+    }
     Ok(root)
+}
+
+/// The length of the longest place in a value that has a place of this length itself; adds up all of them.
+fn longest_place(value: &Value, len: usize, total: &mut usize) -> usize {
+    *total += len;
+    let below =
+        |(name, value): (usize, &Value), total: &mut usize| longest_place(value, len + 1 + name, total);
+    match value {
+        Value::Array(list) => list.iter().map(|value| below((8, value), total)).max().unwrap_or(len),
+        Value::Object(object) => {
+            object.iter().map(|(name, value)| below((name.len(), value), total)).max().unwrap_or(len)
+        }
+        _ => len,
+    }
 }
 
 /// The text was read by a parser with a limit of its own, so this cannot go too deep.
@@ -226,20 +268,27 @@ fn compile(source: &Source) -> Result<Validator, Invalid> {
 
 /// The types a value can have, as far as `type`, `enum` and `const` tell.
 pub(crate) fn allowed_types(node: &Node<'_>) -> Types {
+    counted_types(node, &mut 0)
+}
+
+/// The same; counts the schemas that were looked at.
+pub(crate) fn counted_types(node: &Node<'_>, looked_at: &mut usize) -> Types {
+    *looked_at += 1;
     if node.is_nothing() {
         return Types::NONE;
     }
     let mut types = node.types().and(listed_types(node));
     if let Some(target) = node.reference() {
-        types = types.and(allowed_types(&target));
+        types = types.and(counted_types(&target, looked_at));
     }
     for part in node.children("allOf") {
-        types = types.and(allowed_types(&part));
+        types = types.and(counted_types(&part, looked_at));
     }
     for keyword in ["anyOf", "oneOf"] {
         let variants = node.children(keyword);
         if !variants.is_empty() {
-            types = types.and(variants.iter().map(allowed_types).fold(Types::NONE, Types::or));
+            let each = variants.iter().map(|variant| counted_types(variant, looked_at));
+            types = types.and(each.fold(Types::NONE, Types::or));
         }
     }
     types
@@ -289,6 +338,15 @@ mod tests {
     }
 
     #[test]
+    fn guids_are_those_of_other_registries() {
+        let guid = |text: &str| parse(text).guid().to_string();
+        assert_eq!(guid(r#"{ "type" : "object" }"#), "01fc056e-ed58-c88f-e1c5-07fcd84dd4b7");
+        let (one, other) = (r#"{"type":"object","title":"t"}"#, r#"{"title":"t","type":"object"}"#);
+        assert_ne!(guid(one), guid(other));
+        assert_eq!(Schema::normalized(one).as_deref(), Some(other));
+    }
+
+    #[test]
     fn what_cannot_be_used_is_refused_with_its_place() {
         refused("{", "#", "not JSON");
         refused("3", "#", "an object, or true or false");
@@ -305,7 +363,8 @@ mod tests {
         refused(r##"{"items":{"$ref":"#/gone"}}"##, "#/items/$ref", "leads to nothing");
         refused(r##"{"items":{"$ref":"#/x"},"x":3}"##, "#/items/$ref", "not a schema");
         refused(r##"{"items":{"$dynamicRef":"#x"}}"##, "#/items/$dynamicRef", "not supported");
-        refused(r#"{"items":{"$id":"https://example.org/a"}}"#, "#/items/$id", "only stand at the top");
+        let other = "http://json-schema.org/draft-07/schema#";
+        refused(&format!(r#"{{"items":{{"$schema":"{other}"}}}}"#), "#/items/$schema", "another draft");
         refused(r#"{"pattern":"(?=a)"}"#, "#/pattern", "look-around");
         refused(r#"{"pattern":"(a)\\1"}"#, "#/pattern", "back-references");
         refused(r#"{"patternProperties":{"(":{}}}"#, "#/patternProperties/(", "regular expression");
@@ -356,6 +415,19 @@ mod tests {
         let below = |target: &str| format!(r#"{{"properties":{{"n":{{"$ref":"{target}"}}}}}}"#);
         let schema = parse(&chain(6_000, below));
         assert!(schema.judge(&json!({"n": {"n": 1}})).is_ok());
+    }
+
+    /// A place is written down for every schema inside, so one long name above many would fill the memory.
+    #[test]
+    fn long_names_above_many_schemas_are_refused() {
+        let named =
+            |len: usize, inner: &str| format!(r#"{{"properties":{{"{}":{inner}}}}}"#, "x".repeat(len));
+        let many: Vec<String> = (0..15_000).map(|n| format!(r#""{n}":true"#)).collect();
+        let many = format!(r#"{{"properties":{{{}}}}}"#, many.join(","));
+        parse(&named(1000, &many));
+        refused(&named(200_000, &many), "#", "too long");
+        refused(&named(7_000, &many), "#", "too long");
+        refused(&named(9_000, "true"), "#", "too long");
     }
 
     #[test]

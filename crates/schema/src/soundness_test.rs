@@ -32,7 +32,7 @@ fn compatible_schemas_read_what_was_written() {
 }
 
 /// How many documents of `old` were put before `new`.
-fn judge(
+pub(super) fn judge(
     seed: u64,
     random: &mut Random,
     (old_value, old): (&Value, &Schema),
@@ -59,7 +59,7 @@ fn judge(
     judged
 }
 
-fn parse(value: &Value) -> Schema {
+pub(super) fn parse(value: &Value) -> Schema {
     Schema::parse(&value.to_string()).unwrap_or_else(|invalid| panic!("{value}: {invalid}"))
 }
 
@@ -291,7 +291,7 @@ fn mutate_named(random: &mut Random, named: &mut Map<String, Value>, is_fixed: b
 }
 
 /// A document that often fits: it follows a schema where it can.
-fn document(random: &mut Random, schema: &Value, root: &Value, depth: usize) -> Value {
+pub(super) fn document(random: &mut Random, schema: &Value, root: &Value, depth: usize) -> Value {
     if depth == 0 || random.once_in(12) {
         return anything(random);
     }
@@ -346,7 +346,9 @@ fn members(random: &mut Random, schema: &Value, root: &Value, depth: usize) -> V
 
 fn elements(random: &mut Random, schema: &Value, root: &Value, depth: usize) -> Value {
     let element = |random: &mut Random, index: usize| {
-        let inner = schema["prefixItems"].get(index).or(schema.get("items")).or(schema.get("contains"));
+        let placed = schema["prefixItems"].get(index).or(schema["items"].get(index));
+        let items = schema.get("items").filter(|items| !items.is_array());
+        let inner = placed.or(items).or(schema.get("contains"));
         document(random, inner.unwrap_or(&Value::Null), root, depth - 1)
     };
     (0..random.below(4)).map(|index| element(random, index)).collect()

@@ -5,6 +5,7 @@ use crate::{
     draft::Draft,
     node::{Node, Source, is_schema},
     pattern::Pattern,
+    references::localized,
     schema::Invalid,
 };
 use jsonschema::{PatternOptions, Regex};
@@ -35,7 +36,7 @@ pub(crate) fn pattern_options() -> PatternOptions<Regex> {
 
 /// Looks at every schema that can be reached, and compiles the patterns on the way.
 pub(crate) fn survey(root: Value, draft: Draft) -> Result<Source, Invalid> {
-    let source = Source { root, draft, patterns: BTreeMap::new() };
+    let source = Source { root: localized(root, draft)?, draft, patterns: BTreeMap::new() };
     let mut patterns = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let mut open = vec![source.root()];
@@ -77,12 +78,6 @@ fn check_reference(node: &Node<'_>) -> Result<(), Invalid> {
     }
     let Some(reference) = node.string("$ref") else { return Ok(()) };
     let refuse = |reason| Err(Invalid::new(&node.place(&["$ref"]), reason));
-    if reference != "#" && !reference.starts_with("#/") {
-        return refuse(format!(
-            "the $ref {reference:?} leads out of this schema or to an anchor; only references to a place in \
-             it, which begin with #/, are followed"
-        ));
-    }
     match node.source.resolve(reference) {
         Some(target) if is_schema(target.value) => Ok(()),
         Some(_) => refuse(format!("the $ref {reference:?} leads to something that is not a schema")),
@@ -90,24 +85,14 @@ fn check_reference(node: &Node<'_>) -> Result<(), Invalid> {
     }
 }
 
-/// A schema inside with an identity of its own would change what the references in it mean.
+/// One draft holds for all of a document.
 fn check_identity(node: &Node<'_>) -> Result<(), Invalid> {
-    if node.at == "#" {
+    let Some(named) = node.get("$schema").filter(|_| node.at != "#") else { return Ok(()) };
+    if named.as_str().and_then(Draft::named) == Some(node.source.draft) {
         return Ok(());
     }
-    if node.get("$schema").is_some() {
-        let reason = "$schema may only stand at the top; one draft holds for all of it";
-        return Err(Invalid::new(&node.place(&["$schema"]), reason));
-    }
-    let keyword = if node.source.draft == Draft::Draft4 { "id" } else { "$id" };
-    match node.string(keyword) {
-        Some(id) if !id.starts_with('#') => {
-            let reason =
-                format!("{keyword} may only stand at the top; a schema inside has no address of its own");
-            Err(Invalid::new(&node.place(&[keyword]), reason))
-        }
-        _ => Ok(()),
-    }
+    let reason = "$schema inside names another draft than at the top; one draft holds for all of it";
+    Err(Invalid::new(&node.place(&["$schema"]), reason))
 }
 
 fn check_index(node: &Node<'_>) -> Result<(), Invalid> {

@@ -139,9 +139,14 @@ impl Comparison {
     }
 
     fn has_strength_for<'a>(&mut self, written: &Written<'a>) -> bool {
-        self.work += 1 + written.parts.len();
-        let exhausted = self.work > COMPARE_WORK_MAX || self.unfinished.len() > COMPARE_DEPTH_MAX;
-        self.is_exhausted |= exhausted;
+        self.is_exhausted |= self.unfinished.len() > COMPARE_DEPTH_MAX;
+        self.can_pay(1 + written.weight())
+    }
+
+    /// Whether there is strength left for so many steps.
+    pub(super) fn can_pay(&mut self, steps: usize) -> bool {
+        self.work = self.work.saturating_add(steps);
+        self.is_exhausted |= self.work > COMPARE_WORK_MAX;
         !self.is_exhausted
     }
 
@@ -151,8 +156,15 @@ impl Comparison {
             return found;
         }
         if let Some(variants) = written.open_sum() {
-            let each = variants.iter().flat_map(|variant| self.covers(reader, &written.with(variant)));
-            return without_repetition(each.collect());
+            let mut each = Vec::new();
+            for variant in &variants {
+                // What is already known to be too much is not prepared for any more.
+                if self.is_exhausted {
+                    break;
+                }
+                each.extend(self.covers(reader, &written.with(variant)));
+            }
+            return without_repetition(each);
         }
         let by_type = written.by_type();
         if !by_type.is_empty() && by_type.iter().all(|written| self.covers(reader, written).is_empty()) {

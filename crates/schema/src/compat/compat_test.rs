@@ -369,11 +369,117 @@ fn parts_exclusions_and_conditions() {
         "",
         "CONDITION_CHANGED #/then",
     );
+}
+
+#[test]
+fn additional_items() {
+    for draft in ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema"] {
+        let list = |items: &str, rest: &str| format!(r#"{{"$schema":"{draft}","items":{items}{rest}}}"#);
+        let tuple = |rest: &str| list(r#"[{"type":"string"}]"#, rest);
+        let (open, closed) = (tuple(""), tuple(r#","additionalItems":false"#));
+        let (text, number) =
+            (r#","additionalItems":{"type":"string"}"#, r#","additionalItems":{"type":"number"}"#);
+        strict(&closed, &open, "", "ADDITIONAL_ITEMS_REMOVED #/additionalItems");
+        strict(&tuple(text), &open, "", "ADDITIONAL_ITEMS_NARROWED #/additionalItems");
+        strict(&closed, &tuple(text), "", "ADDITIONAL_ITEMS_REMOVED #/additionalItems");
+        let changed = "ADDITIONAL_ITEMS_NARROWED #/additionalItems";
+        strict(&tuple(text), &tuple(number), changed, changed);
+        let two =
+            |second: &str, rest: &str| list(&format!(r#"[{{"type":"string"}},{{"type":"{second}"}}]"#), rest);
+        strict(&tuple(text), &two("string", text), "", "");
+        let not_covered = "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL #/items/1";
+        let removed = "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL #/additionalItems";
+        strict(&tuple(text), &two("null", text), not_covered, removed);
+        // Without a list of places the keyword means nothing.
+        let one = |rest: &str| list(r#"{"type":"string"}"#, rest);
+        strict(&one(""), &one(r#","additionalItems":false"#), "", "");
+    }
+}
+
+#[test]
+fn unevaluated_properties() {
+    let model = |rest: &str| format!(r#"{{"properties":{{"a":{{"type":"string"}}}}{rest}}}"#);
+    let unevaluated = |schema: &str| model(&format!(r#","unevaluatedProperties":{schema}"#));
+    let removed = "UNEVALUATED_PROPERTIES_REMOVED #/unevaluatedProperties";
+    let narrowed = "UNEVALUATED_PROPERTIES_NARROWED #/unevaluatedProperties";
+    strict(&unevaluated("false"), &model(""), "", removed);
+    strict(&unevaluated("true"), &model(""), "", "");
+    strict(&unevaluated(r#"{"type":"null"}"#), &model(""), "", narrowed);
+    strict(&unevaluated("false"), &unevaluated(r#"{"type":"null"}"#), "", removed);
+    // Alone it says what additionalProperties says.
+    let closed = model(r#","additionalProperties":false"#);
+    strict(&unevaluated("false"), &closed, "", "");
+    let both = model(r#","additionalProperties":{"type":"null"},"unevaluatedProperties":false"#);
+    strict(&both, &model(r#","additionalProperties":{"type":"null"}"#), "", "");
+    let more = r#"{"properties":{"a":{"type":"string"},"b":{"type":"null"}},"unevaluatedProperties":false}"#;
+    let gone = "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL #/properties/b";
+    strict(&unevaluated("false"), more, "", gone);
+    strict(&unevaluated(r#"{"type":"null"}"#), more, removed, "");
+}
+
+#[test]
+fn unevaluated_properties_see_through_parts_that_have_to_fit() {
+    let base = r##""$defs":{"base":{"properties":{"a":{"type":"string"}}}}"##;
+    let extended = |rest: &str| {
+        format!(
+            r##"{{"allOf":[{{"$ref":"#/$defs/base"}}],"properties":{{"b":true{rest}}},"unevaluatedProperties":false,{base}}}"##
+        )
+    };
+    let flat = r#"{"properties":{"a":{"type":"string"},"b":true},"additionalProperties":false}"#;
+    strict(&extended(""), flat, "", "");
     strict(
-        r#"{"properties":{"a":true},"unevaluatedProperties":false}"#,
-        r#"{"properties":{"a":true}}"#,
+        &extended(""),
+        &extended(r#","c":true"#),
         "",
-        "UNEVALUATED_CHANGED #/unevaluatedProperties",
+        "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL #/properties/c",
+    );
+    // A property that only a variant describes may be left over, and may be not: neither side may rely on it.
+    let variants = r#"{"anyOf":[{"required":["k"],"properties":{"k":true,"v":{"type":"null"}}},{"required":["z"]}],"unevaluatedProperties":false}"#;
+    strict(variants, variants, "", "");
+    let wide = r#"{"properties":{"k":true,"v":true,"z":true},"additionalProperties":false}"#;
+    strict(
+        variants,
+        wide,
+        "",
+        "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL #/properties/k; PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL #/properties/v; PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL #/properties/z; SUM_TYPE_NARROWED #/anyOf",
+    );
+}
+
+#[test]
+fn unevaluated_items() {
+    let list = |rest: &str| format!(r#"{{"prefixItems":[{{"type":"string"}}]{rest}}}"#);
+    let unevaluated = |schema: &str| list(&format!(r#","unevaluatedItems":{schema}"#));
+    let removed = "UNEVALUATED_ITEMS_REMOVED #/unevaluatedItems";
+    strict(&unevaluated("false"), &list(""), "", removed);
+    strict(&unevaluated("false"), &list(r#","items":false"#), "", "");
+    strict(
+        &unevaluated(r#"{"type":"null"}"#),
+        &list(""),
+        "",
+        "UNEVALUATED_ITEMS_NARROWED #/unevaluatedItems",
+    );
+    strict(&unevaluated("false"), &unevaluated(r#"{"type":"null"}"#), "", removed);
+    strict(
+        &list(r#","items":{"type":"null"},"unevaluatedItems":false"#),
+        &list(r#","items":{"type":"null"}"#),
+        "",
+        "",
+    );
+    let seen = r#"{"allOf":[{"prefixItems":[true,true]}],"unevaluatedItems":false}"#;
+    strict(seen, r#"{"maxItems":2}"#, "MAX_ITEMS_ADDED #/maxItems", "");
+    strict(
+        &unevaluated("false"),
+        seen,
+        "",
+        "TYPE_NARROWED #/prefixItems/0; ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL #/unevaluatedItems",
+    );
+    // What `contains` finds counts as looked at, so nothing is certain of any element.
+    let found = r#"{"contains":{"type":"string"},"unevaluatedItems":{"type":"null"}}"#;
+    strict(
+        found,
+        r#"{"items":{"type":["null","string"]}}"#,
+        "ADDITIONAL_ITEMS_NARROWED #/items",
+        "TYPE_NARROWED #/unevaluatedItems; CONTAINS_ADDED #/contains",
     );
 }
 
@@ -457,6 +563,34 @@ fn what_is_too_complex_is_incompatible() {
     };
     let found = check(Level::Backward, Policy::Strict, &parse(&sums(50)), &[&parse(&sums(51))]);
     assert_eq!(found.iter().map(|one| one.kind).collect::<Vec<_>>(), [Kind::TooComplex]);
+}
+
+/// What would take a step for every pair of two long lists is sorted, or counted and ended.
+#[test]
+fn long_lists_are_not_compared_pair_by_pair() {
+    let list = |first: usize| {
+        let values: Vec<String> = (first..first + 10_000).map(|n| n.to_string()).collect();
+        format!(r#"{{"enum":[{}]}}"#, values.join(","))
+    };
+    strict(&list(0), &list(0).replace("[0,", "[0.0,"), "", "");
+    strict(&list(0), &list(1), "ENUM_NARROWED #/enum", "ENUM_NARROWED #/enum");
+    let names = |prefix: &str| -> String {
+        (0..2_000).map(|n| format!(r#""{prefix}{n}":{{"type":"null"}}"#)).collect::<Vec<_>>().join(",")
+    };
+    let (named, matched) = (
+        format!(r#"{{"properties":{{{}}}}}"#, names("a")),
+        format!(r#"{{"patternProperties":{{{}}}}}"#, names("^b")),
+    );
+    strict(&named, &matched, "TOO_COMPLEX #", "TOO_COMPLEX #");
+    let branches: Vec<String> = (0..1_000).map(|n| format!(r#"{{"properties":{{"b{n}":true}}}}"#)).collect();
+    let left = |rest: &str| {
+        let properties: Vec<String> =
+            (0..500).map(|n| format!(r##""p{n}":{{"$ref":"#/$defs/x"}}"##)).collect();
+        let definition = format!(r#"{{"anyOf":[{}],"unevaluatedProperties":{rest}}}"#, branches.join(","));
+        format!(r#"{{"properties":{{{}}},"$defs":{{"x":{definition}}}}}"#, properties.join(","))
+    };
+    let (closed, narrow) = (parse(&left("false")), parse(&left(r#"{"type":"null"}"#)));
+    assert_eq!(kinds(Level::Backward, Policy::Strict, &closed, &narrow), "TOO_COMPLEX #");
 }
 
 #[test]

@@ -96,7 +96,14 @@ kinds! {
     NotAdded "NOT_ADDED" "Something is excluded now.",
     NotExtended "NOT_EXTENDED" "More is excluded.",
     ConditionChanged "CONDITION_CHANGED" "`if`, `then` and `else` ask for something else.",
-    UnevaluatedChanged "UNEVALUATED_CHANGED" "A schema with `unevaluated…` is not the same as before.",
+    UnevaluatedPropertiesRemoved "UNEVALUATED_PROPERTIES_REMOVED"
+        "No properties are allowed now that nothing else looks at.",
+    UnevaluatedPropertiesNarrowed "UNEVALUATED_PROPERTIES_NARROWED"
+        "Properties that nothing else looks at are described more narrowly.",
+    UnevaluatedItemsRemoved "UNEVALUATED_ITEMS_REMOVED"
+        "No elements are allowed now that nothing else looks at.",
+    UnevaluatedItemsNarrowed "UNEVALUATED_ITEMS_NARROWED"
+        "Elements that nothing else looks at are described more narrowly.",
     TooComplex "TOO_COMPLEX" "The schemas are too complex to be compared.",
 }
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod kind;
+mod leftover;
 mod level;
 mod rules_arrays;
 mod rules_logic;

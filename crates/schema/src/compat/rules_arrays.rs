@@ -4,12 +4,15 @@
 //! | --- | --- |
 //! | an element by its place | it covers all that is said of that place on the writing side |
 //! | further elements | they cover all places and further elements of the writing side |
+//! | `unevaluatedItems` | the same, for places that no part that has to fit describes; or the whole schema is the same |
 //! | `contains`, `minContains` | the writing side asks for as many of something that is covered |
 //! | `maxContains` | the writing side allows as few of something that covers it |
 
 use super::{
     compare::{Comparison, Difference},
     kind::Kind,
+    leftover::unread_items,
+    same::same,
     written::{End, Written, order},
 };
 use crate::{node::Node, types::Types};
@@ -24,7 +27,7 @@ impl Comparison {
         written: &Written<'a>,
         found: &mut Vec<Difference>,
     ) {
-        if !written.types.meets(Types::ARRAY) {
+        if !written.types.meets(Types::ARRAY) || !self.can_pay(written.leftover_weight()) {
             return;
         }
         let items = reader.items();
@@ -32,8 +35,9 @@ impl Comparison {
             self.element(item, index, written, found);
         }
         if let Some(rest) = items.rest {
-            self.further(&rest, items.prefix.len(), written, found);
+            self.further(Rest::Additional(&rest), items.prefix.len(), written, found);
         }
+        self.unevaluated_items(reader, written, found);
         self.contained(reader, written, found);
     }
 
@@ -65,15 +69,29 @@ impl Comparison {
         }
     }
 
+    /// The elements that no part of the reading schema looks at, whatever else holds.
+    fn unevaluated_items<'a>(
+        &mut self,
+        reader: &Node<'a>,
+        written: &Written<'a>,
+        found: &mut Vec<Difference>,
+    ) {
+        let Some((rest, first)) = unread_items(reader) else { return };
+        if !written.parts.iter().any(|part| same(part, reader)) {
+            self.further(Rest::Unevaluated(&rest), first, written, found);
+        }
+    }
+
     /// `first` is the first place that the reading side does not describe by itself.
     fn further<'a>(
         &mut self,
-        rest: &Node<'a>,
+        further: Rest<'_, 'a>,
         first: usize,
         written: &Written<'a>,
         found: &mut Vec<Difference>,
     ) {
-        let described = written.parts.iter().map(|node| node.items().prefix.len()).max().unwrap_or(0);
+        let (rest, removed, narrowed) = further.kinds();
+        let described = written.described_len();
         for index in first..described {
             self.removed(rest, index, written, found);
         }
@@ -91,10 +109,10 @@ impl Comparison {
             found.extend(list);
         } else if rest.is_nothing() {
             let reason = "no further elements are allowed here, and there may be some";
-            found.push(Difference::new(Kind::AdditionalItemsRemoved, &rest.at, reason));
+            found.push(Difference::new(removed, &rest.at, reason));
         } else {
             let reason = because("further elements are described more narrowly", &list);
-            found.push(Difference::new(Kind::AdditionalItemsNarrowed, &rest.at, reason));
+            found.push(Difference::new(narrowed, &rest.at, reason));
         }
     }
 
@@ -159,6 +177,23 @@ impl Comparison {
             let few = node.get("maxContains").is_some_and(|theirs| order(theirs, most) != Ordering::Greater);
             few && node.child("contains").is_some_and(|theirs| self.certainly_covers(&theirs, &wanted))
         })
+    }
+}
+
+/// The schema of further elements, by the keyword that has it.
+#[derive(Clone, Copy)]
+enum Rest<'r, 'a> {
+    Additional(&'r Node<'a>),
+    Unevaluated(&'r Node<'a>),
+}
+
+impl<'r, 'a> Rest<'r, 'a> {
+    /// The schema, and what it is called when it is `false` now, and when it allows less.
+    fn kinds(self) -> (&'r Node<'a>, Kind, Kind) {
+        match self {
+            Rest::Additional(rest) => (rest, Kind::AdditionalItemsRemoved, Kind::AdditionalItemsNarrowed),
+            Rest::Unevaluated(rest) => (rest, Kind::UnevaluatedItemsRemoved, Kind::UnevaluatedItemsNarrowed),
+        }
     }
 }
 

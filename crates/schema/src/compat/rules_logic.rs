@@ -7,7 +7,6 @@
 //! | `oneOf` | the same, and no second variant covers it too |
 //! | `not` | the writing side excludes as much, or has no type in common with it |
 //! | `if` | the writing side has the same condition, covered; or both `then` and `else` are covered |
-//! | `unevaluated…` | the whole schema is the same: what they mean depends on all of it |
 
 use super::{
     compare::{Comparison, Difference},
@@ -16,7 +15,6 @@ use super::{
     written::Written,
 };
 use crate::{node::Node, schema::allowed_types};
-use serde_json::Value;
 
 impl Comparison {
     /// Everything that is made of other schemas for the same value.
@@ -31,7 +29,6 @@ impl Comparison {
         }
         self.negation(reader, written, found);
         self.condition(reader, written, found);
-        unevaluated(reader, written, found);
     }
 
     fn sum<'a>(
@@ -135,16 +132,6 @@ fn narrowed(
             let reason =
                 format!("none of the {len} variants of {keyword} fits all that may have been written");
             vec![Difference::new(Kind::SumTypeNarrowed, reader.place(&[keyword]), reason)]
-        }
-    }
-}
-
-fn unevaluated(reader: &Node<'_>, written: &Written<'_>, found: &mut Vec<Difference>) {
-    for keyword in ["unevaluatedProperties", "unevaluatedItems"] {
-        let asks = reader.get(keyword).is_some_and(|value| *value != Value::Bool(true));
-        if asks && !written.parts.iter().any(|part| same(part, reader)) {
-            let reason = format!("a schema with {keyword} can only be compared with one that is the same");
-            found.push(Difference::new(Kind::UnevaluatedChanged, reader.place(&[keyword]), reason));
         }
     }
 }

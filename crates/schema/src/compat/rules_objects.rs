@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | a property | says something of it that is covered, or is closed without it |
 //! | other properties | has only properties and patterns that are covered, as are its other properties |
+//! | `unevaluatedProperties` | the same, for names that no part that has to fit describes; or is the same schema |
 //! | a pattern | has the same pattern, covered; or everything it could match is covered |
 //! | `required` | requires it too; or the reading side has a default |
 //! | a dependency | has it too, or requires what it asks for, or never has what asks |
@@ -15,8 +16,10 @@
 use super::{
     compare::{Comparison, Difference, Rigour},
     kind::Kind,
+    leftover::{Model, unread_properties},
     rules_arrays::because,
-    written::{Written, property_of},
+    same::same,
+    written::{QUICK_PER_STEP, Written},
 };
 use crate::{
     node::{Node, strings},
@@ -32,7 +35,9 @@ impl Comparison {
         written: &Written<'a>,
         found: &mut Vec<Difference>,
     ) {
-        if !written.types.meets(Types::OBJECT) {
+        if !written.types.meets(Types::OBJECT)
+            || !self.can_pay(names_and_patterns(reader, written) + written.leftover_weight())
+        {
             return;
         }
         for (name, property) in reader.entries("properties") {
@@ -42,8 +47,10 @@ impl Comparison {
             self.pattern_property(pattern, &schema, written, found);
         }
         if let Some(others) = reader.child("additionalProperties") {
-            self.other_properties(reader, &others, written, found);
+            let readers = std::slice::from_ref(reader);
+            self.other_properties(&Others { schema: others, readers, kinds: ADDITIONAL }, written, found);
         }
+        self.unevaluated_properties(reader, written, found);
         self.required(reader, parts, written, found);
         self.dependencies(reader, written, found);
         self.property_names(reader, written, found);
@@ -93,99 +100,104 @@ impl Comparison {
             }
             return;
         }
-        let parts = written.parts.clone();
-        if !parts.iter().any(|part| self.covers_matching(pattern, schema, part, written)) {
+        if !written.models().iter().any(|model| self.covers_matching(pattern, schema, model, written)) {
             let reason = format!("properties that match {pattern:?} are described here, which was not so");
             found.push(Difference::new(Kind::PatternPropertyAdded, &schema.at, reason));
         }
     }
 
-    /// Whether everything in `part` that could match the pattern is covered. Which names two patterns have
-    /// in common is not worked out: all patterns of `part` count as matching.
+    /// Whether everything in `model` that could match the pattern is covered. Which names two patterns have
+    /// in common is not worked out: all patterns of `model` count as matching.
     fn covers_matching<'a>(
         &mut self,
         pattern: &str,
         schema: &Node<'a>,
-        part: &Node<'a>,
+        model: &Model<'a>,
         written: &Written<'a>,
     ) -> bool {
-        for (name, _) in part.entries("properties") {
+        for name in &model.names {
             let matches = schema.source.matches(pattern, name);
             if matches && !self.covers(schema, &Written::new(&written.property(name))).is_empty() {
                 return false;
             }
         }
-        for (_, theirs) in part.entries("patternProperties") {
-            if !self.covers(schema, &Written::new(&[theirs])).is_empty() {
+        for (_, theirs) in &model.patterns {
+            if !self.covers(schema, &Written::new(std::slice::from_ref(theirs))).is_empty() {
                 return false;
             }
         }
-        let others: Vec<Node<'a>> = part.child("additionalProperties").into_iter().collect();
-        if Written::new(&others).is_anything() && self.is_lenient() {
+        let others = Written::new(model.rest.as_slice());
+        if others.is_anything() && self.is_lenient() {
             return true;
         }
-        self.covers(schema, &Written::new(&others)).is_empty()
+        self.covers(schema, &others).is_empty()
+    }
+
+    /// The properties that no part of the reading schema looks at, whatever else holds.
+    fn unevaluated_properties<'a>(
+        &mut self,
+        reader: &Node<'a>,
+        written: &Written<'a>,
+        found: &mut Vec<Difference>,
+    ) {
+        let Some((schema, readers)) = unread_properties(reader) else { return };
+        if !written.parts.iter().any(|part| same(part, reader)) {
+            self.other_properties(&Others { schema, readers: &readers, kinds: UNEVALUATED }, written, found);
+        }
     }
 
     /// Each part of the writing side alone says which properties there can be, so one with no differences
     /// is enough; else the one with the fewest is reported.
     fn other_properties<'a>(
         &mut self,
-        reader: &Node<'a>,
-        others: &Node<'a>,
+        others: &Others<'_, 'a>,
         written: &Written<'a>,
         found: &mut Vec<Difference>,
     ) {
-        let parts = written.parts.clone();
-        let lists = parts.iter().map(|part| self.others_of(reader, others, part, written));
-        let fewest = lists.min_by_key(Vec::len);
+        let models = written.models().into_iter();
+        let lists = models.map(|model| (self.others_of(others, &model, written), model.rest.is_none()));
+        // Of as many, those that say what was allowed instead.
+        let fewest = lists.min_by_key(|(list, is_open)| (list.len(), *is_open));
         match fewest {
-            Some(list) => found.extend(list),
+            Some((list, _)) => found.extend(list),
             None => found.extend(self.unnamed(others, &[])),
         }
     }
 
     fn others_of<'a>(
         &mut self,
-        reader: &Node<'a>,
-        others: &Node<'a>,
-        part: &Node<'a>,
+        others: &Others<'_, 'a>,
+        model: &Model<'a>,
         written: &Written<'a>,
     ) -> Vec<Difference> {
         let mut found = Vec::new();
-        let is_read =
-            |name: &str| reader.named("properties", name).is_some() || !reader.matching(name).is_empty();
-        for (name, _) in part.entries("properties") {
-            if !is_read(name) {
-                found.extend(self.property_removed(name, others, written, reader));
-            }
+        for name in model.names.iter().filter(|name| !others.reads(name)) {
+            found.extend(self.property_removed(name, others, written));
         }
-        for (pattern, theirs) in part.entries("patternProperties") {
-            let is_read = reader.named("patternProperties", pattern).is_some();
-            if !is_read && !self.covers(others, &Written::new(&[theirs])).is_empty() {
+        for (pattern, theirs) in &model.patterns {
+            let theirs = Written::new(std::slice::from_ref(theirs));
+            if !others.reads_pattern(pattern) && !self.covers(&others.schema, &theirs).is_empty() {
                 let reason = format!("properties that match {pattern:?} are not described here any more");
-                let at = reader.place(&["patternProperties", pattern]);
+                let at = others.place(&["patternProperties", pattern]);
                 found.push(Difference::new(Kind::PatternPropertyRemoved, at, reason));
             }
         }
-        let theirs: Vec<Node<'a>> = part.child("additionalProperties").into_iter().collect();
-        found.extend(self.unnamed(others, &theirs));
+        found.extend(self.unnamed(others, model.rest.as_slice()));
         found
     }
 
     fn property_removed<'a>(
         &mut self,
         name: &str,
-        others: &Node<'a>,
+        others: &Others<'_, 'a>,
         written: &Written<'a>,
-        reader: &Node<'a>,
     ) -> Option<Difference> {
-        let list = self.covers(others, &Written::new(&written.property(name)));
+        let list = self.covers(&others.schema, &Written::new(&written.property(name)));
         if list.is_empty() {
             return None;
         }
-        let at = reader.place(&["properties", name]);
-        if others.is_nothing() {
+        let at = others.place(&["properties", name]);
+        if others.schema.is_nothing() {
             let reason = format!("{name:?} is not described any more, and other properties are not allowed");
             return Some(Difference::new(Kind::PropertyRemovedFromClosedContentModel, at, reason));
         }
@@ -194,8 +206,9 @@ impl Comparison {
     }
 
     /// Properties that the writing side does not name.
-    fn unnamed<'a>(&mut self, others: &Node<'a>, theirs: &[Node<'a>]) -> Option<Difference> {
-        let theirs = Written::new(theirs);
+    fn unnamed<'a>(&mut self, others: &Others<'_, 'a>, theirs: &[Node<'a>]) -> Option<Difference> {
+        let (removed, narrowed) = others.kinds;
+        let (others, theirs) = (&others.schema, Written::new(theirs));
         if theirs.is_anything() && self.is_lenient() {
             return None;
         }
@@ -205,10 +218,10 @@ impl Comparison {
         }
         if others.is_nothing() {
             let reason = "other properties are not allowed here, and documents may have some";
-            return Some(Difference::new(Kind::AdditionalPropertiesRemoved, &others.at, reason));
+            return Some(Difference::new(removed, &others.at, reason));
         }
         let reason = because("other properties are described more narrowly", &list);
-        Some(Difference::new(Kind::AdditionalPropertiesNarrowed, &others.at, reason))
+        Some(Difference::new(narrowed, &others.at, reason))
     }
 
     fn required<'a>(
@@ -266,6 +279,46 @@ impl Comparison {
     }
 }
 
+/// What a reading schema asks of the properties that it does not describe.
+struct Others<'r, 'a> {
+    schema: Node<'a>,
+    /// The schemas that describe the rest; the first is the one that asks.
+    readers: &'r [Node<'a>],
+    kinds: (Kind, Kind),
+}
+
+/// What it is called when other properties are not allowed any more, and when they are described more narrowly.
+const ADDITIONAL: (Kind, Kind) = (Kind::AdditionalPropertiesRemoved, Kind::AdditionalPropertiesNarrowed);
+const UNEVALUATED: (Kind, Kind) = (Kind::UnevaluatedPropertiesRemoved, Kind::UnevaluatedPropertiesNarrowed);
+
+impl Others<'_, '_> {
+    fn reads(&self, name: &str) -> bool {
+        let describes =
+            |node: &Node<'_>| node.named("properties", name).is_some() || !node.matching(name).is_empty();
+        self.readers.iter().any(describes)
+    }
+
+    fn reads_pattern(&self, pattern: &str) -> bool {
+        self.readers.iter().any(|node| node.named("patternProperties", pattern).is_some())
+    }
+
+    fn place(&self, segments: &[&str]) -> String {
+        self.readers[0].place(segments)
+    }
+}
+
+/// The steps it takes to look for every name among the patterns of the other side.
+fn names_and_patterns(reader: &Node<'_>, written: &Written<'_>) -> usize {
+    let len = |node: &Node<'_>, keyword: &str| {
+        node.get(keyword).and_then(serde_json::Value::as_object).map_or(0, serde_json::Map::len)
+    };
+    let (names, patterns) = (len(reader, "properties"), len(reader, "patternProperties"));
+    let total = |keyword: &str| written.parts.iter().map(|part| len(part, keyword)).sum::<usize>();
+    let (their_names, their_patterns) = (total("properties"), total("patternProperties"));
+    let pairs = (names + their_names).saturating_mul(patterns + their_patterns);
+    pairs.saturating_add(patterns.saturating_mul(their_patterns)) / QUICK_PER_STEP
+}
+
 fn has_default(part: &Node<'_>, name: &str) -> bool {
     let property = part.named("properties", name);
     property.is_some_and(|property| property.conjuncts().iter().any(|node| node.get("default").is_some()))
@@ -299,5 +352,5 @@ fn dependency_kind(written: &Written<'_>, name: &str) -> Kind {
 }
 
 fn is_never_there(written: &Written<'_>, name: &str) -> bool {
-    written.parts.iter().flat_map(|part| property_of(part, name)).any(|node| node.is_nothing())
+    written.property(name).iter().any(Node::is_nothing)
 }

@@ -15,11 +15,11 @@
 use super::{
     compare::{Comparison, Difference},
     kind::Kind,
-    written::{End, Written, bounds, equal, order, tighter},
+    written::{End, Written, bounds, key_of, order, tighter},
 };
 use crate::{failure::shown, node::Node, types::Types};
 use serde_json::Value;
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 /// A keyword that counts something.
 struct Count {
@@ -111,7 +111,7 @@ fn listed(reader: &Node<'_>, written: &Written<'_>, found: &mut Vec<Difference>)
     ];
     for (keyword, allowed, added, narrowed) in rules {
         let Some(allowed) = allowed else { continue };
-        let is_allowed = |value: &&&Value| !allowed.iter().any(|one| equal(one, value));
+        let keys: BTreeSet<String> = allowed.iter().map(key_of).collect();
         let at = reader.place(&[keyword]);
         match &written.values {
             None => found.push(Difference::new(
@@ -120,7 +120,7 @@ fn listed(reader: &Node<'_>, written: &Written<'_>, found: &mut Vec<Difference>)
                 "only listed values are allowed here, which was not so",
             )),
             Some(values) => {
-                if let Some(value) = values.iter().find(is_allowed) {
+                if let Some(value) = values.iter().find(|value| !keys.contains(&key_of(value))) {
                     let reason = format!("{} may have been written and is not allowed here", shown(value));
                     found.push(Difference::new(narrowed, at, reason));
                 }
@@ -204,7 +204,7 @@ fn limited(
 
 fn multiple(reader: &Node<'_>, written: &Written<'_>, found: &mut Vec<Difference>) {
     let Some(step) = reader.get("multipleOf") else { return };
-    let is_one = written.types.and(Types::NUMBER).within(Types::INTEGER) && equal(step, &Value::from(1));
+    let is_one = written.types.and(Types::NUMBER).within(Types::INTEGER) && key_of(step) == "1";
     let theirs: Vec<&Value> = written.parts.iter().filter_map(|node| node.get("multipleOf")).collect();
     let has_reason = is_one
         || !written.types.meets(Types::NUMBER)
@@ -222,7 +222,7 @@ fn multiple(reader: &Node<'_>, written: &Written<'_>, found: &mut Vec<Difference
 fn is_multiple(value: &Value, step: &Value) -> bool {
     match (value.as_i64(), step.as_i64()) {
         (Some(value), Some(step)) if step != 0 => value.checked_rem(step) == Some(0),
-        _ => equal(value, step),
+        _ => key_of(value) == key_of(step),
     }
 }
 

@@ -1,10 +1,11 @@
 //! What is certain of every value that fits a set of schemas at once: the writing side of a comparison.
 //! Knows nothing of who reads.
 
-use crate::{node::Node, schema::allowed_types, types::Types};
+use super::leftover::{LeftoverItems, LeftoverProperties};
+use crate::{node::Node, schema::counted_types, types::Types};
 use lockwood_model::Scalar;
 use serde_json::{Value, json};
-use std::{cmp::Ordering, collections::BTreeSet, sync::LazyLock};
+use std::{cell::OnceCell, cmp::Ordering, collections::BTreeSet, sync::LazyLock};
 
 /// The values that fit all of `parts`. Whatever is concluded from some of the parts holds for all values,
 /// so a keyword that is not understood here only makes the answer more careful.
@@ -16,7 +17,14 @@ pub(super) struct Written<'a> {
     pub(super) types: Types,
     /// The values themselves, when they can be listed.
     pub(super) values: Option<Vec<&'a Value>>,
+    /// How much was looked at to find out about the types.
+    looked_at: usize,
+    /// What is said of properties and elements that nothing else looked at, for each of the parts; found out when it
+    /// is asked for.
+    leftovers: OnceCell<Leftovers<'a>>,
 }
+
+type Leftovers<'a> = Vec<(Option<LeftoverProperties<'a>>, Option<LeftoverItems<'a>>)>;
 
 /// Which end of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +39,12 @@ pub(super) struct Bound<'a> {
     pub(super) limit: &'a Value,
     pub(super) exclusive: bool,
 }
+
+/// So much that is quickly looked at, a listed value or a pattern, counts as one step.
+pub(super) const QUICK_PER_STEP: usize = 16;
+
+/// So many schemas that are only asked for types count as one step.
+const TYPES_PER_STEP: usize = 4;
 
 static BOOLEANS: [Value; 2] = [Value::Bool(false), Value::Bool(true)];
 static NULL: Value = Value::Null;
@@ -54,10 +68,43 @@ impl<'a> Written<'a> {
         let mut parts: Vec<Node<'a>> = nodes.iter().flat_map(Node::conjuncts).collect();
         parts.retain(|node| seen.insert(node.id()));
         parts.sort_by_key(Node::id);
-        let said = |node: &Node<'a>| allowed_types(node);
+        let mut looked_at = 0;
+        let said = |node: &Node<'a>| counted_types(node, &mut looked_at);
         let types = parts.iter().map(said).fold(Types::ALL, Types::and);
         let values = listed_values(&parts, types);
-        Written { parts, types, values }
+        Written { parts, types, values, looked_at, leftovers: OnceCell::new() }
+    }
+
+    /// How much there is to look at.
+    pub(super) fn weight(&self) -> usize {
+        let values = self.values.as_ref().map_or(0, Vec::len);
+        self.parts.len() + self.looked_at / TYPES_PER_STEP + values / QUICK_PER_STEP
+    }
+
+    /// How much there is to look at to find out what is left over.
+    pub(super) fn leftover_weight(&self) -> usize {
+        let weights = self.leftovers().iter().map(|(properties, items)| {
+            properties.as_ref().map_or(0, |one| one.weight) + items.as_ref().map_or(0, |one| one.weight)
+        });
+        weights.sum::<usize>() / QUICK_PER_STEP
+    }
+
+    fn leftovers(&self) -> &Leftovers<'a> {
+        self.leftovers.get_or_init(|| {
+            self.parts.iter().map(|part| (LeftoverProperties::of(part), LeftoverItems::of(part))).collect()
+        })
+    }
+
+    /// The parts, each with what it says of properties that nothing else looked at.
+    pub(super) fn parts_of_objects(
+        &self,
+    ) -> impl Iterator<Item = (&Node<'a>, Option<&LeftoverProperties<'a>>)> {
+        self.parts.iter().zip(self.leftovers()).map(|(part, (properties, _))| (part, properties.as_ref()))
+    }
+
+    /// The parts, each with what it says of elements that nothing else looked at.
+    fn parts_of_lists(&self) -> impl Iterator<Item = (&Node<'a>, Option<&LeftoverItems<'a>>)> {
+        self.parts.iter().zip(self.leftovers()).map(|(part, (_, items))| (part, items.as_ref()))
     }
 
     pub(super) fn with(&self, node: &Node<'a>) -> Written<'a> {
@@ -119,7 +166,7 @@ impl<'a> Written<'a> {
 
     /// Everything that is said of a property: all of it has to fit.
     pub(super) fn property(&self, name: &str) -> Vec<Node<'a>> {
-        self.parts.iter().flat_map(|node| property_of(node, name)).collect()
+        self.parts_of_objects().flat_map(|(node, leftover)| property_of(node, leftover, name)).collect()
     }
 
     /// Whether some part names the property.
@@ -129,11 +176,20 @@ impl<'a> Written<'a> {
 
     /// Everything that is said of an element.
     pub(super) fn element(&self, index: usize) -> Vec<Node<'a>> {
-        let said = |node: &Node<'a>| {
+        let said = |(node, leftover): (&Node<'a>, Option<&LeftoverItems<'a>>)| {
             let items = node.items();
-            items.prefix.get(index).cloned().or(items.rest)
+            let described = items.prefix.get(index).cloned().or(items.rest);
+            described.or_else(|| leftover?.says_of(index))
         };
-        self.parts.iter().filter_map(said).collect()
+        self.parts_of_lists().filter_map(said).collect()
+    }
+
+    /// How many places are described by themselves, so that all further ones are described alike.
+    pub(super) fn described_len(&self) -> usize {
+        let len = |(node, leftover): (&Node<'a>, Option<&LeftoverItems<'a>>)| {
+            node.items().prefix.len().max(leftover.map_or(0, |leftover| leftover.described_len))
+        };
+        self.parts_of_lists().map(len).max().unwrap_or(0)
     }
 
     /// Whether no value can have an element there.
@@ -144,11 +200,14 @@ impl<'a> Written<'a> {
 }
 
 /// What one schema says of a property by itself.
-pub(super) fn property_of<'a>(node: &Node<'a>, name: &str) -> Vec<Node<'a>> {
+fn property_of<'a>(node: &Node<'a>, leftover: Option<&LeftoverProperties<'a>>, name: &str) -> Vec<Node<'a>> {
     let mut found: Vec<Node<'a>> = node.named("properties", name).into_iter().collect();
     found.extend(node.matching(name));
     if found.is_empty() {
         found.extend(node.child("additionalProperties"));
+    }
+    if found.is_empty() {
+        found.extend(leftover.and_then(|leftover| leftover.says_of(name)));
     }
     found
 }
@@ -200,16 +259,35 @@ pub(super) fn order(a: &Value, b: &Value) -> Ordering {
     Scalar::read(&a).compare(&Scalar::read(&b)).unwrap_or(Ordering::Equal)
 }
 
-/// JSON Schema takes 1 and 1.0 for the same.
-pub(super) fn equal(a: &Value, b: &Value) -> bool {
-    a == b || Scalar::read(&a.to_string()).equals(&Scalar::read(&b.to_string()))
+/// Text that two values share if they are equal; JSON Schema takes 1 and 1.0 for the same. Lists of values are
+/// compared by it, so that long ones take no longer than sorting them.
+pub(super) fn key_of(value: &Value) -> String {
+    /// Whole numbers up to here can be written down as such.
+    const WHOLE_MAX: f64 = (1_u128 << 126) as f64;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < WHOLE_MAX => {
+                (float as i128).to_string()
+            }
+            _ => number.to_string(),
+        },
+        Value::Array(list) => format!("[{}]", list.iter().map(key_of).collect::<Vec<_>>().join(",")),
+        Value::Object(object) => {
+            let mut members: Vec<(&String, &Value)> = object.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| *name);
+            let member = |(name, value): (&String, &Value)| format!("{name:?}:{}", key_of(value));
+            format!("{{{}}}", members.into_iter().map(member).collect::<Vec<_>>().join(","))
+        }
+        _ => value.to_string(),
+    }
 }
 
 fn listed_values<'a>(parts: &[Node<'a>], types: Types) -> Option<Vec<&'a Value>> {
     let mut lists = parts.iter().filter_map(listed);
     let Some(mut values) = lists.next() else { return values_of_types(types) };
     for list in lists {
-        values.retain(|value| list.iter().any(|other| equal(value, other)));
+        let keys: BTreeSet<String> = list.into_iter().map(key_of).collect();
+        values.retain(|value| keys.contains(&key_of(value)));
     }
     values.retain(|value| Types::of(value).within(types));
     Some(values)

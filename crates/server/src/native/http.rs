@@ -425,8 +425,24 @@ pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble
 }
 
 pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
-    query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, error.body_text()))
+    query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, plain(error.body_text())))
 }
+
+/// What is wrong with a number, in words that say what to write.
+fn plain(text: String) -> String {
+    let wrong = [
+        "invalid digit found in string",
+        "cannot parse integer from empty string",
+        "number too large to fit in target type",
+    ];
+    let number = format!("a whole number from 0 to {} is needed", u64::MAX);
+    wrong.iter().fold(text, |text, wrong| text.replace(wrong, &number))
+}
+
+/// A route without parameters refuses every one: one that is overlooked would mislead.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoQuery {}
 
 fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
     let most = shared.config.limits.page_len_max;

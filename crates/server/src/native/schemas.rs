@@ -457,6 +457,7 @@ fn read_settings(request: &SettingsRequest) -> Result<SubjectSettings, Trouble> 
         policy: read(request.policy.as_ref(), policy)?,
         mode: read(request.mode.as_ref(), mode)?,
         isolation: read(request.isolation.as_ref(), isolation)?,
+        ..SubjectSettings::default()
     })
 }
 

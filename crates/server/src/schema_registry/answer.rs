@@ -120,6 +120,14 @@ impl Refusal {
         Refusal::wrong(42205, message)
     }
 
+    /// A member of a config that nothing here would heed.
+    pub(super) fn unsupported_member(name: &str) -> Refusal {
+        Refusal::not_permitted(format!(
+            "the config member {name:?} is not supported; send the config without it (supported are \
+             compatibility, compatibilityLevel, compatibilityPolicy, normalize and alias)"
+        ))
+    }
+
     pub(super) fn bad_subject(message: impl Into<String>) -> Refusal {
         Refusal::wrong(42208, message)
     }

@@ -3,6 +3,7 @@
 
 mod answer;
 mod context;
+mod media;
 mod query;
 mod read;
 mod request;
@@ -13,7 +14,7 @@ mod write;
 
 use self::{
     answer::{Answer, Refusal, json},
-    context::Contexts,
+    context::{Contexts, Place},
     query::Query,
     route::Route,
 };
@@ -23,7 +24,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Method, Request, StatusCode, body::Incoming};
+use hyper::{Method, Request, StatusCode, body::Incoming, header::CONTENT_TYPE};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Answers everything on the facade's listener.
@@ -40,7 +41,13 @@ impl Service for SchemaRegistry {
     }
 
     async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
-        self.try_answer(request).await.unwrap_or_else(Refusal::into_answer)
+        let kind = media::negotiated(request.headers());
+        let answered = self.try_answer(request, kind.as_ref().err()).await;
+        let mut answer = answered.unwrap_or_else(Refusal::into_answer);
+        if let Ok(kind) = kind {
+            answer.headers_mut().insert(CONTENT_TYPE, kind);
+        }
+        answer
     }
 
     fn is_read(&self, method: &Method, _: &str) -> bool {
@@ -65,11 +72,27 @@ impl SchemaRegistry {
         Contexts { default: &self.config().namespace, limits: &self.shared.config.limits }
     }
 
-    async fn try_answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let route = Route::read(request.uri().path(), self.contexts())?;
+    /// `unacceptable` is why no answer would be accepted; what the address is worth is said before that.
+    async fn try_answer(
+        &self,
+        request: Request<Incoming>,
+        unacceptable: Option<&Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let mut route = Route::read(request.uri().path(), self.contexts())?;
+        if !route.takes(request.method()) {
+            return Err(Refusal::method_not_allowed());
+        }
+        if let Method::POST | Method::PUT = *request.method() {
+            media::check_body(request.headers())?;
+        }
+        if let Some(refusal) = unacceptable {
+            return Err(refusal.clone());
+        }
+        if let Some(place) = route.subject_mut() {
+            *place = self.meant_by(place)?;
+        }
         let query = Query::read(request.uri().query().unwrap_or_default());
         match *request.method() {
-            Method::GET | Method::HEAD => self.look(&route, &query).await,
             Method::POST => {
                 let body = self.body(request).await?;
                 self.post(&route, &query, &body).await
@@ -79,7 +102,17 @@ impl SchemaRegistry {
                 self.put(&route, &body).await
             }
             Method::DELETE => self.delete(&route, &query).await,
-            _ => Err(Refusal::method_not_allowed()),
+            _ => self.look(&route, &query).await,
+        }
+    }
+
+    /// The subject that a name stands for: another one if its own config has an alias. An alias of an alias is not
+    /// followed.
+    fn meant_by(&self, place: &Place) -> Result<Place, Refusal> {
+        let Some(subject) = &place.subject else { return Ok(place.clone()) };
+        match self.book(&place.namespace)?.alias(subject) {
+            Some(alias) => self.contexts().read(&place.namespace, alias),
+            None => Ok(place.clone()),
         }
     }
 

@@ -8,8 +8,9 @@ use super::{
     query::Query,
     route::{Number, OfId, Route},
 };
-use crate::schemas::{Book, Subject, Version, policy_name};
+use crate::schemas::{Book, Settings, Subject, Version, policy_name};
 use hyper::StatusCode;
+use lockwood_schema::{Guid, Level};
 use serde_json::{Value, json};
 
 /// Subjects of every context.
@@ -34,6 +35,8 @@ impl SchemaRegistry {
             Route::Schemas(namespace) => self.schemas(namespace, query),
             Route::Types => done(&json!(["JSON"])),
             Route::Id(namespace, id, part) => self.by_id(namespace, id, *part, query),
+            Route::Guid(guid) => self.by_guid(guid),
+            Route::GuidIds(guid) => self.ids_of_guid(guid, query),
             Route::Config(place) => self.config_of(place, query),
             Route::Mode(place) => self.mode_of(place, query),
             Route::Contexts => self.all_contexts(query),
@@ -60,10 +63,12 @@ impl SchemaRegistry {
     }
 
     fn all_contexts(&self, query: &Query) -> Result<Answer, Refusal> {
-        let default = self.contexts().default;
-        let names = self.namespaces()?.into_iter();
-        let names = names.map(|name| if name == default { ".".to_owned() } else { format!(".{name}") });
-        done(&json!(query.page(names.collect())?))
+        let names = self.namespaces()?;
+        done(&json!(query.page(names.iter().map(|name| self.context(name)).collect())?))
+    }
+
+    fn context(&self, namespace: &str) -> String {
+        if namespace == self.contexts().default { ".".to_owned() } else { format!(".{namespace}") }
     }
 
     /// Namespaces and the beginning of names that a prefix means.
@@ -190,8 +195,8 @@ impl SchemaRegistry {
     }
 
     fn by_id(&self, namespace: &str, id: &str, part: OfId, query: &Query) -> Result<Answer, Refusal> {
-        let namespace = match query.get("subject").and_then(split) {
-            Some((context, _)) => self.contexts().namespace(context)?,
+        let namespace = match query.get("subject") {
+            Some(subject) => self.meant_by(&self.contexts().read(namespace, subject)?)?.namespace,
             None => namespace.to_owned(),
         };
         let book = self.book(&namespace)?;
@@ -202,7 +207,7 @@ impl SchemaRegistry {
         let write = |name: &str| self.contexts().write(&namespace, name);
         match part {
             OfId::Schema => {
-                let mut answer = json!({ "schema": &*first.text, "schemaType": "JSON" });
+                let mut answer = schema_of(first);
                 if query.flag("fetchMaxId") {
                     answer["maxId"] = book.last_id().into();
                 }
@@ -221,24 +226,45 @@ impl SchemaRegistry {
         }
     }
 
+    /// A GUID means the same in every context.
+    fn by_guid(&self, guid: &str) -> Result<Answer, Refusal> {
+        for namespace in self.namespaces()? {
+            if let Some(version) = with_guid(&*self.book(&namespace)?, guid) {
+                return done(&schema_of(version));
+            }
+        }
+        Err(Refusal::no_schema(guid))
+    }
+
+    fn ids_of_guid(&self, guid: &str, query: &Query) -> Result<Answer, Refusal> {
+        let mut ids = Vec::new();
+        for namespace in self.namespaces()? {
+            if let Some(version) = with_guid(&*self.book(&namespace)?, guid) {
+                ids.push(json!({ "context": self.context(&namespace), "id": version.id }));
+            }
+        }
+        if ids.is_empty() {
+            return Err(Refusal::no_schema(guid));
+        }
+        done(&json!(query.page(ids)?))
+    }
+
     fn config_of(&self, place: &Place, query: &Query) -> Result<Answer, Refusal> {
         let book = self.book(&place.namespace)?;
-        let (level, policy) = match &place.subject {
-            None => (book.settings.level.unwrap_or_default(), book.settings.policy),
-            Some(subject) => {
-                let own = book.subjects.get(subject.as_str()).map(|known| &known.settings);
-                let said = own.is_some_and(|own| own.level.is_some() || own.policy.is_some());
-                if !said && !query.flag("defaultToGlobal") {
-                    return Err(Refusal::no_level(&self.name(place)?));
-                }
-                (book.level(subject), own.and_then(|own| own.policy).or(book.settings.policy))
-            }
+        let Some(subject) = &place.subject else {
+            return done(&config(&book.settings, book.settings.level.unwrap_or_default()));
         };
-        let mut answer = json!({ "compatibilityLevel": level.as_str() });
-        if let Some(policy) = policy {
-            answer["compatibilityPolicy"] = policy_name(policy).into();
+        let own = book.subjects.get(subject.as_str()).map(|known| &known.settings);
+        let inherits = query.flag("defaultToGlobal");
+        if !own.is_some_and(says_config) && !inherits {
+            return Err(Refusal::no_level(&self.name(place)?));
         }
-        done(&answer)
+        let mut shown = own.cloned().unwrap_or_default();
+        shown.policy = shown.policy.or(book.settings.policy);
+        if inherits {
+            shown.normalize = shown.normalize.or(book.settings.normalize);
+        }
+        done(&config(&shown, book.level(subject)))
     }
 
     fn mode_of(&self, place: &Place, query: &Query) -> Result<Answer, Refusal> {
@@ -271,7 +297,40 @@ pub(super) fn description(name: &str, version: &Version) -> Value {
         "subject": name,
         "version": version.number,
         "id": version.id,
+        "guid": version.schema.guid().to_string(),
         "schemaType": "JSON",
         "schema": &*version.text,
     })
+}
+
+/// A schema by itself.
+fn schema_of(version: &Version) -> Value {
+    let guid = version.schema.guid().to_string();
+    json!({ "guid": guid, "schema": &*version.text, "schemaType": "JSON" })
+}
+
+/// What is written in another way than a GUID belongs to no schema.
+fn with_guid<'a>(book: &'a Book, guid: &str) -> Option<&'a Version> {
+    let guid: Guid = guid.parse().ok()?;
+    book.versions().find(|version| version.schema.guid() == guid)
+}
+
+/// Whether a subject says anything itself that belongs to its config.
+pub(super) fn says_config(own: &Settings) -> bool {
+    own.level.is_some() || own.policy.is_some() || own.normalize.is_some() || own.alias.is_some()
+}
+
+/// A config as it is asked for: the level has another name than where it is set.
+pub(super) fn config(settings: &Settings, level: Level) -> Value {
+    let mut answer = json!({ "compatibilityLevel": level.as_str() });
+    if let Some(policy) = settings.policy {
+        answer["compatibilityPolicy"] = policy_name(policy).into();
+    }
+    if let Some(normalize) = settings.normalize {
+        answer["normalize"] = normalize.into();
+    }
+    if let Some(alias) = &settings.alias {
+        answer["alias"] = (&**alias).into();
+    }
+    answer
 }

@@ -4,8 +4,8 @@ use super::answer::Refusal;
 use crate::schemas::{Mode, SubjectSettings, read_policy};
 use hyper::StatusCode;
 use lockwood_schema::Level;
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::{Map, Value};
 
 /// A schema as clients send it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,19 +64,40 @@ pub(super) fn read_schema(body: &[u8]) -> Result<Given, Refusal> {
     }
 }
 
+/// The members of a config that are heeded; null takes back what can be taken back.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawConfig {
     compatibility: Option<String>,
     compatibility_level: Option<String>,
     compatibility_policy: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    normalize: Option<Option<bool>>,
+    #[serde(default, deserialize_with = "given")]
+    alias: Option<Option<String>>,
 }
 
-/// What a body says about compatibility.
+const CONFIG_MEMBERS: [&str; 5] =
+    ["compatibility", "compatibilityLevel", "compatibilityPolicy", "normalize", "alias"];
+
+/// Tells null from what is not there.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// What a body says about a subject, or about all. A member that is not supported is refused, unless it says nothing.
 pub(super) fn read_config(body: &[u8]) -> Result<SubjectSettings, Refusal> {
-    let raw: RawConfig = read(body)?;
+    let members: Map<String, Value> = read(body)?;
+    let is_unsupported =
+        |(name, value): &(&String, &Value)| !CONFIG_MEMBERS.contains(&name.as_str()) && !value.is_null();
+    if let Some((name, _)) = members.iter().find(is_unsupported) {
+        return Err(Refusal::unsupported_member(name));
+    }
+    let raw: RawConfig =
+        serde_json::from_value(Value::Object(members)).map_err(|error| unreadable(&error))?;
     let level = raw.compatibility.or(raw.compatibility_level);
-    if level.is_none() && raw.compatibility_policy.is_none() {
+    let says_more = raw.normalize.is_some() || raw.alias.is_some() || raw.compatibility_policy.is_some();
+    if level.is_none() && !says_more {
         return Err(Refusal::bad_level(
             "the body needs a compatibility: {\"compatibility\": \"FULL\"}".to_owned(),
         ));
@@ -90,6 +111,9 @@ pub(super) fn read_config(body: &[u8]) -> Result<SubjectSettings, Refusal> {
     Ok(SubjectSettings {
         level: level.map(Some),
         policy: policy.transpose()?.map(Some),
+        normalize: raw.normalize,
+        // The original takes an empty alias for none.
+        alias: raw.alias.map(|alias| alias.filter(|alias| !alias.is_empty()).map(Into::into)),
         ..SubjectSettings::default()
     })
 }
@@ -106,9 +130,11 @@ pub(super) fn read_mode(body: &[u8]) -> Result<Mode, Refusal> {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| {
-        Refusal::plain(StatusCode::BAD_REQUEST, &format!("the body is not what this request takes: {error}"))
-    })
+    serde_json::from_slice(body).map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &serde_json::Error) -> Refusal {
+    Refusal::plain(StatusCode::BAD_REQUEST, &format!("the body is not what this request takes: {error}"))
 }
 
 #[cfg(test)]
@@ -139,6 +165,18 @@ mod tests {
         assert_eq!(read_config(br#"{"compatibility":"BOTH"}"#).unwrap_err().code, 42203);
         assert_eq!(read_config(br#"{"compatibilityPolicy":"LAX"}"#).unwrap_err().code, 42203);
         assert_eq!(read_config(b"{}").unwrap_err().code, 42203);
+        assert_eq!(read_config(br#"{"normalize":"yes"}"#).unwrap_err().code, 400);
+        assert_eq!(read_config(b"[]").unwrap_err().code, 400);
+        for name in ["validateFields", "compatibilityGroup", "defaultMetadata", "overrideRuleSet", "nonsense"]
+        {
+            let body = |value: &str| format!(r#"{{"compatibility":"FULL","{name}":{value}}}"#);
+            let refusal = read_config(body("{}").as_bytes()).unwrap_err();
+            assert!(refusal.code == 42205 && refusal.message.contains(name), "{refusal:?}");
+            assert!(read_config(body("null").as_bytes()).is_ok(), "{name}");
+        }
+        let config = read_config(br#"{"normalize":true,"alias":""}"#).unwrap();
+        assert_eq!((config.level, config.normalize, config.alias), (None, Some(Some(true)), Some(None)));
+        assert_eq!(read_config(br#"{"normalize":null}"#).unwrap().normalize, Some(None));
         assert_eq!(read_mode(br#"{"mode":"IMPORT"}"#).unwrap_err().code, 42204);
         assert_eq!(read_mode(br#"{"mode":"READONLY"}"#), Ok(Mode::ReadOnly));
     }

@@ -4,6 +4,7 @@ use super::{
     answer::Refusal,
     context::{Contexts, Place},
 };
+use hyper::Method;
 
 /// What can be asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub(super) enum Route {
     Types,
     /// A schema by its id, and what of it.
     Id(String, String, OfId),
+    /// A schema by its GUID, in whatever context.
+    Guid(String),
+    /// The ids that a GUID has, context by context.
+    GuidIds(String),
     Compatibility(Place, Option<Number>),
     Config(Place),
     Mode(Place),
@@ -95,6 +100,8 @@ impl Route {
             ["schemas", "ids", id, "schema"] => Route::Id(namespace, (*id).to_owned(), OfId::Text),
             ["schemas", "ids", id, "subjects"] => Route::Id(namespace, (*id).to_owned(), OfId::Subjects),
             ["schemas", "ids", id, "versions"] => Route::Id(namespace, (*id).to_owned(), OfId::Versions),
+            ["schemas", "guids", guid] => Route::Guid((*guid).to_owned()),
+            ["schemas", "guids", guid, "ids"] => Route::GuidIds((*guid).to_owned()),
             ["compatibility", "subjects", subject, "versions"] => Route::Compatibility(place(subject)?, None),
             ["compatibility", "subjects", subject, "versions", version] => {
                 Route::Compatibility(place(subject)?, Some(Number::read(version)?))
@@ -107,6 +114,36 @@ impl Route {
             ["v1", "metadata", "version"] => Route::ServerVersion,
             _ => return Err(Refusal::not_found()),
         })
+    }
+}
+
+impl Route {
+    /// Whether there is anything behind this address for a method.
+    pub(super) fn takes(&self, method: &Method) -> bool {
+        let is_posted = matches!(self, Route::Versions(_) | Route::Subject(_) | Route::Compatibility(..));
+        let is_setting = matches!(self, Route::Config(_) | Route::Mode(_));
+        match *method {
+            Method::GET | Method::HEAD => !matches!(self, Route::Subject(_) | Route::Compatibility(..)),
+            Method::POST => is_posted,
+            Method::PUT => is_setting,
+            Method::DELETE => is_setting || matches!(self, Route::Subject(_) | Route::Version(..)),
+            _ => false,
+        }
+    }
+
+    /// The subject in the address, where an alias counts. The original looks for aliases below `subjects` only, so that
+    /// their own settings can be reached.
+    pub(super) fn subject_mut(&mut self) -> Option<&mut Place> {
+        match self {
+            Route::Subject(place)
+            | Route::Metadata(place)
+            | Route::Versions(place)
+            | Route::Version(place, _)
+            | Route::VersionText(place, _)
+            | Route::ReferencedBy(place, _)
+            | Route::Compatibility(place, _) => Some(place),
+            _ => None,
+        }
     }
 }
 
@@ -151,6 +188,8 @@ mod tests {
         check("/contexts", Route::Contexts);
         check("/subjects/a/versions/-1", Route::Version(place("main", "a"), Number::Latest));
         check("/subjects/a/versions/latest/schema", Route::VersionText(place("main", "a"), Number::Latest));
+        check("/schemas/guids/x", Route::Guid("x".into()));
+        check("/contexts/.shop/schemas/guids/x/ids", Route::GuidIds("x".into()));
         check("/config/:.shop:", Route::Config(Place { namespace: "shop".into(), subject: None }));
         for (path, code) in [
             ("/associations/resources/-/topic", 404),

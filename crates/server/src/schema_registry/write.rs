@@ -6,18 +6,19 @@ use super::{
     context::Place,
     done,
     query::Query,
-    read::description,
+    read::{config, description, says_config},
     request::{Given, read_config, read_mode, read_schema},
     route::{Number, Route},
 };
 use crate::schemas::{self, Book, For, SchemaError, SubjectSettings, policy_name};
 use lockwood_schema::{Incompatibility, Schema, check};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::borrow::Cow;
 
 impl SchemaRegistry {
     pub(super) async fn post(&self, route: &Route, query: &Query, body: &[u8]) -> Result<Answer, Refusal> {
         match route {
-            Route::Versions(place) => self.register(place, &read_schema(body)?).await,
+            Route::Versions(place) => self.register(place, query, &read_schema(body)?).await,
             Route::Subject(place) => self.lookup(place, query, &read_schema(body)?),
             Route::Compatibility(place, number) => {
                 self.compatibility(place, *number, query, &read_schema(body)?)
@@ -26,16 +27,36 @@ impl SchemaRegistry {
         }
     }
 
-    async fn register(&self, place: &Place, given: &Given) -> Result<Answer, Refusal> {
+    async fn register(&self, place: &Place, query: &Query, given: &Given) -> Result<Answer, Refusal> {
         let (name, subject) = (self.name(place)?, place.subject()?);
         if let Some(wanted) = given.version {
             self.check_next(place, wanted)?;
         }
+        let text = self.spelled(place, query, &given.text)?;
         let registered =
-            schemas::register(&self.shared, &place.namespace, subject, &given.text, For::Anything).await;
+            schemas::register(&self.shared, &place.namespace, subject, &text, For::Anything).await;
         let registered = registered.map_err(|error| Refusal::of_change(error, &name))?;
         let schemas::Registered { version, id, .. } = registered;
-        done(&json!({ "id": id, "version": version, "schemaType": "JSON", "schema": given.text }))
+        let book = self.book(&place.namespace)?;
+        let mut answer = json!({ "id": id, "version": version, "schemaType": "JSON", "schema": text });
+        // It may be kept in another spelling, from before.
+        if let Some(kept) = book.subject(subject).and_then(|known| known.versions.get(&version)) {
+            answer["schema"] = (&*kept.text).into();
+            answer["guid"] = kept.schema.guid().to_string().into();
+        }
+        done(&answer)
+    }
+
+    /// The text that is kept: in its normal form if the request or the config says so.
+    fn spelled<'a>(&self, place: &Place, query: &Query, text: &'a str) -> Result<Cow<'a, str>, Refusal> {
+        let normalize = query.flag("normalize") || self.book(&place.namespace)?.normalize(place.subject()?);
+        if !normalize {
+            return Ok(text.into());
+        }
+        // What is too long or cannot be read is refused when it is registered, with its place.
+        let sized = schemas::check_sizes(&self.shared, "", text).is_ok();
+        let normal = if sized { schemas::aside(|| Schema::normalized(text)) } else { None };
+        Ok(normal.map_or(text.into(), Cow::from))
     }
 
     fn check_next(&self, place: &Place, wanted: u32) -> Result<(), Refusal> {
@@ -98,15 +119,9 @@ impl SchemaRegistry {
         match route {
             Route::Config(place) => {
                 let settings = read_config(body)?;
-                let (level, policy) = (settings.level.flatten(), settings.policy.flatten());
+                self.check_alias(place, settings.alias.as_ref())?;
+                let answer = said(&settings);
                 self.set(place, settings).await?;
-                let mut answer = json!({});
-                if let Some(level) = level {
-                    answer["compatibility"] = level.as_str().into();
-                }
-                if let Some(policy) = policy {
-                    answer["compatibilityPolicy"] = policy_name(policy).into();
-                }
                 done(&answer)
             }
             Route::Mode(place) => {
@@ -117,6 +132,16 @@ impl SchemaRegistry {
             }
             _ => Err(Refusal::method_not_allowed()),
         }
+    }
+
+    /// An alias is another name for one subject.
+    fn check_alias(&self, place: &Place, alias: Option<&Option<Box<str>>>) -> Result<(), Refusal> {
+        let Some(Some(alias)) = alias else { return Ok(()) };
+        if place.subject.is_none() {
+            let message = "alias belongs to the config of one subject: PUT /config/SUBJECT";
+            return Err(Refusal::not_permitted(message));
+        }
+        self.contexts().read(&place.namespace, alias)?.subject().map(drop)
     }
 
     async fn set(&self, place: &Place, settings: SubjectSettings) -> Result<(), Refusal> {
@@ -167,21 +192,23 @@ impl SchemaRegistry {
     /// Answers what was said until now.
     async fn forget_config(&self, place: &Place) -> Result<Answer, Refusal> {
         let book = self.book(&place.namespace)?;
-        let level = match &place.subject {
-            None => book.settings.level.unwrap_or_default(),
+        let answer = match &place.subject {
+            None => config(&book.settings, book.settings.level.unwrap_or_default()),
             Some(subject) => {
                 let own = book.subjects.get(subject.as_str()).map(|known| &known.settings);
-                let own = own.filter(|own| own.level.is_some() || own.policy.is_some());
-                let own = own.ok_or_else(|| Refusal::no_subject(subject))?;
-                own.level.unwrap_or_else(|| book.level(subject))
+                let own = own.filter(|own| says_config(own)).ok_or_else(|| Refusal::no_subject(subject))?;
+                config(own, book.level(subject))
             }
         };
-        self.set(
-            place,
-            SubjectSettings { level: Some(None), policy: Some(None), ..SubjectSettings::default() },
-        )
-        .await?;
-        done(&json!({ "compatibilityLevel": level.as_str() }))
+        let nothing = SubjectSettings {
+            level: Some(None),
+            policy: Some(None),
+            normalize: Some(None),
+            alias: Some(None),
+            ..SubjectSettings::default()
+        };
+        self.set(place, nothing).await?;
+        done(&answer)
     }
 
     async fn forget_mode(&self, place: &Place) -> Result<Answer, Refusal> {
@@ -196,6 +223,24 @@ impl SchemaRegistry {
         self.set(place, SubjectSettings { mode: Some(None), ..SubjectSettings::default() }).await?;
         done(&json!({ "mode": mode.as_str() }))
     }
+}
+
+/// A config as it was set.
+fn said(settings: &SubjectSettings) -> Value {
+    let mut answer = json!({});
+    if let Some(level) = settings.level.flatten() {
+        answer["compatibility"] = level.as_str().into();
+    }
+    if let Some(policy) = settings.policy.flatten() {
+        answer["compatibilityPolicy"] = policy_name(policy).into();
+    }
+    if let Some(normalize) = settings.normalize.flatten() {
+        answer["normalize"] = normalize.into();
+    }
+    if let Some(Some(alias)) = &settings.alias {
+        answer["alias"] = (&**alias).into();
+    }
+    answer
 }
 
 /// Against one version, at the level of the subject. There is nothing to say against the latest of none.

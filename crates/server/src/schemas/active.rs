@@ -47,8 +47,8 @@ impl Active {
         self.schemas.is_empty()
     }
 
-    /// Whether a collection may be locked at fields that its schema does not know.
-    pub(super) fn is_lenient(&self, collection: &str) -> bool {
+    /// Whether fields of a collection may be locked and indexed that its schema does not know.
+    pub(crate) fn is_lenient(&self, collection: &str) -> bool {
         self.lenient.contains(collection)
     }
 

@@ -51,6 +51,10 @@ pub(crate) struct Settings {
     pub(crate) mode: Option<Mode>,
     /// How reads stand to locks that do not say so themselves.
     pub(crate) isolation: Option<Isolation>,
+    /// Whether the text of a schema is put into its normal form before it is kept.
+    pub(crate) normalize: Option<bool>,
+    /// The subject that is meant by this one's name, as the Schema Registry's clients write it.
+    pub(crate) alias: Option<Box<str>>,
     /// The document it is kept in, if anything was ever said.
     pub(super) key: Option<i64>,
 }
@@ -120,6 +124,8 @@ impl Book {
                     policy: read(member("policy")?, read_policy)?,
                     mode: read(member("mode")?, Mode::named)?,
                     isolation: read(member("isolation")?, |isolation| isolation.parse().ok())?,
+                    normalize: document.get("normalize").map(str::parse).transpose().ok()?,
+                    alias: member("alias")?.map(Into::into),
                     key: Some(key),
                 };
                 self.say(member("subject")?.as_deref(), settings);
@@ -208,6 +214,21 @@ impl Book {
         own.or(self.settings.isolation).unwrap_or_default()
     }
 
+    pub(crate) fn normalize(&self, subject: &str) -> bool {
+        let own = self.subjects.get(subject).and_then(|subject| subject.settings.normalize);
+        own.or(self.settings.normalize).unwrap_or_default()
+    }
+
+    /// Whose name a subject is another one for.
+    pub(crate) fn alias(&self, subject: &str) -> Option<&str> {
+        self.subjects.get(subject)?.settings.alias.as_deref()
+    }
+
+    /// Every version, also deleted ones.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
+        self.subjects.values().flat_map(|subject| subject.versions.values())
+    }
+
     /// Every use of a schema: subject and version, also deleted ones.
     pub(crate) fn uses(&self, id: u64) -> impl Iterator<Item = (&str, &Version)> {
         self.subjects.iter().flat_map(move |(name, subject)| {
@@ -286,8 +307,16 @@ mod tests {
         let mut book = Book::default();
         take(&mut book, 1, &VERSION, false).unwrap();
         take(&mut book, 2, &[("settings", "true"), ("level", r#""NONE""#)], false).unwrap();
-        let own = [("subject", r#""a""#), ("policy", r#""LENIENT""#), ("isolation", r#""locked""#)];
+        let own = [
+            ("subject", r#""a""#),
+            ("policy", r#""LENIENT""#),
+            ("isolation", r#""locked""#),
+            ("normalize", "true"),
+            ("alias", r#""b""#),
+        ];
         take(&mut book, 5, &own, false).unwrap();
+        assert_eq!((book.normalize("a"), book.normalize("b")), (true, false));
+        assert_eq!((book.alias("a"), book.alias("b")), (Some("b"), None));
         assert_eq!((book.isolation("a"), book.isolation("b")), (Isolation::Locked, Isolation::Snapshot));
         assert_eq!(
             (book.level("a"), book.policy("a"), book.mode("a")),
@@ -322,6 +351,7 @@ mod tests {
         }
         assert_eq!(take(&mut Book::default(), 1, &[("level", r#""BOTH""#)], false), None);
         assert_eq!(take(&mut Book::default(), 1, &[("mode", "1")], false), None);
+        assert_eq!(take(&mut Book::default(), 1, &[("normalize", "1")], false), None);
     }
 
     #[test]

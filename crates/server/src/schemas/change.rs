@@ -42,6 +42,8 @@ pub(crate) struct SubjectSettings {
     pub(crate) policy: Option<Option<Policy>>,
     pub(crate) mode: Option<Option<Mode>>,
     pub(crate) isolation: Option<Option<Isolation>>,
+    pub(crate) normalize: Option<Option<bool>>,
+    pub(crate) alias: Option<Option<Box<str>>>,
 }
 
 /// Why a registry was not changed.
@@ -299,7 +301,9 @@ impl Registry {
         let key = old.key.unwrap_or(self.book.last_key + 1);
         let (level, policy) = (said.level.unwrap_or(old.level), said.policy.unwrap_or(old.policy));
         let isolation = said.isolation.unwrap_or(old.isolation);
-        let new = Settings { level, policy, mode, isolation, key: old.key };
+        let normalize = said.normalize.unwrap_or(old.normalize);
+        let alias = said.alias.clone().unwrap_or(old.alias);
+        let new = Settings { level, policy, mode, isolation, normalize, alias, key: old.key };
         if new == Settings::default() {
             return Ok(());
         }
@@ -419,9 +423,11 @@ fn settings_fields(subject: Option<&str>, settings: &Settings) -> Vec<FieldValue
         ("policy", settings.policy.map(policy_name)),
         ("mode", settings.mode.map(Mode::as_str)),
         ("isolation", settings.isolation.map(Isolation::as_str)),
+        ("alias", settings.alias.as_deref()),
     ];
     let mut fields: Vec<FieldValue> =
         said.into_iter().filter_map(|(name, text)| Some((name.into(), quoted(text?)))).collect();
+    fields.extend(settings.normalize.map(|flag| ("normalize".into(), Json::trusted(&flag.to_string()))));
     fields.push(("settings".into(), Json::trusted("true")));
     fields
 }

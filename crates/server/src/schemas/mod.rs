@@ -15,7 +15,7 @@ mod held;
 mod names;
 
 pub(crate) use active::Active;
-pub(crate) use book::{Book, Mode, Subject, Version, policy_name, read_policy};
+pub(crate) use book::{Book, Mode, Settings, Subject, Version, policy_name, read_policy};
 pub(crate) use change::{
     For, Registered, Removed, SchemaError, SubjectSettings, aside, check_sizes, delete, read_schema,
     register, set,

@@ -6,13 +6,13 @@ use super::{
 };
 use crate::{
     cluster::{NOWHERE, custody},
-    native::http::{App, InPath},
+    native::http::{App, InPath, NoQuery, read_query},
     shard::{Find, PageError, Reading, Selection, ShardError},
     shared::Shared,
     trouble::Trouble,
 };
 use axum::{
-    extract::State,
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use hyper::header;
@@ -36,7 +36,9 @@ const PIECE_LOOKS: usize = 100_000;
 pub(in crate::native) async fn dump(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Result<Query<NoQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
+    let NoQuery {} = read_query(query)?;
     let moment = Moment::now(&shared, &namespace)?;
     // A node of a cluster may have nothing of what the others have.
     if moment.namespace.is_none() && !shared.cluster.is_on() {

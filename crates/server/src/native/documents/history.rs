@@ -2,13 +2,13 @@
 
 use super::{
     address::Addressed,
-    answer::{json_of, no_document},
+    answer::{json_of, no_document, no_node},
     decode::Decoder,
     read::{Moment, aside, check_limit, page_len},
 };
 use crate::{
     clock::rfc3339,
-    native::http::{App, InPath, read_query},
+    native::http::{App, InPath, NoQuery, read_query},
     schemas::check_node,
     trouble::Trouble,
     work::Job,
@@ -18,7 +18,7 @@ use axum::{
     response::Response,
 };
 use lockwood_model::{Change, Document, DocumentKey, Json, Path, Position, node};
-use lockwood_storage::{NamespaceId, Step, StoreError};
+use lockwood_storage::{DocumentRef, NamespaceId, Step, StoreError};
 use lockwood_wire::{
     Problem,
     documents::{
@@ -67,12 +67,20 @@ pub(in crate::native) async fn history(
         let moment = Moment::now(&shared, &namespace)?;
         let Some(id) = moment.namespace else { return Err(no_document(&at)) };
         let state = moment.reading.state();
-        if state.document_bytes(id, &at)?.is_none() {
-            return Err(no_document(&at));
-        }
+        let Some(bytes) = state.document_bytes(id, &at)? else { return Err(no_document(&at)) };
+        let is_there = node
+            .as_ref()
+            .is_none_or(|node| DocumentRef::read(&bytes).is_ok_and(|document| is_in(&document, node)));
         let after = Position(query.after.unwrap_or(0));
         moment.check_reached(&shared, after)?;
         let (entries, next) = page(&moment, (id, &at), node.as_ref(), after, len_max)?;
+        // Nothing ever happened to it, as far as is kept, and it is not there.
+        if let Some(node) = node.as_ref().filter(|_| !is_there && entries.is_empty())
+            && next.is_none()
+            && after == Position(0)
+        {
+            return Err(no_node(&at, node));
+        }
         Ok(json_of(&History { position: moment.position.0, entries, next }))
     })
     .await
@@ -122,6 +130,13 @@ fn touches(step: &Step, node: &Path) -> bool {
     let exists = |document: &Document| !document.deleted;
     let comes_or_goes = step.before.as_ref().is_some_and(exists) != exists(&step.after);
     before != after || comes_or_goes && (before.is_some() || after.is_some())
+}
+
+/// Whether a document has a node, as it is kept.
+fn is_in(document: &DocumentRef<'_>, node: &Path) -> bool {
+    let mut segments = node.segments();
+    let value = segments.next().and_then(|field| document.get(field));
+    value.is_some_and(|value| node::find(value, segments).is_some())
 }
 
 /// The JSON of a node of a document.
@@ -204,7 +219,9 @@ fn node_changes(step: &Step, node: &Path) -> Named<FieldDiff> {
 pub(in crate::native) async fn position(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Result<Query<NoQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
+    let NoQuery {} = read_query(query)?;
     let moment = Moment::now(&shared, &namespace)?;
     Ok(json_of(&PositionAnswer { position: moment.position.0, horizon: moment.horizon()?.0 }))
 }
@@ -215,7 +232,9 @@ pub(in crate::native) async fn position(
 pub(in crate::native) async fn collections(
     State(shared): App,
     InPath(namespace): InPath<String>,
+    query: Result<Query<NoQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
+    let NoQuery {} = read_query(query)?;
     aside(move || {
         let moment = Moment::now(&shared, &namespace)?;
         let collections =

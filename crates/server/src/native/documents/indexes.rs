@@ -3,8 +3,10 @@
 use super::{answer::json_of, decode::Decoder, read::Moment};
 use crate::{
     native::http::{App, InPath},
+    schemas::check_fields,
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{extract::State, response::Response};
 use lockwood_model::FieldPath;
@@ -57,6 +59,7 @@ pub(in crate::native) async fn declare(
     InPath((namespace, collection, field)): InPath<(String, String, String)>,
 ) -> Result<Response, Trouble> {
     let field = check(&shared, &namespace, &collection, &field)?;
+    check_known(&shared, &namespace, &collection, &field).await?;
     let limit = shared.config.limits.indexes_max;
     if shared.shard.declare_index(&namespace, (&collection, &field), true, limit).await? {
         build(&shared);
@@ -76,6 +79,19 @@ pub(in crate::native) async fn drop_index(
     let index = one(&shared, &namespace, &collection, &field)?;
     shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
     Ok(json_of(&index))
+}
+
+/// An index on a field that the collection's schema does not know would stay empty, unless its policy is lenient.
+async fn check_known(
+    shared: &Shared,
+    namespace: &str,
+    collection: &str,
+    field: &FieldPath,
+) -> Result<(), Trouble> {
+    if shared.schemas.active(shared, namespace)?.is_lenient(collection) {
+        return Ok(());
+    }
+    check_fields(&Job::new(shared), namespace, vec![(collection, field)]).await
 }
 
 fn check(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Result<FieldPath, Trouble> {

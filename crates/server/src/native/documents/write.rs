@@ -13,9 +13,11 @@ use crate::{
     cluster::dispatch,
     gate::{self, Terms},
     native::http::{App, InPath, check_namespace, read_query},
+    schemas::check_node,
     shard::Call,
     shared::Shared,
     trouble::Trouble,
+    work::Job,
 };
 use axum::{
     extract::{FromRequest, FromRequestParts, Query, State, rejection::QueryRejection},
@@ -203,14 +205,23 @@ pub(in crate::native) async fn delete(
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
-    let action = match address.node(query.path.as_deref())? {
+    let node = address.node(query.path.as_deref())?;
+    let action = match &node {
         None => Action::Delete,
-        Some(path) => decoder.set(&path, None)?,
+        Some(path) => decoder.set(path, None)?,
     };
     let Addressed { namespace, document: at, .. } = address;
-    let written_by = (query.user, query.note);
+    let (collection, written_by) = (at.collection.clone(), (query.user, query.note));
     let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
-    answer(&shared, &namespace, &retry.mark(call), &terms).await
+    let answered = answer(&shared, &namespace, &retry.mark(call), &terms).await;
+    match (answered, node) {
+        // What is there can be removed whether or not the schema knows it; a misspelt name is not there.
+        (Err(trouble), Some(node)) if trouble.code == Code::NoNode => {
+            check_node(&Job::new(&shared), &namespace, &collection, &node).await?;
+            Err(trouble)
+        }
+        (answered, _) => answered,
+    }
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -240,14 +251,14 @@ pub(in crate::native) async fn restore(
     State(shared): App,
     Addressed { namespace, document: at, .. }: Addressed,
     query: Result<Query<RestoreQuery>, QueryRejection>,
+    conditions: Conditions,
     retry: Retry,
 ) -> Result<Response, Trouble> {
     let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let intent = Intent { at, action: Action::Restore };
-    let conditions = (query.position, Conditions::default());
-    let call = single(decoder, intent, conditions, (query.user, query.note))?;
+    let call = single(decoder, intent, (query.position, conditions), (query.user, query.note))?;
     let written = written(&shared, &namespace, &retry.mark(call), &terms).await?;
     Ok(tagged(json_of(&written), Position(written.position)))
 }
