@@ -28,6 +28,7 @@ mod numbers;
 mod openslides;
 mod operator;
 mod outgoing;
+mod purge;
 mod registry;
 mod restore;
 mod schema_registry;

@@ -62,6 +62,8 @@ pub(crate) struct Acknowledged {
     identity: (u64, u64),
     /// One more than the id of the oldest journal that was noted, 0 if none was yet; the id of the newest.
     journals: [AtomicU64; 2],
+    /// The last record that was noted.
+    record: AtomicU64,
 }
 
 impl Acknowledged {
@@ -82,12 +84,15 @@ impl Acknowledged {
             Ok((file, (metadata.dev(), metadata.ino())))
         };
         let (file, identity) = open().map_err(|error| failed("open", &error))?;
-        Ok(Acknowledged { file, path, identity, journals: [const { AtomicU64::new(0) }; 2] })
+        let record = AtomicU64::new(Noted::read(directory)?.unwrap_or_default().record);
+        Ok(Acknowledged { file, path, identity, journals: [const { AtomicU64::new(0) }; 2], record })
     }
 
     /// Notes what may be acknowledged from now on: a commit, and the last record of the log in it.
     pub(crate) fn note(&self, record: Option<u64>, commit: u64) -> Result<(), StoreError> {
         let commit = commit.to_be_bytes();
+        // A commit may write records anew that were there before.
+        let record = record.filter(|record| *record > self.record.fetch_max(*record, Ordering::Relaxed));
         let written = match record {
             Some(record) => self.file.write_all_at(&[record.to_be_bytes(), commit].concat(), 0),
             None => self.file.write_all_at(&commit, COMMIT_OFFSET),
@@ -125,7 +130,7 @@ impl Acknowledged {
         noted.map_err(|error| failed("write", &error))
     }
 
-    fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.path.parent().expect("the file is in a directory")
     }
 
