@@ -153,6 +153,11 @@ impl Server {
 }
 
 impl Ended {
+    /// Where its data is.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
+    }
+
     /// Starts another server on the same data.
     pub(crate) fn restart(self, flags: &[&str]) -> Server {
         Server::start_on(self.data, flags, &[])

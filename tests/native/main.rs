@@ -60,6 +60,7 @@ mod openapi;
 mod paths;
 mod paused_holder;
 mod positions;
+mod purge;
 mod raw_operations;
 mod schema_command_line;
 mod schemas;

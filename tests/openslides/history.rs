@@ -1,10 +1,17 @@
 //! Group H: who changed a model, when and why.
 
-use crate::store::{
-    INVALID_FORMAT, INVALID_REQUEST, Store, assert_refused, create, delete, request, restore, update, with,
+use crate::{
+    harness::BINARY,
+    store::{
+        INVALID_FORMAT, INVALID_REQUEST, Store, assert_refused, create, delete, request, restore, update,
+        with,
+    },
 };
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// Writes one event with this user and information.
 #[track_caller]
@@ -134,4 +141,26 @@ fn h10_wrong_names_and_shapes_are_refused() {
     for body in [json!(null), json!([]), json!({}), json!({ "fqids": "a/1" }), json!({ "fqids": [1] })] {
         assert_refused(&store.ask_reader("history_information", &body), INVALID_REQUEST, &body.to_string());
     }
+}
+
+/// The model and what was noted about it go; its id is not used again.
+#[test]
+fn a_purged_model_is_gone_here_too() {
+    let mut store = Store::start();
+    note(&mut store, &create("a/7", &json!({ "f": "secret" })), 42, &json!(["secret created"]));
+    note(&mut store, &create("a/2", &json!({ "f": 2 })), 42, &json!(["test"]));
+    let purged = Command::new(BINARY)
+        .args(["purge", "a/7", "-n", "openslides", "--user", "ann", "--server"])
+        .arg(store.server.native.to_string())
+        .output()
+        .unwrap();
+    assert!(purged.status.success(), "{purged:?}");
+    let mut store = store.restarted();
+    let expected = json!({ "a/2": [entry(2, 42, &json!(["test"]))] });
+    assert_eq!(history(&mut store, &["a/7", "a/2"]), expected);
+    for body in [json!({ "fqid": "a/7", "get_deleted_models": 3 }), json!({ "fqid": "a/7", "position": 1 })] {
+        assert_eq!(store.ask_reader("get", &body).status, 400);
+    }
+    assert_eq!(store.read("get_everything", &json!({}))["a"].as_object().unwrap().len(), 1);
+    assert_eq!(store.reserve("a", 1), json!({ "ids": [8] }), "its id is not given to another one");
 }

@@ -117,3 +117,16 @@ fn old_places_that_were_given_up_by_force_can_be_asked_again() {
     eventually("the old places are asked again", || step(&cluster) == "copy");
     assert_eq!(count(&cluster, 2).json()["count"], 40);
 }
+
+/// Other nodes have copies that the one that is asked does not reach.
+#[test]
+fn a_node_does_not_purge() {
+    let cluster = two_shards();
+    fill(&cluster, 1);
+    for node in 1..=3 {
+        let body = json!({ "collection": "user", "keys": [1], "user": "ann" });
+        let refused = cluster.store(node, "shop").send("POST", "purge", &body.to_string());
+        refused.assert_problem(409, "not_on_cluster");
+    }
+    assert_eq!(count(&cluster, 2).json()["count"], 1);
+}

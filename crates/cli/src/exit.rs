@@ -146,9 +146,12 @@ impl From<&Error> for Failure {
             Error::Lost(_) => NOT_OBTAINED,
             Error::Refused(refusal) => match refusal.code {
                 Code::Locked | Code::Timeout => NOT_OBTAINED,
-                Code::NoDocument | Code::NoNode | Code::NoSubject | Code::NoVersion | Code::NoProcedure => {
-                    NO_DOCUMENT
-                }
+                Code::NoDocument
+                | Code::NoNode
+                | Code::NoCollection
+                | Code::NoSubject
+                | Code::NoVersion
+                | Code::NoProcedure => NO_DOCUMENT,
                 Code::BadSchema | Code::SchemaNotObjects | Code::BadMap | Code::BadScript => BAD_DATA,
                 Code::SchemaIncompatible => INCOMPATIBLE,
                 Code::DocumentExists => EXISTS,

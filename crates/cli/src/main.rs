@@ -98,6 +98,7 @@ enum Command {
     Shard(Box<shard::Args>),
     Reshard(reshard::Args),
     Trim(documents::trim::Args),
+    Purge(documents::purge::Args),
     Backup(backup::Args),
     RestoreBackup(backup::RestoreArgs),
     Verify(verify::Args),
@@ -145,6 +146,7 @@ fn main() -> ExitCode {
         Command::Shard(args) => block_on(shard::run(*args)),
         Command::Reshard(args) => block_on(reshard::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),
+        Command::Purge(args) => block_on(documents::purge::run(args)),
         Command::Backup(args) => block_on(backup::run(args)),
         Command::RestoreBackup(args) => backup::restore(&args),
         Command::Verify(args) => verify::run(&args),
@@ -212,6 +214,7 @@ mod tests {
             "delete PATH",
             "restore PATH",
             "history PATH",
+            "purge PATH",
             "get user/42 -n PATH",
         ] {
             let given = |path: &str| {
@@ -357,6 +360,9 @@ mod tests {
         check("lockwood trim 720h", true);
         check("lockwood trim", false);
         check("lockwood trim 30d", true);
+        check("lockwood purge user/42 user/43 --user me --note why --token 5 --wait 1s --json", true);
+        check("lockwood purge / --yes --detach -n x", true);
+        check("lockwood purge user/42/name", false);
         check("lockwood status --json", true);
         check("lockwood namespaces --server localhost:7117", true);
         check("lockwood collections -n shop --json", true);

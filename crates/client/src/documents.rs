@@ -17,7 +17,7 @@ use lockwood_wire::documents::{
     Changes, Collections, CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage,
     Documents, ExistsAnswer, ExtremeRequest, Fields, FilterRequest, GetRequest, History, IndexInfo, Indexes,
     Isolation, JoinPage, JoinRequest, LoadAnswer, MaxAnswer, MinAnswer, NodeAnswer, PositionAnswer,
-    ReserveRequest, Reserved, WireValue, WriteCall, Written,
+    PurgeAnswer, PurgeRequest, ReserveRequest, Reserved, WireValue, WriteCall, Written,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
@@ -262,6 +262,13 @@ impl Store {
     /// Numbers for new documents that nobody else gets.
     pub async fn reserve(&self, collection: &str, amount: u64) -> Result<Reserved, Error> {
         self.post("reserve", &ReserveRequest { collection: collection.to_owned(), amount }).await
+    }
+
+    /// Takes something away for good. It has begun when this answers; [`crate::Admin::purges`] lists it until nothing is
+    /// left of it.
+    pub async fn purge(&self, request: &PurgeRequest) -> Result<PurgeAnswer, Error> {
+        let call = Call::with_json(Method::POST, self.target("purge").text, request);
+        self.nodes.ask(&call.once()).await
     }
 
     /// Where the namespace stands.

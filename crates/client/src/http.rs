@@ -11,7 +11,7 @@ use lockwood_model::{LockId, Path};
 use lockwood_wire::{
     GraceList, LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness,
     ServerStatus, Tree, WaitGraph,
-    documents::{TrimAnswer, TrimRequest},
+    documents::{PurgeList, TrimAnswer, TrimRequest},
 };
 use serde::de::DeserializeOwned;
 
@@ -107,6 +107,11 @@ impl Admin {
     pub async fn trim(&self, keep_ms: u64) -> Result<TrimAnswer, Error> {
         let call = Call::with_json(Method::POST, "/v1/trim".into(), &TrimRequest { keep_ms });
         self.nodes().ask(&call.once()).await
+    }
+
+    /// The purges that are not complete.
+    pub async fn purges(&self) -> Result<PurgeList, Error> {
+        self.get("/v1/purges".into()).await
     }
 
     /// Everything the server keeps, as of one moment.

@@ -14,7 +14,8 @@ use crate::{
     view::{ChangeSeen, Looks, Origin, View},
 };
 use lockwood_model::{
-    Budget, Document, Exhausted, FieldPath, Filter, META_DELETED, META_POSITION, Operator, Position,
+    Budget, Document, DocumentKey, Exhausted, FieldPath, Filter, META_DELETED, META_POSITION, Operator,
+    Position,
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
@@ -137,17 +138,37 @@ fn changed<V: View>(
     looks: &Looks,
 ) -> Result<Option<Position>, V::Error> {
     Ok(Some(match target {
-        Target::Document(at) => view.document(at)?.map_or(Position::START, |document| document.position),
+        Target::Document(at) => document_changed(at, since, view, |document| document.position)?,
         Target::Field(at, field) => {
-            view.document(at)?.map_or(Position::START, |document| document.touched(field.root()))
+            document_changed(at, since, view, |document| document.touched(field.root()))?
         }
-        Target::CollectionField { collection, field, filter: None } => {
-            view.touched(collection, field.root())?
-        }
-        Target::CollectionField { collection, field, filter: Some(filter) } => {
-            return search_changed((collection, field.root(), filter), since, view, looks);
+        Target::CollectionField { collection, field, filter } => {
+            let purged = view.purged(collection)?;
+            match filter {
+                // Which documents went is not known, so any search may have found them.
+                _ if purged > since => purged,
+                None => view.touched(collection, field.root())?,
+                Some(filter) => {
+                    return search_changed((collection, field.root(), filter), since, view, looks);
+                }
+            }
         }
     }))
+}
+
+/// When a document changed, if it is the one that was there at `since`. If it is not, that one may have been purged.
+fn document_changed<V: View>(
+    at: &DocumentKey,
+    since: Position,
+    view: &V,
+    changed: impl Fn(&Document) -> Position,
+) -> Result<Position, V::Error> {
+    let document = view.document(at)?;
+    let changed = document.as_ref().map_or(Position::START, changed);
+    match document.is_some_and(|document| document.created <= since) {
+        true => Ok(changed),
+        false => Ok(changed.max(view.purged(&at.collection)?)),
+    }
 }
 
 /// Tries what is cheap first: no watched field was touched at all; no document with a value the filter

@@ -195,7 +195,7 @@ impl Reference {
         let (user, note) = (request.user.clone(), request.note.clone());
         let origin = Origin { at: now, user: user.clone(), note: note.clone() };
         self.past.push(Past { origin, touched, after: versions });
-        Ok(Commit { position, at: now, user, note, events })
+        Ok(Commit { position, at: now, user, note, events, purged: None })
     }
 }
 

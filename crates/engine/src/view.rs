@@ -20,6 +20,11 @@ pub trait View {
     /// When a field was last touched in any document of a collection.
     fn touched(&self, collection: &str, field: &str) -> Result<Position, Self::Error>;
 
+    /// When documents of a collection were last purged. Nothing else is known of those.
+    fn purged(&self, _collection: &str) -> Result<Position, Self::Error> {
+        Ok(Position::START)
+    }
+
     /// A position after which no document of the collection that had this value in this field, before or
     /// after, has changed; none if that is not known.
     fn quiet_since(&self, collection: &str, field: &str, value: &Json, from: Position) -> Option<Position>;

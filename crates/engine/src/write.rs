@@ -91,7 +91,8 @@ fn decide_within<V: View>(
         return Ok(Err(refused));
     }
     let Request { user, note, .. } = request;
-    let commit = Commit { position, at: now, user: user.clone(), note: note.clone(), events };
+    let (user, note) = (user.clone(), note.clone());
+    let commit = Commit { position, at: now, user, note, events, purged: None };
     Ok(Ok(commit))
 }
 

@@ -23,6 +23,37 @@ pub struct Commit {
     pub note: Option<Json>,
     /// What, in order.
     pub events: Vec<Event>,
+    /// What it took away for good, if it is a purge; then there are no events.
+    pub purged: Option<Purged>,
+}
+
+/// What a purge took away: where it was, and nothing of what it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purged {
+    /// Some documents of a collection.
+    Documents {
+        /// The collection.
+        collection: Box<str>,
+        /// How many.
+        count: u64,
+    },
+    /// A whole collection.
+    Collection {
+        /// Its name.
+        collection: Box<str>,
+    },
+    /// The whole namespace.
+    Namespace,
+}
+
+impl Purged {
+    /// The collection, unless it was all of them.
+    pub fn collection(&self) -> Option<&str> {
+        match self {
+            Purged::Documents { collection, .. } | Purged::Collection { collection } => Some(collection),
+            Purged::Namespace => None,
+        }
+    }
 }
 
 /// A change of one document.

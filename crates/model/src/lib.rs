@@ -22,7 +22,7 @@ mod time;
 pub use address::{AddressError, NodeAddress};
 pub use budget::{Budget, Exhausted};
 pub use document::{Document, Field, REMOVED_FIELDS_LEN_MAX};
-pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION};
+pub use event::{Change, Commit, Event, FieldValue, META_DELETED, META_POSITION, Purged};
 pub use field_path::{FieldPath, FieldPathError, Projection};
 pub use filter::{Condition, Fields, Filter, FilterError, Operator};
 pub use filter_text::{FILTER_TEXT_DEPTH_MAX, FilterTextError};

@@ -521,7 +521,7 @@ pub(crate) async fn hold(
     Ok(turn)
 }
 
-fn everything() -> Resource {
+pub(crate) fn everything() -> Resource {
     Resource::new(Path::default(), Mode::Write, Depth::SUBTREE)
 }
 
@@ -746,6 +746,13 @@ fn token_foreign(token: u64) -> Trouble {
          one owner, with tokens of its own locks"
     );
     Trouble::new(Code::LockLost, message)
+}
+
+impl Turn {
+    /// Everything up to a record is the operation's: nobody is granted anything before it is visible.
+    pub(crate) fn wrote(&mut self, index: u64) {
+        self.wrote = self.wrote.max(index);
+    }
 }
 
 /// An operation's own lock. Given back when this goes, however the operation ends.

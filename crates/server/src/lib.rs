@@ -29,6 +29,7 @@ mod openslides;
 mod operator;
 mod outgoing;
 mod peer_stream;
+mod purge;
 mod registry;
 mod restore;
 mod schema_registry;

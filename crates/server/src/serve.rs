@@ -16,6 +16,7 @@ use crate::{
     native::Native,
     numbers::Numbers,
     openslides::{Bus, Openslides, Side},
+    purge::{self, Purges},
     registry::Registry,
     schema_registry::SchemaRegistry,
     schemas::Schemas,
@@ -161,6 +162,9 @@ pub async fn run(
     restore_leases(&shared)?;
     if let Err(error) = shared.shard.undo_loads().await {
         tracing::error!(?error, "take away what is left of a load");
+    }
+    if let Err(error) = purge::resume(&shared).await {
+        tracing::error!(?error, "go on with a purge");
     }
     let bound = listeners.bound(shared.grace.list());
     let Listeners { native, locktopus, openslides, elasticsearch, schema_registry, .. } = listeners;
@@ -312,6 +316,7 @@ async fn open(config: Config, interfaces: Vec<Interface>) -> Result<Arc<Shared>,
         draining: AtomicBool::new(false),
         owners: AtomicU64::new(1),
         backups: AtomicU64::new(0),
+        purges: Purges::default(),
     };
     Ok(Arc::new(shared))
 }

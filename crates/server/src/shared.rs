@@ -9,6 +9,7 @@ use crate::{
     memory::Account,
     metrics::{Gauges, Metrics, Process},
     numbers::Numbers,
+    purge::Purges,
     registry::Registry,
     schemas::Schemas,
     secret::Secrets,
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) owners: AtomicU64,
     /// How many backups are being taken.
     pub(crate) backups: AtomicU64,
+    pub(crate) purges: Purges,
 }
 
 impl Shared {

@@ -112,7 +112,8 @@ impl Acknowledged {
     /// Notes what may be acknowledged from now on: a commit, and the last record of the log in it.
     pub(crate) fn note(&self, record: Option<u64>, commit: u64) -> Result<(), StoreError> {
         let noted = &mut self.state.lock().noted;
-        noted.record = record.unwrap_or(noted.record);
+        // A commit may write records anew that were there before.
+        noted.record = noted.record.max(record.unwrap_or_default());
         noted.commit = commit;
         self.write(noted)
     }
@@ -155,7 +156,7 @@ impl Acknowledged {
         StoreError::Gone { directory: self.directory().to_owned() }
     }
 
-    fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.path.parent().expect("the file is in a directory")
     }
 

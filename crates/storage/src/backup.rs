@@ -399,7 +399,8 @@ mod tests {
             let at = DocumentKey::new("c", Key::number(position));
             let events = vec![Event { at, change: Change::Created { fields } }];
             let position = Position(position as u64);
-            let commit = Commit { position, at: Timestamp(900), user: None, note: None, events };
+            let at = Timestamp(900);
+            let commit = Commit { position, at, user: None, note: None, events, purged: None };
             entries.push(Entry::Committed {
                 namespace: namespace.clone(),
                 commits: vec![commit],

@@ -20,9 +20,14 @@ use crate::{
     log::check_records,
     seal::{SEALED, Seal},
     state::{snapshot_index, verify},
-    store::{Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, is_empty},
+    store::{
+        Batch, Durability, Order, Pair, Range, Scrubbing, Slice, Snapshot, Space, Store, StoreError, is_empty,
+    },
     tables,
 };
+#[path = "scrub.rs"]
+mod scrub;
+
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use parking_lot::Mutex;
 use std::{
@@ -475,6 +480,10 @@ impl Store for Embedded {
 
     fn is_poisoned(&self) -> bool {
         self.poisoned.get().is_some()
+    }
+
+    fn scrub(&self, go_on: &dyn Fn(Scrubbing) -> bool) -> Result<bool, StoreError> {
+        self.scrub_files(go_on)
     }
 
     fn tend(&self) -> Result<(), StoreError> {

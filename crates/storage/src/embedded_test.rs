@@ -126,6 +126,7 @@ pub(crate) fn committed(position: u64) -> Entry {
         user: None,
         note: None,
         events: vec![Event { at, change }],
+        purged: None,
     };
     let answer = crate::Answer { key: format!("call {position}").into(), fingerprint: [1; 16] };
     Entry::Committed { namespace: "n".into(), commits: vec![commit], answer: Some(answer) }
@@ -639,7 +640,7 @@ fn created(position: u64) -> Entry {
     let fields = fields.into_iter().map(|name| (name.into(), value(name))).collect();
     let events = vec![Event { at, change: Change::Created { fields } }];
     let (at, position) = (Timestamp(position), Position(position));
-    let commit = Commit { position, at, user: None, note: None, events };
+    let commit = Commit { position, at, user: None, note: None, events, purged: None };
     Entry::Committed { namespace: "n".into(), commits: vec![commit], answer: None }
 }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use lockwood_model::{
     Change, Commit, Document, DocumentKey, Event, Field, FieldPath, FieldValue, Json, Key, KeyPart, Lease,
-    LockId, Position, Timestamp,
+    LockId, Position, Purged, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,6 +159,48 @@ pub enum Entry {
         /// In no namespace.
         floor: Position,
     },
+    /// A purge. The documents it names are gone with this record; all those of a collection or a namespace, and the answers
+    /// to the calls that wrote them, with those up to its [`Entry::Dropped`].
+    Purged {
+        /// Where.
+        namespace: Box<str>,
+        /// Its position, who and why, and in `purged` of what; it has no events.
+        commit: Commit,
+        /// The documents, for as long as anything is left of them in the log.
+        documents: Vec<DocumentKey>,
+        /// The first free id of the collection; 0 if none was ever used.
+        next: u64,
+        /// Whether it has to be completed. A dump tells of purges that were.
+        pending: bool,
+    },
+    /// Calls are not known any more if they come again, because what they did is purged.
+    Unanswered {
+        /// Where.
+        namespace: Box<str>,
+        /// What their callers named them.
+        keys: Vec<Box<str>>,
+        /// The record of the purge.
+        purge: u64,
+    },
+    /// What is purged is gone from the state, and so is the name of a collection or a namespace.
+    Dropped {
+        /// Where.
+        namespace: Box<str>,
+        /// What.
+        purged: Purged,
+        /// The record of the purge.
+        purge: u64,
+    },
+    /// Nothing is left of what a purge took away, in no file.
+    PurgeEnded {
+        /// The record of the purge.
+        purge: u64,
+    },
+    /// What was here is purged. It gave a namespace its number, if it names one.
+    Erased {
+        /// Which.
+        namespace: Option<Box<str>>,
+    },
 }
 
 /// How a call is known again.
@@ -186,8 +228,13 @@ impl Entry {
             | Entry::Loading { namespace, .. }
             | Entry::Installed { namespace, .. }
             | Entry::Forgotten { namespace, .. }
-            | Entry::Unmarked { namespace, .. } => Some(namespace),
+            | Entry::Unmarked { namespace, .. }
+            | Entry::Purged { namespace, .. }
+            | Entry::Unanswered { namespace, .. }
+            | Entry::Dropped { namespace, .. } => Some(namespace),
+            Entry::Erased { namespace } => namespace.as_deref(),
             Entry::Trimmed { .. }
+            | Entry::PurgeEnded { .. }
             | Entry::Raised { .. }
             | Entry::Leased { .. }
             | Entry::LeaseRenewed { .. }
@@ -314,6 +361,37 @@ enum StoredEntry<'a> {
         names: Vec<&'a str>,
         wanted: bool,
     },
+    Purged {
+        namespace: &'a str,
+        commit: StoredCommit<'a>,
+        purged: StoredPurged<'a>,
+        documents: Vec<StoredKey<'a>>,
+        next: u64,
+        pending: bool,
+    },
+    Unanswered {
+        namespace: &'a str,
+        keys: Vec<&'a str>,
+        purge: u64,
+    },
+    Dropped {
+        namespace: &'a str,
+        purged: StoredPurged<'a>,
+        purge: u64,
+    },
+    PurgeEnded {
+        purge: u64,
+    },
+    Erased {
+        namespace: Option<&'a str>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+enum StoredPurged<'a> {
+    Documents(&'a str, u64),
+    Collection(&'a str),
+    Namespace,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -425,6 +503,31 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
             StoredEntry::Unmarked { namespace, documents: documents.iter().map(stored_key).collect() }
         }
         Entry::Raised { floor } => StoredEntry::Raised { floor: floor.0 },
+        Entry::Purged { namespace, commit, documents, next, pending } => StoredEntry::Purged {
+            namespace,
+            commit: stored_commit(commit),
+            purged: stored_purged(commit.purged.as_ref()),
+            documents: documents.iter().map(stored_key).collect(),
+            next: *next,
+            pending: *pending,
+        },
+        Entry::Unanswered { namespace, keys, purge } => {
+            let keys = keys.iter().map(|key| &**key).collect();
+            StoredEntry::Unanswered { namespace, keys, purge: *purge }
+        }
+        Entry::Dropped { namespace, purged, purge } => {
+            StoredEntry::Dropped { namespace, purged: stored_purged(Some(purged)), purge: *purge }
+        }
+        Entry::PurgeEnded { purge } => StoredEntry::PurgeEnded { purge: *purge },
+        Entry::Erased { namespace } => StoredEntry::Erased { namespace: namespace.as_deref() },
+    }
+}
+
+fn stored_purged(purged: Option<&Purged>) -> StoredPurged<'_> {
+    match purged {
+        Some(Purged::Documents { collection, count }) => StoredPurged::Documents(collection, *count),
+        Some(Purged::Collection { collection }) => StoredPurged::Collection(collection),
+        Some(Purged::Namespace) | None => StoredPurged::Namespace,
     }
 }
 
@@ -543,7 +646,36 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
             documents: documents.into_iter().map(key).collect::<Option<_>>()?,
         },
         StoredEntry::Raised { floor } => Entry::Raised { floor: Position(floor) },
+        StoredEntry::Purged { namespace, commit: stored, purged, documents, next, pending } => {
+            Entry::Purged {
+                namespace: namespace.into(),
+                commit: Commit { purged: Some(read_purged(&purged)), ..commit(stored)? },
+                documents: documents.into_iter().map(key).collect::<Option<_>>()?,
+                next,
+                pending,
+            }
+        }
+        StoredEntry::Unanswered { namespace, keys, purge } => Entry::Unanswered {
+            namespace: namespace.into(),
+            keys: keys.into_iter().map(Into::into).collect(),
+            purge,
+        },
+        StoredEntry::Dropped { namespace, purged, purge } => {
+            Entry::Dropped { namespace: namespace.into(), purged: read_purged(&purged), purge }
+        }
+        StoredEntry::PurgeEnded { purge } => Entry::PurgeEnded { purge },
+        StoredEntry::Erased { namespace } => Entry::Erased { namespace: namespace.map(Into::into) },
     })
+}
+
+fn read_purged(stored: &StoredPurged<'_>) -> Purged {
+    match *stored {
+        StoredPurged::Documents(collection, count) => {
+            Purged::Documents { collection: collection.into(), count }
+        }
+        StoredPurged::Collection(collection) => Purged::Collection { collection: collection.into() },
+        StoredPurged::Namespace => Purged::Namespace,
+    }
 }
 
 fn commit(stored: StoredCommit<'_>) -> Option<Commit> {
@@ -554,6 +686,7 @@ fn commit(stored: StoredCommit<'_>) -> Option<Commit> {
         user: stored.user.map(Json::trusted),
         note: stored.note.map(Json::trusted),
         events: stored.events.into_iter().map(event).collect::<Option<_>>()?,
+        purged: None,
     })
 }
 
@@ -690,6 +823,12 @@ mod tests {
             user: Some(Json::trusted("7")),
             note: None,
             events,
+            purged: None,
+        };
+        let purge = Commit {
+            events: Vec::new(),
+            purged: Some(Purged::Documents { collection: "user".into(), count: 2 }),
+            ..commit.clone()
         };
         let mut document = Document::unborn();
         document.apply(&commit.events[0].change, Position(1));
@@ -749,8 +888,32 @@ mod tests {
                 documents: vec![moved()],
             },
             Entry::Forgotten { namespace: namespace.clone(), documents: vec![at("1"), at("a:2")] },
-            Entry::Unmarked { namespace, documents: vec![at("1")] },
+            Entry::Unmarked { namespace: namespace.clone(), documents: vec![at("1")] },
             Entry::Raised { floor: Position(77) },
+            Entry::Purged {
+                namespace: namespace.clone(),
+                commit: purge.clone(),
+                documents: vec![at("1"), at("a:2")],
+                next: 7,
+                pending: true,
+            },
+            Entry::Purged {
+                namespace: namespace.clone(),
+                commit: Commit { purged: Some(Purged::Namespace), ..purge },
+                documents: vec![],
+                next: 0,
+                pending: false,
+            },
+            Entry::Unanswered { namespace: namespace.clone(), keys: vec!["k".into(), "é".into()], purge: 8 },
+            Entry::Dropped {
+                namespace: namespace.clone(),
+                purged: Purged::Collection { collection: "user".into() },
+                purge: 8,
+            },
+            Entry::Dropped { namespace: namespace.clone(), purged: Purged::Namespace, purge: 8 },
+            Entry::PurgeEnded { purge: 8 },
+            Entry::Erased { namespace: Some(namespace) },
+            Entry::Erased { namespace: None },
         ]
     }
 

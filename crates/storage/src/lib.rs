@@ -32,9 +32,10 @@ pub use moved::{Moved, MovedAnswer, MovedStep};
 pub use overlay::Overlay;
 pub use permissions::restrict;
 pub use state::{
-    Answered, CommitAt, Difference, DocumentRef, Documents, Fold, Folded, IndexInfo, IndexState, NamespaceId,
-    Origin, See, State, Step, UndoFields, rebuild, save_snapshot, undo_fields, verify,
+    Answered, CommitAt, Difference, DocumentRef, Documents, Erasure, ErasureStep, Fold, Folded, IndexInfo,
+    IndexState, NamespaceId, Origin, See, State, Step, UndoFields, has_snapshot_before, rebuild,
+    save_snapshot, undo_fields, verify,
 };
 pub use store::{
-    Batch, Durability, Order, Pair, Range, Slice, Snapshot, Space, Store, StoreError, with_prefix,
+    Batch, Durability, Order, Pair, Range, Scrubbing, Slice, Snapshot, Space, Store, StoreError, with_prefix,
 };

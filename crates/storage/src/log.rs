@@ -111,7 +111,8 @@ impl Log for LocalLog {
         let last = batch.last_key(Space::Log).and_then(|key| key[..].try_into().ok()).map(u64::from_be_bytes);
         match self.store.commit(batch, Durability::Synced) {
             Ok(()) => {
-                claim.last = last.unwrap_or(claim.last);
+                // Records that were there before may be written anew.
+                claim.last = last.map_or(claim.last, |last| last.max(claim.last));
                 Appended::Done
             }
             Err(error) => {

@@ -135,6 +135,17 @@ pub enum Durability {
     Buffered,
 }
 
+/// What getting something out of the files is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scrubbing {
+    /// Waits for those who read what was there before.
+    Views,
+    /// Replaces the journal.
+    Journal,
+    /// Replaces the tables.
+    Tables,
+}
+
 /// Key and value, one after the other.
 pub type Pair = Result<(Slice, Slice), StoreError>;
 
@@ -198,6 +209,12 @@ pub trait Store: Send + Sync {
 
     /// True after a failed commit.
     fn is_poisoned(&self) -> bool;
+
+    /// Gets what was removed out of the files as well, for as long as `go_on` says so. True if none of it is left. What is
+    /// written meanwhile may be there in its older forms.
+    fn scrub(&self, _go_on: &dyn Fn(Scrubbing) -> bool) -> Result<bool, StoreError> {
+        Ok(true)
+    }
 
     /// Looks whether what the store is kept in is still there, and notes what a start compares it with. To be
     /// called now and then; poisons a store that is gone.

@@ -34,6 +34,7 @@
 mod log;
 mod model;
 pub(crate) mod moving;
+mod purge;
 mod state;
 mod store;
 
@@ -145,6 +146,7 @@ on_every_back_end! {
     state::an_index_finds_what_a_scan_finds,
     state::an_answer_of_a_later_life_outlives_the_trim_of_an_earlier_one,
     moving::what_moves_keeps_its_past,
+    purge::the_log_leads_to_the_state_after_every_step_of_a_purge,
 }
 
 /// A small random source, the same as that of the lock table's model.

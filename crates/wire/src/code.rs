@@ -222,6 +222,10 @@ codes! {
     ProcedureFailed = "procedure_failed", 422;
     /// The request takes more work than one request may; the message names the limit.
     BudgetExceeded = "budget_exceeded", 422;
+    /// A node of a cluster does not do this; a single server does.
+    NotOnCluster = "not_on_cluster", 409;
+    /// There is no such collection.
+    NoCollection = "no_collection", 404;
     /// The operations of an update make no sense for the document.
     BadUpdate = "bad_update", 400;
     /// Another connection has taken over the session.

@@ -263,6 +263,8 @@ pub enum OperatorDeed {
     RawDelete,
     /// Count the documents that a node has.
     RawLen,
+    /// Take documents, a collection or the namespace away for good.
+    Purge,
 }
 
 /// Something an operator did.

@@ -10,6 +10,7 @@ pub(crate) mod index;
 pub(crate) mod join;
 pub(crate) mod load;
 pub(crate) mod progress;
+pub(crate) mod purge;
 pub(crate) mod put;
 pub(crate) mod restore;
 pub(crate) mod set;

@@ -22,6 +22,15 @@ impl Progress {
         Progress::with(what, Some(len), "{prefix} {bar:30} {pos} of {len} records, {eta} left")
     }
 
+    /// The same for what goes in steps.
+    pub(crate) fn of_steps(what: &'static str) -> Progress {
+        Progress::with(what, None, "{prefix} {spinner} {msg}")
+    }
+
+    pub(crate) fn say(&self, step: String) {
+        self.0.set_message(step);
+    }
+
     fn with(what: &'static str, len: Option<u64>, template: &str) -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress(ProgressBar::hidden());

@@ -1,6 +1,6 @@
 //! `lockwood watch`: writes as they happen.
 
-use super::{Target, exit_codes};
+use super::{Target, exit_codes, purge::describe};
 use crate::{exit::Failure, output};
 use lockwood_client::{
     FeedStep, Subject, text,
@@ -69,7 +69,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn show(commit: &WireCommit) -> String {
     let user = commit.user.as_ref().map_or_else(|| "-".to_owned(), text::value);
     let before = format!("{}  {}  {user}", commit.position, text::plain(&commit.at));
-    commit.events.iter().map(|event| format!("{before}  {}\n", show_event(event))).collect()
+    let purged = commit.purged.iter().map(|purged| format!("purged {}", describe(purged)));
+    commit.events.iter().map(show_event).chain(purged).map(|what| format!("{before}  {what}\n")).collect()
 }
 
 fn show_event(event: &CommitEvent) -> String {
@@ -102,5 +103,8 @@ mod tests {
             "7  2026-01-01T00:00:00Z  ann  updated user/42  name=\"A\\u001b\" age=1.50 -x\n\
              7  2026-01-01T00:00:00Z  ann  deleted user/a:7\n"
         );
+        let purge = r#"{"position":8,"at":"T","user":"ann","events":[],"purged":{"collection":"user","documents":2}}"#;
+        let purge: WireCommit = serde_json::from_str(purge).unwrap();
+        assert_eq!(show(&purge), "8  T  ann  purged 2 documents of user\n");
     }
 }

@@ -83,6 +83,11 @@ pub(crate) fn check_entry(entry: &Entry) -> Result<(), Trouble> {
             documents.iter().try_for_each(check_at)
         }
         Entry::Raised { floor } => check_position(*floor),
+        Entry::Purged { .. }
+        | Entry::Unanswered { .. }
+        | Entry::Dropped { .. }
+        | Entry::PurgeEnded { .. }
+        | Entry::Erased { .. } => Err(Trouble::new(Code::BadBody, "nodes of a cluster purge nothing")),
         Entry::NotesErased { .. }
         | Entry::Emptied { .. }
         | Entry::Trimmed { .. }

@@ -501,6 +501,8 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         documents::dump,
         documents::load,
         documents::trim,
+        documents::purge,
+        documents::purges,
         documents::backup,
         schemas::subjects,
         schemas::versions,

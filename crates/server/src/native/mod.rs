@@ -20,6 +20,8 @@ pub(crate) use documents::{
     read_head, read_json_body, stream, too_old, unread, written_documents,
 };
 
+pub(crate) use schemas::trouble as schema_trouble;
+
 use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};
 use axum::{
     Router,

@@ -499,7 +499,7 @@ fn shown(shared: &Shared, namespace: &str, subject: Option<String>) -> Result<Re
 }
 
 /// Why a registry was not changed, in words.
-fn trouble(error: SchemaError, subject: &str) -> Trouble {
+pub(crate) fn trouble(error: SchemaError, subject: &str) -> Trouble {
     match error {
         SchemaError::Invalid(invalid) => {
             Trouble::new(Code::BadSchema, format!("this is no JSON Schema that can be used: {invalid}"))

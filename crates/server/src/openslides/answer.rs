@@ -144,7 +144,10 @@ impl From<ShardError> for Refusal {
                 "a dump is being loaded into the namespace; try again when that is done".to_owned(),
             ),
             ShardError::Elsewhere => Refusal::Busy("the shard map has just changed; try again".to_owned()),
-            ShardError::IdempotencyMismatch | ShardError::Misfit(_) | ShardError::TooManyIndexes(_) => {
+            ShardError::IdempotencyMismatch
+            | ShardError::Misfit(_)
+            | ShardError::Purged(_)
+            | ShardError::TooManyIndexes(_) => {
                 unreachable!("the facade has neither idempotency keys nor dumps nor indexes")
             }
         }

@@ -44,6 +44,10 @@ impl Shard {
             if let Some(position) = found {
                 return Err(ShardError::NotEmpty(position));
             }
+            let past = writer.look(|state| Ok(state.past(namespace)?))?;
+            if past > Position::START {
+                return Err(ShardError::Purged(past));
+            }
             writer.record(&Entry::Loading { namespace: namespace.into(), done: false })?;
             writer.loading.insert(namespace.into());
             self.loads.fetch_add(1, Ordering::AcqRel);
@@ -128,6 +132,7 @@ impl Writer {
             Entry::Loaded { documents, .. } => self.check_new(namespace, documents.iter().map(|(at, _)| at)),
             Entry::Kept { put, .. } => self.check_new(namespace, put.iter().map(|(at, _)| at)),
             Entry::Committed { commits, .. } => self.check_commits(namespace, commits),
+            Entry::Purged { commit, .. } => self.check_commits(namespace, std::slice::from_ref(commit)),
             Entry::Reserved { collection, next, .. } => self.check_counter(namespace, collection, *next),
             _ => Ok(()),
         }

@@ -136,7 +136,12 @@ impl Shard {
         let (mut steps, mut events) = (Vec::new(), 0);
         let held = self.held.load(Ordering::Acquire);
         while let Some(entry) = state.entry(end + 1)?.filter(|_| end < held) {
-            if let Entry::Committed { commits, .. } = &entry {
+            let commits = match &entry {
+                Entry::Committed { commits, .. } => &commits[..],
+                Entry::Purged { commit, .. } => std::slice::from_ref(commit),
+                _ => &[],
+            };
+            if !commits.is_empty() {
                 if commits.iter().any(|commit| commit.at >= before) {
                     break;
                 }

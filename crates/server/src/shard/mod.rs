@@ -17,6 +17,7 @@ mod load;
 mod maintenance;
 mod moving;
 mod partners;
+mod purge;
 mod query;
 #[cfg(test)]
 mod shard_test;
@@ -34,6 +35,7 @@ use tokio::sync::watch;
 
 pub(crate) use join::{Join, JoinPlace, JoinRows, JoinSide, Only, Source, join};
 pub(crate) use load::{Loading, Positions};
+pub(crate) use purge::{Begun, Purging, Stage};
 pub(crate) use query::{
     Any, Count, Custody, Elsewhere, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort,
     order,
@@ -108,6 +110,8 @@ pub(crate) enum ShardError {
     IdempotencyMismatch,
     /// The namespace has something in it.
     NotEmpty(Position),
+    /// A namespace of this name was purged at this position, and positions are never used again.
+    Purged(Position),
     /// The document has positions, so it cannot be written without one.
     HasPositions(DocumentKey),
     /// A dump is being loaded into the namespace.

@@ -52,6 +52,10 @@ impl View for WriteView<'_> {
         self.read(|state| state.touched(self.namespace, collection, field))
     }
 
+    fn purged(&self, collection: &str) -> Result<Position, StoreError> {
+        self.read(|state| state.purged(self.namespace, collection))
+    }
+
     fn quiet_since(&self, collection: &str, field: &str, value: &Json, from: Position) -> Option<Position> {
         self.recent.quiet_since(self.namespace.0, collection, field, value, from)
     }

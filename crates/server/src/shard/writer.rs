@@ -229,7 +229,9 @@ impl Shard {
             return Err(ShardError::Store(error));
         }
         let index = writer.next_index - 1;
-        Ok(Pending { decided: self.follow(writer, index, result), index })
+        // What no record stands for is in the open batch too.
+        let followed = if writer.open.is_empty() { index } else { index.max(writer.flight_last + 1) };
+        Ok(Pending { decided: self.follow(writer, followed, result), index })
     }
 
     /// How everything up to a record becomes durable.
@@ -326,6 +328,17 @@ impl Shard {
     /// Looks after the store; one that is gone takes no more writes.
     pub(crate) fn tend(&self) -> Result<(), StoreError> {
         self.core.store.tend()
+    }
+
+    /// Lets go of the view that readers get, for the one of now: for as long as one is open, the store keeps what it shows.
+    pub(super) fn renew_view(&self) {
+        let mut writer = self.core.writer.lock();
+        // What is in flight is published when it has landed.
+        if writer.in_flight.is_none() && writer.failed.is_none() {
+            let base: Arc<dyn Snapshot> = self.core.store.snapshot().into();
+            writer.base.advance(Arc::clone(&base), &EMPTY);
+            *self.core.published.write() = base;
+        }
     }
 
     pub(super) fn store(&self) -> &dyn Store {
@@ -513,9 +526,12 @@ impl Writer {
             let below = Overlay { below: &in_flight, above: &self.open };
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
-            let (written, horizon) = edges(&below, id)?;
+            let (written, horizon) = edges(&fold.view(), id)?;
             let position = written.max(self.floor);
-            let late = call.founding.iter().copied().find(|at| *at > 0 || written > Position::START);
+            // One that was purged goes on where it was, and has nothing in it all the same.
+            let is_new = written <= horizon && State::new(&below).namespace(namespace)?.is_none();
+            let has_begun = written > Position::START && !is_new;
+            let late = call.founding.iter().copied().find(|at| *at > 0 || has_begun);
             // What comes before the one that is too late is judged first.
             let requests = &call.requests[..late.unwrap_or(call.requests.len())];
             let mut view = WriteView {
@@ -556,7 +572,7 @@ impl Writer {
         let below = Overlay { below: &in_flight, above: &self.open };
         let mut fold = Fold::new(&below, self.next_index);
         let id = fold.namespace(namespace)?;
-        let (written, horizon) = edges(&below, id)?;
+        let (written, horizon) = edges(&fold.view(), id)?;
         let view = WriteView {
             fold,
             recent: &mut self.recent,
@@ -706,6 +722,12 @@ impl Writer {
         self.look(|state| change(state, &mut batch).map_err(ShardError::from))?;
         self.open.absorb(batch);
         Ok(())
+    }
+
+    /// Writes records anew that were there before.
+    pub(super) fn rewrite(&mut self, batch: Batch) {
+        self.pending_bytes += batch.bytes();
+        self.open.absorb(batch);
     }
 
     /// Asks the state as deciding sees it.

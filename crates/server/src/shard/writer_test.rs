@@ -228,6 +228,7 @@ async fn a_refused_call_makes_no_later_load_look_quiet() {
         user: None,
         note: None,
         events: event(change),
+        purged: None,
     };
     let commits = vec![
         commit(1, Change::Created { fields: color.clone() }),

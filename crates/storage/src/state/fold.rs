@@ -13,7 +13,9 @@ use crate::{
     overlay::Overlay,
     store::{Batch, Order, Snapshot, Space, StoreError, with_prefix},
 };
-use lockwood_model::{Commit, Document, DocumentKey, Field, FieldPath, FieldValue, Json, Lease, Position};
+use lockwood_model::{
+    Commit, Document, DocumentKey, Field, FieldPath, FieldValue, Json, Lease, Position, Purged,
+};
 use std::collections::{BTreeMap, HashMap};
 
 /// The changes that one record makes, growing.
@@ -65,6 +67,11 @@ impl<'a> Fold<'a> {
         }
         let number = self.next_number(keys::meta::NEXT_NAMESPACE)?;
         self.put_number(keys::meta::namespace(name), u64::from(number));
+        let past = self.read(|state| state.past(name))?;
+        if past > Position::START {
+            self.put_number(keys::meta::position(number), past.0);
+            self.put_number(keys::meta::horizon(number), past.0);
+        }
         Ok(NamespaceId(number))
     }
 
@@ -228,6 +235,35 @@ impl<'a> Fold<'a> {
                 keys.for_each(|key| self.batch.remove(Space::Marks, key));
             }
             Entry::Raised { floor } => self.put_number(keys::meta::FLOOR.to_vec(), floor.0),
+            Entry::Purged { namespace, commit, documents, next, pending } => {
+                let id = self.namespace(namespace)?;
+                self.purge(id, commit, documents, *next)?;
+                if *pending {
+                    // Up to which record there is something to erase is told by its last one.
+                    self.put_number(keys::meta::purging(self.index), 0);
+                    let purges = self.read(|state| state.meta(keys::meta::PURGING))?;
+                    self.put_number(keys::meta::PURGING.to_vec(), purges + 1);
+                }
+            }
+            Entry::Unanswered { namespace, keys, .. } => {
+                let id = self.namespace(namespace)?;
+                keys.iter().for_each(|key| self.batch.remove(Space::Answers, keys::answer(id.0, key)));
+            }
+            Entry::Dropped { namespace, purged, purge } => {
+                match purged {
+                    Purged::Documents { .. } => {}
+                    Purged::Collection { collection } => self.drop_name(namespace, Some(collection))?,
+                    Purged::Namespace => self.drop_name(namespace, None)?,
+                }
+                self.put_number(keys::meta::purging(*purge), self.index);
+            }
+            Entry::PurgeEnded { purge } => {
+                self.batch.remove(Space::Meta, keys::meta::purging(*purge));
+                let purges = self.read(|state| state.meta(keys::meta::PURGING))?;
+                self.put_number(keys::meta::PURGING.to_vec(), purges.saturating_sub(1));
+            }
+            Entry::Erased { namespace: Some(namespace) } => self.namespace(namespace).map(drop)?,
+            Entry::Erased { namespace: None } => {}
         }
         Ok(())
     }
@@ -336,9 +372,50 @@ impl<'a> Fold<'a> {
         }
         self.remove_all(Space::Meta, &keys::meta::counters(namespace.0))?;
         self.remove_all(Space::Meta, &keys::meta::indexes(namespace.0))?;
+        self.remove_all(Space::Meta, &keys::meta::purges(namespace.0))?;
         let single = [keys::meta::position, keys::meta::horizon, keys::meta::erased, keys::meta::version];
         single.into_iter().for_each(|key| self.batch.remove(Space::Meta, key(namespace.0)));
         self.batch.remove(Space::Meta, keys::meta::namespace(name));
+        Ok(())
+    }
+
+    /// Takes documents away for good. Which fields of the collection were touched when is not known any more: they were.
+    fn purge(
+        &mut self,
+        namespace: NamespaceId,
+        commit: &Commit,
+        documents: &[DocumentKey],
+        next: u64,
+    ) -> Done {
+        documents.iter().try_for_each(|at| self.forget(namespace, at))?;
+        if let Some(collection) = commit.purged.as_ref().and_then(Purged::collection) {
+            self.remove_all(Space::Touched, &keys::collection(namespace.0, collection))?;
+            self.put_number(keys::meta::purged(namespace.0, collection), commit.position.0);
+            // Ids of the documents are not handed out again, although nothing tells of them any more.
+            if next > 0 {
+                self.put_number(keys::meta::counter(namespace.0, collection), next);
+            }
+        }
+        self.put_number(keys::meta::position(namespace.0), commit.position.0);
+        let key = keys::position(namespace.0, commit.position);
+        self.batch.put(Space::Positions, key, self.index.to_be_bytes());
+        Ok(())
+    }
+
+    /// What was purged as a whole is not there any more. A namespace of the same name goes on behind its last position.
+    fn drop_name(&mut self, name: &str, collection: Option<&str>) -> Done {
+        let Some(namespace) = self.read(|state| state.namespace(name))? else { return Ok(()) };
+        let Some(collection) = collection else {
+            let position = self.read(|state| state.position(namespace))?;
+            self.empty(name)?;
+            self.put_number(keys::meta::past(name), position.0);
+            return Ok(());
+        };
+        for index in self.read(|state| state.indexes(namespace, collection))? {
+            self.remove_all(Space::Indexes, &index.number.to_be_bytes())?;
+        }
+        write_indexes(&mut self.batch, namespace.0, collection, &[]);
+        self.batch.remove(Space::Meta, keys::meta::counter(namespace.0, collection));
         Ok(())
     }
 
@@ -364,6 +441,9 @@ impl<'a> Fold<'a> {
                 }
                 Some(Entry::Installed { namespace, documents, .. }) => {
                     self.trim_installed(&namespace, &documents)?;
+                }
+                Some(Entry::Purged { namespace, commit, .. }) => {
+                    self.trim_record(index, &namespace, &[commit], None)?;
                 }
                 Some(_) => {}
                 None => return Err(StoreError::damaged(format!("the log: record {index} is missing; it"))),

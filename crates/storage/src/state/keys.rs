@@ -103,6 +103,29 @@ pub(crate) mod meta {
         [LOADING, name.as_bytes()].concat()
     }
 
+    /// How many purges have to be completed; with the record of one behind it, how far that is.
+    pub(crate) const PURGING: &[u8] = b"u";
+
+    /// A purge that has to be completed.
+    pub(crate) fn purging(index: u64) -> Vec<u8> {
+        [PURGING, &index.to_be_bytes()].concat()
+    }
+
+    /// The last position of a namespace that was purged, by its name.
+    pub(crate) fn past(name: &str) -> Vec<u8> {
+        [&b"d"[..], name.as_bytes()].concat()
+    }
+
+    /// When collections of a namespace were last purged.
+    pub(crate) fn purges(namespace: u32) -> Vec<u8> {
+        [&b"g"[..], &namespace.to_be_bytes()].concat()
+    }
+
+    /// When documents of a collection were last purged.
+    pub(crate) fn purged(namespace: u32, collection: &str) -> Vec<u8> {
+        [&purges(namespace)[..], collection.as_bytes()].concat()
+    }
+
     /// A namespace by its name.
     pub(crate) fn namespace(name: &str) -> Vec<u8> {
         [NAMESPACES, name.as_bytes()].concat()

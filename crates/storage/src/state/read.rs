@@ -103,6 +103,65 @@ impl<'a> State<'a> {
         self.meta(&keys::meta::horizon(namespace.0)).map(Position)
     }
 
+    /// The last position of a namespace of this name that was purged.
+    pub fn past(&self, name: &str) -> Read<Position> {
+        self.meta(&keys::meta::past(name)).map(Position)
+    }
+
+    /// When documents of a collection were last purged.
+    pub fn purged(&self, namespace: NamespaceId, collection: &str) -> Read<Position> {
+        self.meta(&keys::meta::purged(namespace.0, collection)).map(Position)
+    }
+
+    /// The purges that have to be completed: their records, and the last record with something to erase; 0 if
+    /// something is left in the state.
+    pub fn purging(&self) -> Read<Vec<(u64, u64)>> {
+        let found = self.snapshot.scan(Space::Meta, with_prefix(keys::meta::PURGING), Order::Forward);
+        found
+            // The first one is their number.
+            .skip(1)
+            .map(|pair| {
+                let (key, value) = pair?;
+                Ok((read_number(&key[1..])?, read_number(&value)?))
+            })
+            .collect()
+    }
+
+    /// What of a commit is not purged, while the log may still have more.
+    fn without_purged(&self, namespace: NamespaceId, mut commit: Commit) -> Read<Commit> {
+        let mut events = Vec::with_capacity(commit.events.len());
+        for event in commit.events {
+            let there = self.document(namespace, &event.at)?;
+            // A document that came later has taken the key of one that is purged.
+            if there.is_some_and(|document| document.created <= commit.position) {
+                events.push(event);
+            } else {
+                commit.note = None;
+            }
+        }
+        commit.user = commit.user.filter(|_| !events.is_empty() || commit.purged.is_some());
+        Ok(Commit { events, ..commit })
+    }
+
+    /// Some documents of a namespace after one, of one collection if one is named.
+    pub fn some_documents(
+        &self,
+        namespace: NamespaceId,
+        collection: Option<&str>,
+        after: Option<&DocumentKey>,
+        len_max: usize,
+    ) -> Read<Vec<DocumentKey>> {
+        let (mut start, end) = with_prefix(&match collection {
+            Some(collection) => keys::collection(namespace.0, collection),
+            None => keys::namespace(namespace.0),
+        });
+        if let Some(at) = after {
+            start = Bound::Excluded(keys::document(namespace.0, at));
+        }
+        let found = self.snapshot.scan(Space::Documents, (start, end), Order::Forward);
+        found.take(len_max).map(|pair| document_pair(pair).map(|(at, _)| at)).collect()
+    }
+
     /// Which version its data is of, if whoever began it said so.
     pub fn version(&self, namespace: NamespaceId) -> Read<Option<i64>> {
         let found = self.snapshot.get(Space::Meta, &keys::meta::version(namespace.0))?;
@@ -260,7 +319,7 @@ impl<'a> State<'a> {
         };
         let state = *self;
         let mut last: Option<(u64, Vec<Commit>)> = None;
-        let mut erased: Option<Position> = None;
+        let mut erased: Option<(Position, bool)> = None;
         self.snapshot.scan(Space::Positions, (start, end), Order::Forward).map(move |pair| {
             let (key, value) = pair?;
             let damaged = || StoreError::damaged("the index of positions");
@@ -270,15 +329,21 @@ impl<'a> State<'a> {
             if last.as_ref().is_none_or(|(found, _)| *found != index) {
                 last = Some((index, state.record_commits(index)?));
             }
-            let erased = match erased {
+            let (erased, purging) = match erased {
                 Some(erased) => erased,
-                None => *erased.insert(Position(state.meta(&keys::meta::erased(namespace.0))?)),
+                None => *erased.insert((
+                    Position(state.meta(&keys::meta::erased(namespace.0))?),
+                    state.meta(keys::meta::PURGING)? > 0,
+                )),
             };
             let (_, commits) = last.as_ref().expect("it was just read");
             let mut commit =
                 commits.iter().find(|commit| commit.position == position).cloned().ok_or_else(damaged)?;
             if position <= erased {
                 commit.note = None;
+            }
+            if purging {
+                commit = state.without_purged(namespace, commit)?;
             }
             Ok(CommitAt { index, commit })
         })
@@ -287,6 +352,7 @@ impl<'a> State<'a> {
     fn record_commits(&self, index: u64) -> Read<Vec<Commit>> {
         match self.entry(index)? {
             Some(Entry::Committed { commits, .. }) => Ok(commits),
+            Some(Entry::Purged { commit, .. }) => Ok(vec![commit]),
             _ => Err(StoreError::damaged(format!("the record {index} of the log"))),
         }
     }

@@ -143,6 +143,12 @@ pub(crate) fn snapshot_index(source: &dyn Snapshot) -> Result<u64, StoreError> {
     }
 }
 
+/// Whether anything of a snapshot is saved that was taken before the record `index`.
+pub fn has_snapshot_before(source: &dyn Snapshot, index: u64) -> Result<bool, StoreError> {
+    let range = (Bound::Unbounded, Bound::Excluded(index.to_be_bytes().to_vec()));
+    Ok(source.scan(Space::Snapshots, range, Order::Forward).next().transpose()?.is_some())
+}
+
 /// Puts the last complete snapshot into `target`; gives its index, or 0.
 fn load_snapshot(source: &dyn Snapshot, target: &dyn Store) -> Result<u64, StoreError> {
     let damaged = || StoreError::damaged("a saved snapshot");

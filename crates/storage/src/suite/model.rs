@@ -61,6 +61,9 @@ impl Model {
             Entry::Loading { .. } | Entry::Raised { .. } => {}
             // Moves have a suite of their own.
             Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {}
+            // And so have purges.
+            Entry::Purged { .. } | Entry::Unanswered { .. } | Entry::Dropped { .. } => {}
+            Entry::PurgeEnded { .. } | Entry::Erased { .. } => {}
             Entry::Leased { namespace, lease } => {
                 self.leases.insert((namespace.clone(), lease.lock.0), lease.clone());
             }
@@ -129,6 +132,11 @@ impl Namespace {
             | Entry::Installed { .. }
             | Entry::Forgotten { .. }
             | Entry::Unmarked { .. }
+            | Entry::Purged { .. }
+            | Entry::Unanswered { .. }
+            | Entry::Dropped { .. }
+            | Entry::PurgeEnded { .. }
+            | Entry::Erased { .. }
             | Entry::Raised { .. } => {
                 unreachable!("these are not about one life")
             }
@@ -286,8 +294,14 @@ fn random_commits(namespace: Box<str>, found: &Namespace, random: &mut Random) -
     let mut commits = Vec::new();
     for _ in 0..1 + random.below(2) {
         let position = Position(after.position + 1);
-        let mut commit =
-            Commit { position, at: Timestamp(position.0), user: None, note: None, events: Vec::new() };
+        let mut commit = Commit {
+            position,
+            at: Timestamp(position.0),
+            user: None,
+            note: None,
+            events: Vec::new(),
+            purged: None,
+        };
         commit.note = random.one_in(2).then(|| Json::trusted("\"why\""));
         commit.user = random.one_in(2).then(|| Json::trusted("7"));
         // Each event has to fit what the ones before it made.

@@ -121,6 +121,7 @@ pub(crate) fn arrived() -> Entry {
             user: None,
             note: None,
             events: vec![Event { at, change }],
+            purged: None,
         };
         donor.take(&Entry::Committed { namespace: ARRIVED.into(), commits: vec![commit], answer: None });
     }

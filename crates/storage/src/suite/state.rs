@@ -502,7 +502,7 @@ pub(super) fn a_damaged_snapshot_or_log_is_not_rebuilt_from(machine: &mut dyn Ma
 fn create(at: DocumentKey, position: u64, fields: &[(&str, &str)]) -> Commit {
     let fields = fields.iter().map(|(name, value)| ((*name).into(), Json::trusted(value))).collect();
     let events = vec![Event { at, change: Change::Created { fields } }];
-    Commit { position: Position(position), at: Timestamp(1), user: None, note: None, events }
+    Commit { position: Position(position), at: Timestamp(1), user: None, note: None, events, purged: None }
 }
 
 /// Text that is cut in an index, in the middle of a character too.

@@ -5,10 +5,10 @@
 
 use crate::{
     Code,
-    documents::{BodyError, ChangeKind, Fields, WireKey, WireValue},
+    documents::{BodyError, ChangeKind, Fields, PurgedInfo, WireKey, WireValue},
 };
 use lockwood_model::{
-    Change, Commit, Document, DocumentKey, Event, Field, FieldPath, Json, Position, Timestamp,
+    Change, Commit, Document, DocumentKey, Event, Field, FieldPath, Json, Position, Purged, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,9 @@ pub struct DumpCommit {
     pub note: Option<WireValue>,
     /// What, in order.
     pub events: Vec<DumpEvent>,
+    /// What it took away for good, if it was a purge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purged: Option<PurgedInfo>,
 }
 
 /// What a commit did to one document.
@@ -204,6 +207,7 @@ impl From<&Commit> for DumpCommit {
             user: commit.user.as_ref().map(WireValue::from),
             note: commit.note.as_ref().map(WireValue::from),
             events: commit.events.iter().map(DumpEvent::from).collect(),
+            purged: commit.purged.as_ref().map(PurgedInfo::from),
         }
     }
 }
@@ -235,12 +239,16 @@ impl DumpCommit {
         let value = |value: &Option<WireValue>| -> Result<Option<Json>, BodyError> {
             value.as_ref().map(|value| value.read(depth_max)).transpose()
         };
+        if self.purged.is_some() && !self.events.is_empty() {
+            return Err(wrong("a purge has no events"));
+        }
         Ok(Commit {
             position: Position(self.position),
             at: Timestamp(self.at),
             user: value(&self.user)?,
             note: value(&self.note)?,
             events: self.events.iter().map(|event| event.read(depth_max)).collect::<Result<_, _>>()?,
+            purged: self.purged.as_ref().map(Purged::from),
         })
     }
 }

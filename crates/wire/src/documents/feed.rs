@@ -1,7 +1,7 @@
 //! What has happened, and what is kept beside documents: history, commits, counters, indexes, positions. Knows
 //! nothing of how commits travel.
 
-use crate::documents::{Fields, Named, WireValue};
+use crate::documents::{Fields, Named, PurgedInfo, WireValue};
 use lockwood_model::{Change, Commit, Event};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -99,8 +99,11 @@ pub struct WireCommit {
     /// Why.
     #[serde(default)]
     pub note: Option<WireValue>,
-    /// What, in order.
+    /// What, in order. What was purged since is left out.
     pub events: Vec<CommitEvent>,
+    /// What it took away for good, if it was a purge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purged: Option<PurgedInfo>,
 }
 
 /// What a commit did to one document.
@@ -131,6 +134,7 @@ impl WireCommit {
             user: commit.user.as_ref().map(WireValue::from),
             note: commit.note.as_ref().map(WireValue::from),
             events: commit.events.iter().map(CommitEvent::from).collect(),
+            purged: commit.purged.as_ref().map(PurgedInfo::from),
         }
     }
 }
@@ -273,7 +277,7 @@ mod tests {
         ];
         let events = changes.map(|change| Event { at: at.clone(), change }).to_vec();
         let (user, note) = (Some(Json::trusted("7")), None);
-        let commit = Commit { position: Position(3), at: Timestamp(0), user, note, events };
+        let commit = Commit { position: Position(3), at: Timestamp(0), user, note, events, purged: None };
         let text = serde_json::to_string(&WireCommit::new(&commit, "now".into())).unwrap();
         let expected = concat!(
             r#"{"position":3,"at":"now","user":7,"note":null,"events":["#,

@@ -11,6 +11,7 @@ mod dump;
 mod feed;
 mod filter;
 mod key;
+mod purge;
 mod query;
 mod value;
 mod write;
@@ -24,6 +25,7 @@ pub use feed::{
 };
 pub use filter::{FilterLimits, WireFilter, read_field};
 pub use key::WireKey;
+pub use purge::{PurgeAnswer, PurgeInfo, PurgeList, PurgeRequest, PurgeStep, PurgedInfo};
 pub use query::{
     CountAnswer, CountRequest, Deleted, DocumentAnswer, DocumentInfo, DocumentPage, Documents, ExistsAnswer,
     ExtremeRequest, FilterRequest, GetRequest, Isolation, JoinKind, JoinPage, JoinRequest, JoinRow, JoinSide,

@@ -131,6 +131,7 @@ impl Converter {
                     user: Some(Json::from(serde_json::Value::from(user_id))),
                     note,
                     events: Vec::new(),
+                    purged: None,
                 });
                 Ok(())
             }

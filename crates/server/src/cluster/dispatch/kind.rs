@@ -55,6 +55,8 @@ impl Kind {
         match segments[..] {
             ["internal", ..] => Kind::Internal,
             ["v1", super::super::SYSTEM, ..] => Kind::Local,
+            // Every node says that it does not purge.
+            ["v1", "purges"] | ["v1", _, "purge"] => Kind::Local,
             ["v1", all @ ("namespaces" | "trim")] => Kind::Namespace(all.to_owned()),
             ["v1", _, "documents" | "history" | "restore", collection, key, ..] => {
                 Decoder(limits).document_at(collection, key).map_or(Kind::Local, Kind::Document)

@@ -190,6 +190,13 @@ impl From<ShardError> for Trouble {
                 Code::NamespaceNotEmpty,
                 format!("the namespace is at position {position}; choose one that nothing was written to"),
             ),
+            ShardError::Purged(position) => Trouble::new(
+                Code::NamespaceNotEmpty,
+                format!(
+                    "a namespace of this name was purged at position {position}, and positions are never used again; \
+                     load the dump into a namespace of another name"
+                ),
+            ),
             ShardError::HasPositions(at) => Trouble::new(
                 Code::DocumentExists,
                 format!("there is a document {at} already; update or put it"),

@@ -245,7 +245,10 @@ impl Dump {
         let reading = self.moment.reading.clone();
         for found in reading.state().commits(id, after.next(), None) {
             let commit = found?.commit;
-            self.line(out, &DumpLine::Commit(DumpCommit::from(&commit)));
+            // All that it did may be purged.
+            if !commit.events.is_empty() || commit.purged.is_some() {
+                self.line(out, &DumpLine::Commit(DumpCommit::from(&commit)));
+            }
             if out.len() >= PIECE_BYTES {
                 return Ok(Some(commit.position));
             }

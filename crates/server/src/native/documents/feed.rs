@@ -27,12 +27,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::{HeaderMap, header};
-use lockwood_model::{Commit, Event, FieldPath, Position};
+use lockwood_model::{Commit, Event, FieldPath, Position, Purged};
 use lockwood_router::ShardNo;
 use lockwood_storage::NamespaceId;
 use lockwood_wire::{
     Code, Problem,
-    documents::{Changes, CommitEvent, PositionAnswer, WireCommit, WireValue},
+    documents::{Changes, CommitEvent, PositionAnswer, PurgedInfo, WireCommit, WireValue},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -165,13 +165,22 @@ impl Wanted {
     fn part(&self, commit: &Commit) -> Option<WireCommit> {
         let events: Vec<CommitEvent> =
             commit.events.iter().filter(|event| self.takes(event)).map(CommitEvent::from).collect();
-        (!events.is_empty()).then(|| WireCommit {
+        let purged = commit.purged.as_ref().filter(|purged| self.takes_purge(purged)).map(PurgedInfo::from);
+        (!events.is_empty() || purged.is_some()).then(|| WireCommit {
             position: commit.position.0,
             at: rfc3339(commit.at),
             user: commit.user.as_ref().map(WireValue::from),
             note: commit.note.as_ref().map(WireValue::from),
             events,
+            purged,
         })
+    }
+
+    /// Which fields the documents had is not known any more.
+    fn takes_purge(&self, purged: &Purged) -> bool {
+        let is_named =
+            |name: &str| self.collections.as_ref().is_none_or(|all| all.iter().any(|one| one == name));
+        purged.collection().is_none_or(is_named)
     }
 }
 

@@ -293,7 +293,7 @@ impl Load {
             return Err(Trouble::new(Code::BadBody, message));
         }
         let commit = commit.read(self.json_depth())?;
-        if commit.events.is_empty() {
+        if commit.events.is_empty() && commit.purged.is_none() {
             return Err(Trouble::new(Code::BadBody, "a commit has at least one event"));
         }
         for event in &commit.events {
@@ -365,8 +365,18 @@ impl Load {
         if !kept.is_empty() {
             entries.push(Entry::Kept { namespace: namespace(), put: kept, removed: Vec::new() });
         }
-        if !commits.is_empty() {
-            entries.push(Entry::Committed { namespace: namespace(), commits, answer: None });
+        // A purge has a record of its own.
+        for commits in commits.chunk_by(|a, b| a.purged.is_none() && b.purged.is_none()) {
+            entries.push(match commits {
+                [purge] if purge.purged.is_some() => Entry::Purged {
+                    namespace: namespace(),
+                    commit: purge.clone(),
+                    documents: Vec::new(),
+                    next: 0,
+                    pending: false,
+                },
+                _ => Entry::Committed { namespace: namespace(), commits: commits.to_vec(), answer: None },
+            });
         }
         for entry in entries {
             self.loading.put(&entry).await.map_err(|error| {

@@ -15,6 +15,7 @@ mod indexes;
 mod isolation;
 mod join;
 mod load;
+mod purge;
 mod read;
 mod stream;
 mod terms;
@@ -43,6 +44,7 @@ pub(super) use join::*;
 pub(crate) use join::{JoinPlan, answer_join};
 pub(super) use load::*;
 pub(crate) use load::{Load, check_dump_type, read_head, unread};
+pub(super) use purge::*;
 pub(super) use read::*;
 pub(crate) use read::{PagePlan, get_limits, get_resources, key_cursor, list_request};
 pub(crate) use stream::{Pieces, stream};
@@ -85,6 +87,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         )
         .route("/v1/{namespace}/dump", get(dump::dump))
         .route("/v1/{namespace}/load", post(load::load))
+        .route("/v1/{namespace}/purge", post(purge::purge))
+        .route("/v1/purges", get(purge::purges))
         .route("/v1/trim", post(trim::trim))
         .route("/v1/backup", get(backup::backup))
 }

@@ -349,7 +349,8 @@ impl<'a> Split<'a> {
     /// Each shard gets what was done to its documents.
     async fn commit(&mut self, commit: DumpCommit) -> Result<(), Stop> {
         let mut parts: BTreeMap<ShardNo, DumpCommit> = BTreeMap::new();
-        let DumpCommit { position, at, user, note, events } = commit;
+        // Nodes of a cluster purge nothing, so what was purged elsewhere is not on record there.
+        let DumpCommit { position, at, user, note, events, purged: _ } = commit;
         for event in events {
             if event.kind == ChangeKind::Created {
                 self.answer.documents += 1;
@@ -362,6 +363,7 @@ impl<'a> Split<'a> {
                     user: user.clone(),
                     note: note.clone(),
                     events: Vec::new(),
+                    purged: None,
                 });
                 part.events.push(event.clone());
             }

@@ -1,0 +1,265 @@
+//! Purges of a server: how they stand to locks and schemas, and that each is completed. Knows nothing of protocols, nor of
+//! how something is erased.
+
+use crate::{
+    cluster::SYSTEM,
+    gate::{self, Terms, Turn},
+    native::schema_trouble,
+    operator, schemas,
+    schemas::{SchemaError, SubjectSettings},
+    shard::{Begun, Purging, Reading, ShardError, Stage},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_model::{Depth, DocumentKey, Json, Mode, Path, Purged, Resource};
+use lockwood_storage::{Entry, NamespaceId, Scrubbing, StoreError};
+use lockwood_wire::{
+    Code, OperatorAction, OperatorDeed,
+    documents::{PurgeInfo, PurgeStep, PurgedInfo},
+};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What the purges of a server are doing, by their records.
+#[derive(Default)]
+pub(crate) struct Purges(Mutex<BTreeMap<u64, Stage>>);
+
+/// What is to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// These documents, all of one collection.
+    Documents(Vec<DocumentKey>),
+    Collection(Box<str>),
+    Namespace,
+}
+
+/// A purge that a client asks for.
+pub(crate) struct Wanted {
+    pub(crate) what: Whole,
+    pub(crate) user: Json,
+    pub(crate) note: Option<Json>,
+    pub(crate) terms: Terms,
+}
+
+impl Whole {
+    fn purged(&self) -> Purged {
+        match self {
+            Whole::Documents(documents) => Purged::Documents {
+                collection: documents.first().map(|at| at.collection.clone()).unwrap_or_default(),
+                count: documents.len() as u64,
+            },
+            Whole::Collection(collection) => Purged::Collection { collection: collection.clone() },
+            Whole::Namespace => Purged::Namespace,
+        }
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        match self {
+            Whole::Documents(documents) => documents.iter().flat_map(gate::whole).collect(),
+            Whole::Collection(name) => {
+                vec![Resource::new(Path::from_segments([&**name]), Mode::Write, Depth::SUBTREE)]
+            }
+            Whole::Namespace => vec![gate::everything()],
+        }
+    }
+
+    /// Whether there is something to purge.
+    fn check_there(&self, reading: &Reading, namespace: &str) -> Result<(), Trouble> {
+        let Some((id, _)) = reading.namespace(namespace)? else {
+            let message =
+                format!("there are no documents in the namespace {namespace:?}, and there never were");
+            return Err(Trouble::new(Code::UnknownNamespace, message));
+        };
+        match self {
+            Whole::Documents(documents) => {
+                documents.iter().try_for_each(|at| match reading.state().document_bytes(id, at)? {
+                    Some(_) => Ok(()),
+                    None => Err(Trouble::new(Code::NoDocument, format!("there is no document {at}"))),
+                })
+            }
+            Whole::Collection(name) if !has_collection(reading, id, name)? => {
+                Err(Trouble::new(Code::NoCollection, format!("there is no collection {name:?}")))
+            }
+            Whole::Collection(_) | Whole::Namespace => Ok(()),
+        }
+    }
+}
+
+/// A collection is there if it has or had documents, ids or indexes.
+fn has_collection(reading: &Reading, id: NamespaceId, name: &str) -> Result<bool, StoreError> {
+    let state = reading.state();
+    Ok(!state.some_documents(id, Some(name), None, 1)?.is_empty()
+        || state.next_id(id, name)? > 1
+        || !state.indexes(id, name)?.is_empty())
+}
+
+/// Begins a purge once nobody else's lock is in the way. When this answers, it is on record; it is completed whether
+/// anybody waits or not.
+pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted) -> Result<Begun, Trouble> {
+    if shared.cluster.is_on() {
+        let message = "a node of a cluster cannot purge: other nodes have copies that it does not reach; purge on a single \
+                       server";
+        return Err(Trouble::new(Code::NotOnCluster, message));
+    }
+    if namespace == SYSTEM {
+        let message = format!("{SYSTEM} is what the server keeps for itself; name another namespace");
+        return Err(Trouble::new(Code::ReservedNamespace, message));
+    }
+    shared.shard.check_not_loading(namespace)?;
+    let turn = gate::hold(shared, namespace, &wanted.what.resources(), &wanted.terms).await?;
+    wanted.what.check_there(&shared.shard.read(), namespace)?;
+    let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
+    // To its end, also if nobody waits for the answer any more.
+    let begun = tokio::spawn(async move { begin_held(&shared, &namespace, wanted, turn).await });
+    begun.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "begin a purge");
+        Err(Trouble::storage_failed())
+    })
+}
+
+async fn begin_held(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    wanted: Wanted,
+    mut turn: Turn,
+) -> Result<Begun, Trouble> {
+    let Wanted { what, user, note, .. } = wanted;
+    record(shared, namespace, &what, &user, note.as_ref()).await?;
+    if let Whole::Collection(collection) = &what {
+        unbind_schema(shared, namespace, collection).await?;
+    }
+    let purging = Purging {
+        purged: what.purged(),
+        documents: if let Whole::Documents(documents) = what { documents } else { Vec::new() },
+        user: Some(user),
+        note,
+    };
+    let begun = shared.shard.begin_purge(namespace, &purging, shared.clock.now()).await?;
+    turn.wrote(begun.index);
+    let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
+    tokio::spawn(async move {
+        let went = leave_state(&shared, &namespace, begun.index, turn).await;
+        finish(&shared, begun.index, went).await;
+    });
+    Ok(begun)
+}
+
+/// Puts on record that something is purged, by whom and why, before anything is done.
+async fn record(
+    shared: &Shared,
+    namespace: &str,
+    what: &Whole,
+    user: &Json,
+    note: Option<&Json>,
+) -> Result<(), Trouble> {
+    let text = |json: &Json| serde_json::from_str(json.as_str()).unwrap_or_else(|_| json.as_str().to_owned());
+    let action = OperatorAction {
+        operator: Some(text(user)),
+        document: what.purged().collection().map(str::to_owned),
+        ..operator::deed(shared, namespace, OperatorDeed::Purge, note.map(text))
+    };
+    tracing::warn!(?namespace, collection = ?action.document, operator = ?action.operator, "a purge");
+    operator::record(shared, &action).await
+}
+
+/// A collection that comes again is not held to what was said of this one.
+async fn unbind_schema(shared: &Arc<Shared>, namespace: &str, collection: &str) -> Result<(), Trouble> {
+    if !shared.schemas.book(shared, namespace)?.subjects.contains_key(collection) {
+        return Ok(());
+    }
+    let nothing = SubjectSettings {
+        level: Some(None),
+        policy: Some(None),
+        mode: Some(None),
+        isolation: Some(None),
+        normalize: Some(None),
+        alias: Some(None),
+    };
+    let refused = |error| schema_trouble(error, collection);
+    schemas::set(shared, namespace, Some(collection), nothing).await.map_err(refused)?;
+    for permanent in [false, true] {
+        match schemas::delete(shared, namespace, collection, None, permanent).await {
+            Ok(_) | Err(SchemaError::NoSubject | SchemaError::Deleted(_)) => {}
+            Err(error) => return Err(refused(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes all that is purged out of the state, while its lock is held.
+async fn leave_state(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    index: u64,
+    mut turn: Turn,
+) -> Result<bool, ShardError> {
+    let went = shared.shard.purge_state(index, &*goes_on(shared, index)).await;
+    turn.wrote(shared.shard.last_index());
+    let _changing = shared.schemas.changing.lock().await;
+    shared.schemas.reread(shared, namespace);
+    went
+}
+
+/// Completes a purge, unless the server stops.
+async fn finish(shared: &Arc<Shared>, index: u64, went: Result<bool, ShardError>) {
+    let done = match went {
+        Ok(true) => shared.shard.complete_purge(index, goes_on(shared, index)).await,
+        other => other,
+    };
+    shared.purges.0.lock().remove(&index);
+    match done {
+        Ok(true) => tracing::info!(purge = index, "a purge is complete"),
+        Ok(false) => tracing::info!(purge = index, "a purge goes on when the server starts again"),
+        Err(error) => tracing::error!(purge = index, ?error, "complete a purge"),
+    }
+}
+
+/// Notes what a purge does; a server that stops leaves the rest to its next start.
+fn goes_on(shared: &Arc<Shared>, index: u64) -> Arc<dyn Fn(Stage) -> bool + Send + Sync> {
+    let shared = Arc::clone(shared);
+    Arc::new(move |stage| {
+        shared.purges.0.lock().insert(index, stage);
+        !shared.is_draining()
+    })
+}
+
+/// Goes on with the purges that were under way when the server ended: takes the documents away at once, and the rest when
+/// there is time.
+pub(crate) async fn resume(shared: &Arc<Shared>) -> Result<(), ShardError> {
+    let purging = shared.shard.read().state().purging()?;
+    for (index, last) in purging {
+        tracing::warn!(purge = index, "a purge was not complete when the server ended; it goes on");
+        // Nobody is served yet, so nobody writes there.
+        if last == 0 {
+            shared.shard.purge_state(index, &*goes_on(shared, index)).await?;
+        }
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move { finish(&shared, index, Ok(true)).await });
+    }
+    Ok(())
+}
+
+/// The purges that are not complete.
+pub(crate) fn list(shared: &Shared) -> Result<Vec<PurgeInfo>, StoreError> {
+    let reading = shared.shard.read();
+    let state = reading.state();
+    let mut purges = Vec::new();
+    for (index, _) in state.purging()? {
+        let Some(Entry::Purged { namespace, commit, .. }) = state.entry(index)? else { continue };
+        let stage = shared.purges.0.lock().get(&index).copied().unwrap_or(Stage::Waiting);
+        let (step, done, of) = match stage {
+            Stage::Waiting => (PurgeStep::Waiting, None, None),
+            Stage::Documents(done) => (PurgeStep::Documents, Some(done), None),
+            Stage::Answers(done, of) => (PurgeStep::Answers, Some(done), Some(of)),
+            Stage::Log(done, of) => (PurgeStep::Log, Some(done), Some(of)),
+            Stage::Snapshot => (PurgeStep::Snapshot, None, None),
+            Stage::Files(Scrubbing::Views) => (PurgeStep::Readers, None, None),
+            Stage::Files(Scrubbing::Journal) => (PurgeStep::Journal, None, None),
+            Stage::Files(Scrubbing::Tables) => (PurgeStep::Tables, None, None),
+        };
+        let purged =
+            commit.purged.as_ref().map_or(PurgedInfo { collection: None, documents: None }, Into::into);
+        purges.push(PurgeInfo { purge: index, namespace: namespace.into(), purged, step, done, of });
+    }
+    Ok(purges)
+}

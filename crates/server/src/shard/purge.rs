@@ -1,0 +1,264 @@
+//! Purging: documents, a collection or a namespace, gone from the state, the log and the files. Knows nothing of locks,
+//! nor of who asks.
+//!
+//! | step | what is so afterwards |
+//! | --- | --- |
+//! | the record of the purge | it will be completed, by the next start if not by this one |
+//! | documents, answers | readers see none of them, and calls that wrote them are not known; names are free |
+//! | log | no record says anything of them |
+//! | snapshot | a snapshot that was saved before is replaced |
+//! | files | neither the journal nor the tables have any of their bytes |
+//! | the record of its end | |
+//!
+//! Each can be done again, and the log leads to the same state after each.
+
+use super::{Shard, ShardError, writer::Writer};
+use lockwood_model::{Commit, DocumentKey, Json, Position, Purged, Timestamp};
+use lockwood_storage::{Entry, Erasure, Scrubbing, State, StoreError, has_snapshot_before, save_snapshot};
+use std::{sync::Arc, time::Duration};
+
+/// So many documents are taken away at a time.
+const PIECE_LEN: usize = 500;
+/// How long to wait when too much is pending.
+const PENDING_PATIENCE: Duration = Duration::from_millis(10);
+
+/// A purge that is to begin.
+pub(crate) struct Purging {
+    pub(crate) purged: Purged,
+    /// The documents, if it is about some only.
+    pub(crate) documents: Vec<DocumentKey>,
+    pub(crate) user: Option<Json>,
+    pub(crate) note: Option<Json>,
+}
+
+/// A purge that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Begun {
+    /// The record of it.
+    pub(crate) index: u64,
+    pub(crate) position: Position,
+}
+
+/// What a purge does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Waiting,
+    /// So many documents are gone.
+    Documents(u64),
+    /// So many records of so many are looked through for calls.
+    Answers(u64, u64),
+    /// So many records of so many are erased.
+    Log(u64, u64),
+    Snapshot,
+    Files(Scrubbing),
+}
+
+/// Is told what is done, and says whether to go on.
+type GoOn = dyn Fn(Stage) -> bool + Send + Sync;
+
+impl Shard {
+    /// Puts a purge on record, with which the documents it names are gone.
+    pub(crate) async fn begin_purge(
+        &self,
+        namespace: &str,
+        purging: &Purging,
+        now: Timestamp,
+    ) -> Result<Begun, ShardError> {
+        self.submit(|writer| writer.begin_purge(namespace, purging, now)).await
+    }
+
+    /// Takes all that is purged out of the state. To be called while nobody else writes there. False if it was told to
+    /// stop.
+    pub(crate) async fn purge_state(self: &Arc<Shard>, index: u64, go_on: &GoOn) -> Result<bool, ShardError> {
+        let Some(erasure) = Erasure::of(&self.read().state(), index)?.map(Arc::new) else { return Ok(true) };
+        let went = self.purge_documents(&erasure, go_on).await?
+            && self.purge_answers(&erasure, index, go_on).await?;
+        if went {
+            let (namespace, purged) = (erasure.namespace().into(), erasure.purged().clone());
+            self.put(&Entry::Dropped { namespace, purged, purge: index }).await?;
+        }
+        Ok(went)
+    }
+
+    async fn purge_documents(&self, erasure: &Erasure, go_on: &GoOn) -> Result<bool, ShardError> {
+        let (mut last, mut done) = (None, 0);
+        loop {
+            if !go_on(Stage::Documents(done)) {
+                return Ok(false);
+            }
+            let documents = erasure.some_documents(&self.read().state(), last.as_ref(), PIECE_LEN)?;
+            let Some(end) = documents.last().cloned() else { return Ok(true) };
+            done += documents.len() as u64;
+            self.put(&Entry::Forgotten { namespace: erasure.namespace().into(), documents }).await?;
+            last = Some(end);
+        }
+    }
+
+    async fn purge_answers(
+        self: &Arc<Shard>,
+        erasure: &Arc<Erasure>,
+        index: u64,
+        go_on: &GoOn,
+    ) -> Result<bool, ShardError> {
+        let mut after = 0;
+        while after < index {
+            if !go_on(Stage::Answers(after, index)) {
+                return Ok(false);
+            }
+            let (shard, erased) = (Arc::clone(self), Arc::clone(erasure));
+            let (keys, last) = aside(move || erased.answers(&shard.read().state(), after, index)).await?;
+            after = last;
+            if !keys.is_empty() {
+                let namespace = erasure.namespace().into();
+                self.put(&Entry::Unanswered { namespace, keys, purge: index }).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Erases what is purged from the log and the files. False if it was told to stop.
+    pub(crate) async fn complete_purge(
+        self: &Arc<Shard>,
+        index: u64,
+        go_on: Arc<GoOn>,
+    ) -> Result<bool, ShardError> {
+        if !go_on(Stage::Waiting) {
+            return Ok(false);
+        }
+        let _alone = self.trimming.lock().await;
+        let reading = self.read();
+        let Some((_, last)) = reading.state().purging()?.into_iter().find(|(found, _)| *found == index)
+        else {
+            return Ok(true);
+        };
+        let erasure = Erasure::of(&reading.state(), index)?;
+        drop(reading);
+        let Some(erasure) = erasure.filter(|_| last > 0).map(Arc::new) else { return Ok(false) };
+        // What takes the documents away stays until a snapshot, if there is one, does without it.
+        let begins = erasure.names_documents();
+        if begins
+            && !(self.erase(&erasure, 0..index - 1, &go_on).await?
+                && self.replace_snapshot(last, &go_on).await?)
+            || !self.erase(&erasure, index - 1..last, &go_on).await?
+        {
+            return Ok(false);
+        }
+        let shard = Arc::clone(self);
+        let scrub = move || {
+            shard.store().scrub(&|what| {
+                shard.renew_view();
+                go_on(Stage::Files(what))
+            })
+        };
+        let scrubbed = aside(scrub).await?;
+        if scrubbed {
+            self.put(&Entry::PurgeEnded { purge: index }).await?;
+        }
+        Ok(scrubbed)
+    }
+
+    /// Erases the records in a range, whose start is excluded and whose end is included.
+    async fn erase(
+        self: &Arc<Shard>,
+        erasure: &Arc<Erasure>,
+        records: std::ops::Range<u64>,
+        go_on: &Arc<GoOn>,
+    ) -> Result<bool, ShardError> {
+        let mut after = records.start;
+        while after < records.end {
+            if !go_on(Stage::Log(after, records.end)) {
+                return Ok(false);
+            }
+            let (shard, erasure) = (Arc::clone(self), Arc::clone(erasure));
+            let step = aside(move || erasure.step(&shard.read().state(), after, records.end)).await?;
+            after = step.last;
+            if !step.batch.is_empty() {
+                self.patiently(|writer| {
+                    writer.rewrite(step.batch.clone());
+                    Ok(())
+                })
+                .await?;
+            }
+        }
+        Ok(true)
+    }
+
+    async fn replace_snapshot(self: &Arc<Shard>, last: u64, go_on: &Arc<GoOn>) -> Result<bool, ShardError> {
+        if !go_on(Stage::Snapshot) {
+            return Ok(false);
+        }
+        let shard = Arc::clone(self);
+        aside(move || {
+            let reading = shard.read();
+            match has_snapshot_before(&*reading.snapshot, last)? {
+                true => save_snapshot(&*reading.snapshot, shard.store()).map(drop),
+                false => Ok(()),
+            }
+        })
+        .await?;
+        Ok(true)
+    }
+
+    async fn put(&self, entry: &Entry) -> Result<(), ShardError> {
+        self.patiently(|writer| writer.record(entry)).await
+    }
+
+    /// A purge has time; others come first when the disk is behind.
+    async fn patiently(
+        &self,
+        decide: impl Fn(&mut Writer) -> Result<(), ShardError>,
+    ) -> Result<(), ShardError> {
+        loop {
+            match self.submit(&decide).await {
+                Err(ShardError::TooMuchPending(_)) => tokio::time::sleep(PENDING_PATIENCE).await,
+                other => return other,
+            }
+        }
+    }
+}
+
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, ShardError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    Ok(done.map_err(|_| StoreError::Failed("a purge panicked".to_owned()))??)
+}
+
+impl Writer {
+    fn begin_purge(
+        &mut self,
+        namespace: &str,
+        purging: &Purging,
+        now: Timestamp,
+    ) -> Result<Begun, ShardError> {
+        self.check_not_loading(namespace)?;
+        let Purging { purged, documents, user, note } = purging;
+        let (position, next) = self.look(|state: State<'_>| {
+            let Some(id) = state.namespace(namespace)? else { return Ok((Position::START, 0)) };
+            let next = match purged {
+                Purged::Documents { collection, .. } => state.next_id(id, collection)?,
+                Purged::Collection { .. } | Purged::Namespace => 0,
+            };
+            Ok((state.position(id)?, next))
+        })?;
+        let commit = Commit {
+            position: position.max(self.floor).next(),
+            at: now,
+            user: user.clone(),
+            note: note.clone(),
+            events: Vec::new(),
+            purged: Some(purged.clone()),
+        };
+        let begun = Begun { index: self.last() + 1, position: commit.position };
+        self.record(&Entry::Purged {
+            namespace: namespace.into(),
+            commit,
+            documents: documents.clone(),
+            // One that was never raised is 1.
+            next: if next > 1 { next } else { 0 },
+            pending: true,
+        })?;
+        self.forget_recent(namespace)?;
+        Ok(begun)
+    }
+}
