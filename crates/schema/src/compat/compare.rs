@@ -12,7 +12,13 @@
 //! comes up again below, which is right if it turns out to be so in the end. What was found with the help
 //! of such an assumption is therefore not remembered as compatible until the assumption is confirmed.
 
-use super::{Direction, Incompatibility, kind::Kind, level::Policy, same::same, written::Written};
+use super::{
+    Direction, Incompatibility,
+    kind::Kind,
+    level::Policy,
+    same::{counted_same, same},
+    written::{QUICK_PER_STEP, Written},
+};
 use crate::{node::Node, schema::Schema};
 use std::collections::BTreeMap;
 
@@ -141,6 +147,13 @@ impl Comparison {
     fn has_strength_for<'a>(&mut self, written: &Written<'a>) -> bool {
         self.is_exhausted |= self.unfinished.len() > COMPARE_DEPTH_MAX;
         self.can_pay(1 + written.weight())
+    }
+
+    /// Whether two schemas say the same. Pays for every place that is looked at.
+    pub(super) fn are_same(&mut self, a: &Node<'_>, b: &Node<'_>) -> bool {
+        let mut looked_at = 0;
+        let are_same = self.can_pay(1) && counted_same(a, b, &mut looked_at);
+        self.can_pay(looked_at / QUICK_PER_STEP) && are_same
     }
 
     /// Whether there is strength left for so many steps.

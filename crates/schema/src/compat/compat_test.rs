@@ -593,6 +593,23 @@ fn long_lists_are_not_compared_pair_by_pair() {
     assert_eq!(kinds(Level::Backward, Policy::Strict, &closed, &narrow), "TOO_COMPLEX #");
 }
 
+/// Many parts that are nearly what the reading schema is: each of them would be gone through to the end.
+#[test]
+fn parts_that_are_nearly_the_same_are_not_gone_through_for_ever() {
+    let schema = |last: usize| {
+        let parts: Vec<String> = (0..1_000)
+            .map(|n| format!(r##"{{"title":"{n}","$ref":"#/$defs/big","unevaluatedProperties":false}}"##))
+            .collect();
+        let big: Vec<String> = (0..1_500).map(|n| format!(r#""p{n}":{{"maxLength":{last}}}"#)).collect();
+        let big = format!(r#""$defs":{{"big":{{"properties":{{{}}}}}}}"#, big.join(","));
+        format!(r#"{{"allOf":[{}],{big}}}"#, parts.join(","))
+    };
+    let (old, new) =
+        (parse(&schema(1)), parse(&schema(1).replace(r#""p0":{"maxLength":1}"#, r#""p0":{"maxLength":2}"#)));
+    let found = kinds(Level::Backward, Policy::Strict, &old, &new);
+    assert!(["", "TOO_COMPLEX #"].contains(&found.as_str()), "{found}");
+}
+
 #[test]
 fn a_reason_is_a_sentence_with_a_place() {
     let found = check(Level::Backward, Policy::Strict, &parse(OPEN_WITH), &[&parse(OPEN)]);

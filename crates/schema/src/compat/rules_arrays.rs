@@ -12,7 +12,6 @@ use super::{
     compare::{Comparison, Difference},
     kind::Kind,
     leftover::unread_items,
-    same::same,
     written::{End, Written, order},
 };
 use crate::{node::Node, types::Types};
@@ -77,7 +76,7 @@ impl Comparison {
         found: &mut Vec<Difference>,
     ) {
         let Some((rest, first)) = unread_items(reader) else { return };
-        if !written.parts.iter().any(|part| same(part, reader)) {
+        if !written.parts.iter().any(|part| self.are_same(part, reader)) {
             self.further(Rest::Unevaluated(&rest), first, written, found);
         }
     }

@@ -11,7 +11,6 @@
 use super::{
     compare::{Comparison, Difference},
     kind::Kind,
-    same::same,
     written::Written,
 };
 use crate::{node::Node, schema::allowed_types};
@@ -39,7 +38,7 @@ impl Comparison {
         found: &mut Vec<Difference>,
     ) {
         let variants = reader.children(keyword);
-        if variants.is_empty() || written.parts.iter().any(|part| same_sum(keyword, part, reader)) {
+        if variants.is_empty() || written.parts.iter().any(|part| self.same_sum(keyword, part, reader)) {
             return;
         }
         let lists: Vec<Vec<Difference>> =
@@ -65,6 +64,20 @@ impl Comparison {
         narrower.iter().any(|written| self.is_ambiguous(variants, written))
     }
 
+    /// Unchanged variants exclude each other as they did before.
+    fn same_sum(&mut self, keyword: &str, part: &Node<'_>, reader: &Node<'_>) -> bool {
+        if part.get(keyword).is_none() {
+            return false;
+        }
+        let (theirs, ours) = (part.children(keyword), reader.children(keyword));
+        theirs.len() == ours.len()
+            && theirs.iter().zip(&ours).all(|(theirs, ours)| self.are_same(theirs, ours))
+    }
+
+    fn has_condition(&mut self, part: &Node<'_>, condition: &Node<'_>) -> bool {
+        part.child("if").is_some_and(|theirs| self.are_same(&theirs, condition))
+    }
+
     fn negation<'a>(&mut self, reader: &Node<'a>, written: &Written<'a>, found: &mut Vec<Difference>) {
         let Some(excluded) = reader.child("not") else { return };
         if !written.types.meets(allowed_types(&excluded)) {
@@ -85,7 +98,7 @@ impl Comparison {
         for keyword in ["then", "else"] {
             let Some(wanted) = reader.child(keyword) else { continue };
             let mut parts = written.parts.clone();
-            let alike = written.parts.iter().filter(|part| has_condition(part, &condition));
+            let alike = written.parts.iter().filter(|part| self.has_condition(part, &condition));
             parts.extend(alike.filter_map(|part| part.child(keyword)));
             let list = self.covers(&wanted, &Written::new(&parts));
             if let Some(first) = list.first() {
@@ -94,19 +107,6 @@ impl Comparison {
             }
         }
     }
-}
-
-/// Unchanged variants exclude each other as they did before.
-fn same_sum(keyword: &str, part: &Node<'_>, reader: &Node<'_>) -> bool {
-    if part.get(keyword).is_none() {
-        return false;
-    }
-    let (theirs, ours) = (part.children(keyword), reader.children(keyword));
-    theirs.len() == ours.len() && theirs.iter().zip(&ours).all(|(theirs, ours)| same(theirs, ours))
-}
-
-fn has_condition(part: &Node<'_>, condition: &Node<'_>) -> bool {
-    part.child("if").is_some_and(|theirs| same(&theirs, condition))
 }
 
 /// If only one variant has the right type, its differences say more than that no variant fits.

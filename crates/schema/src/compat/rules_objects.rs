@@ -18,7 +18,6 @@ use super::{
     kind::Kind,
     leftover::{Model, unread_properties},
     rules_arrays::because,
-    same::same,
     written::{QUICK_PER_STEP, Written},
 };
 use crate::{
@@ -141,7 +140,7 @@ impl Comparison {
         found: &mut Vec<Difference>,
     ) {
         let Some((schema, readers)) = unread_properties(reader) else { return };
-        if !written.parts.iter().any(|part| same(part, reader)) {
+        if !written.parts.iter().any(|part| self.are_same(part, reader)) {
             self.other_properties(&Others { schema, readers: &readers, kinds: UNEVALUATED }, written, found);
         }
     }

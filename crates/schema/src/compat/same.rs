@@ -9,12 +9,18 @@ const PLACES_LEN_MAX: usize = 50_000;
 
 /// Whether both say the same, keyword by keyword. Schemas that say the same in different words are not `same`.
 pub(super) fn same(a: &Node<'_>, b: &Node<'_>) -> bool {
+    counted_same(a, b, &mut 0)
+}
+
+/// The same; counts the places that were looked at.
+pub(super) fn counted_same(a: &Node<'_>, b: &Node<'_>, looked_at: &mut usize) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = vec![(a.clone(), b.clone())];
     while let Some((a, b)) = open.pop() {
         if !seen.insert((a.id(), b.id())) {
             continue;
         }
+        *looked_at += 1;
         if seen.len() > PLACES_LEN_MAX || !same_here(&a, &b) {
             return false;
         }
