@@ -368,6 +368,10 @@ fn others_are_served_while_a_purge_waits_for_a_reader_of_the_past() {
     write!(reader, "GET /v1/shop/dump HTTP/1.1\r\nhost: {}\r\n\r\n", server.native).unwrap();
     reader.read_exact(&mut [0; 64]).unwrap();
     begin(&shop, json!({ "collection": "user", "keys": [KEY], "user": "ann" }));
+    for path in ["changes?after=0", "dump"] {
+        let told = shop.send("GET", path, "").body;
+        assert!(!told.contains("4711"), "{path} does not wait for the log to be erased: {told}");
+    }
     eventually("the purge waits for the reader", || {
         purges(&shop).first().is_some_and(|purge| purge["step"] == "readers")
     });
@@ -419,6 +423,9 @@ fn a_purge_that_was_cut_short_is_completed_by_the_next_start() {
         let found = left(server.data());
         let others = |line: &String| !whole && line.ends_with("value-4711-x");
         assert!(found.iter().all(others), "round {round}: {found:?}");
-        verify(server.stop());
+        let ended = verify(server.stop());
+        if round == 0 {
+            assert!(ended.log.contains("a purge was not complete when the server ended"), "{}", ended.log);
+        }
     }
 }

@@ -31,8 +31,9 @@ const PADDING: &str = "padding";
 const PADDINGS_LEN: usize = 16;
 /// A key whose value does not matter.
 const MARK: &str = "scrubbed";
-/// How often to look whether something is over.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How long to wait before looking again whether something is over, at first and at most: every look is a small table.
+const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Asks whether to go on, and tells what is done. Whoever is asked lets go of views that are not needed any more.
 type GoOn<'a> = &'a dyn Fn(Scrubbing) -> bool;
@@ -49,12 +50,13 @@ impl Embedded {
     /// Waits until nobody looks at what was there before.
     fn wait_for_views(&self, go_on: GoOn<'_>) -> Result<bool, StoreError> {
         let present = self.database.snapshot().seqno();
+        let mut patience = PATIENCE;
         while go_on(Scrubbing::Views) {
             self.collect()?;
             if self.database.supervisor.snapshot_tracker.get_seqno_safe_to_gc() + 1 >= present {
                 return Ok(true);
             }
-            std::thread::sleep(PATIENCE);
+            pause(&mut patience);
         }
         Ok(false)
     }
@@ -87,12 +89,13 @@ impl Embedded {
         }
         self.pad(None)?;
         self.flush()?;
+        let mut patience = PATIENCE;
         while go_on(Scrubbing::Journal) {
             if journal::list(self.directory())?.first().is_some_and(|(id, _)| *id > written) {
                 return Ok(true);
             }
             self.collect()?;
-            std::thread::sleep(PATIENCE);
+            pause(&mut patience);
         }
         Ok(false)
     }
@@ -121,13 +124,14 @@ impl Embedded {
             }
             let before = tables(space.path())?;
             space.major_compact()?;
+            let mut patience = PATIENCE;
             while !tables(space.path())?.is_disjoint(&before) {
                 if !go_on(Scrubbing::Tables) {
                     return Ok(false);
                 }
                 // Those who read may have some of them open.
                 self.collect()?;
-                std::thread::sleep(PATIENCE);
+                pause(&mut patience);
             }
         }
         Ok(true)
@@ -136,6 +140,11 @@ impl Embedded {
     fn directory(&self) -> &Path {
         self.acknowledged.directory()
     }
+}
+
+fn pause(patience: &mut Duration) {
+    std::thread::sleep(*patience);
+    *patience = (*patience * 2).min(PATIENCE_MAX);
 }
 
 /// The files of the tables of a space.

@@ -9,7 +9,7 @@ use crate::{
     Appended, Entry, Epoch, Erasure, Fold, LocalLog, Log, Memory, State, Store, has_snapshot_before,
     save_snapshot, verify,
 };
-use lockwood_model::{Commit, DocumentKey, Json, Purged, Timestamp};
+use lockwood_model::{Commit, DocumentKey, Json, Position, Purged, Timestamp};
 use std::sync::Arc;
 
 /// A store with a log, and what a purge of it does.
@@ -75,7 +75,14 @@ impl Run {
         }
     }
 
+    /// Does a whole purge; gives the last record that it erased.
     fn purge(&self, namespace: &str, purged: Purged, documents: Vec<DocumentKey>) -> u64 {
+        let (named, whole) = (documents.clone(), purged.clone());
+        let is_purged = |at: &DocumentKey| match &whole {
+            Purged::Documents { .. } => named.contains(at),
+            Purged::Collection { collection } => at.collection == *collection,
+            Purged::Namespace => true,
+        };
         let purge = self.begin(namespace, purged.clone(), documents);
         self.check();
         let erasure = self.look(|state| Erasure::of(&state, purge).unwrap().unwrap());
@@ -96,6 +103,7 @@ impl Run {
         }
         let last = self.take(&Entry::Dropped { namespace: namespace.into(), purged, purge });
         self.check();
+        assert_eq!(self.shown(namespace, is_purged), [0; 0], "the log still has it, and nobody is shown it");
         self.erase(purge, 1, purge - 1);
         if has_snapshot_before(&*self.store.snapshot(), last).unwrap() {
             save_snapshot(&*self.store.snapshot(), &*self.store).unwrap();
@@ -107,6 +115,16 @@ impl Run {
         assert_eq!(self.look(|state| state.purging().unwrap()), []);
         self.check();
         last
+    }
+
+    /// The positions at which a feed shows something of such a document.
+    fn shown(&self, namespace: &str, is_purged: impl Fn(&DocumentKey) -> bool) -> Vec<u64> {
+        self.look(|state| {
+            let Some(id) = state.namespace(namespace).unwrap() else { return Vec::new() };
+            let commits = state.commits(id, Position(1), None).map(|found| found.unwrap().commit);
+            let showing = commits.filter(|commit| commit.events.iter().any(|event| is_purged(&event.at)));
+            showing.map(|commit| commit.position.0).collect()
+        })
     }
 
     /// Every record up to `last` that says something of such a document.
