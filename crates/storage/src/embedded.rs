@@ -392,8 +392,9 @@ fn remove_unfinished(directory: &Path) -> Result<(), OpenError> {
         return Err(no_version());
     }
     let version = directory.join(VERSION);
-    let unfinished = journals.into_iter().map(|(_, path)| path).chain(version.exists().then_some(version));
-    unfinished.map(std::fs::remove_file).collect::<Result<(), _>>().map_err(failed)
+    let mut unfinished =
+        journals.into_iter().map(|(_, path)| path).chain(version.exists().then_some(version));
+    unfinished.try_for_each(std::fs::remove_file).map_err(failed)
 }
 
 /// What a comparison left behind that was killed.
