@@ -150,19 +150,23 @@ fn is_refusal(error: &io::Error) -> bool {
     !matches!(error.kind(), InvalidData | InvalidInput | NotFound | UnexpectedEof)
 }
 
-/// Whether there is a directory, or nothing yet.
-fn check_directory(directory: &Path) -> Result<(), OpenError> {
+/// Makes the directory if there is nothing yet.
+fn make_directory(directory: &Path) -> Result<(), OpenError> {
+    let unusable = |error: io::Error| OpenError::Unusable(error.to_string());
     match std::fs::metadata(directory) {
-        Ok(found) if !found.is_dir() => Err(OpenError::Unusable("it is a file".to_owned())),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OpenError::Unusable(error.to_string())),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(OpenError::Unusable("it is a file".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(directory).map_err(unusable)
+        }
+        Err(error) => Err(unusable(error)),
     }
 }
 
 impl Embedded {
     /// Opens the store in `directory`, or makes a new one.
     pub fn open(directory: &Path) -> Result<Embedded, OpenError> {
-        check_directory(directory)?;
+        make_directory(directory)?;
         let inspected = inspect(directory)?;
         // The engine panics on some damaged files.
         let opened = catch_unwind(AssertUnwindSafe(|| Embedded::recover(directory, &inspected)))
@@ -381,7 +385,7 @@ fn has_version(directory: &Path) -> Result<bool, OpenError> {
 /// What the engine left behind if it was killed while it made a new store. It would not make one beside it.
 fn remove_unfinished(directory: &Path) -> Result<(), OpenError> {
     let _lock = lock(directory)?;
-    let journals = if directory.is_dir() { journal::list(directory)? } else { Vec::new() };
+    let journals = journal::list(directory)?;
     let failed = |error: io::Error| OpenError::Engine(error.to_string());
     let is_used = |(_, path): &(u64, PathBuf)| journal::is_used(path);
     let has_tables =
