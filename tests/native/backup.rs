@@ -198,6 +198,14 @@ fn a_backup_replaces_no_file_without_being_told() {
     let mut command = lockwood(&["backup", "--replace", file.to_str().unwrap()]);
     succeeds(&command.env("LOCKWOOD_SERVER", server.native.to_string()).output().unwrap());
     assert_ne!(fs::read(&file).unwrap(), b"mine");
+    // A link where an unfinished one would be leads nowhere.
+    let (other, victim) = (directory.path().join("other.backup"), directory.path().join("victim"));
+    fs::write(&victim, "mine").unwrap();
+    std::os::unix::fs::symlink(&victim, directory.path().join("other.backup.part")).unwrap();
+    succeeds(&backup(&server, &other));
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+    let made = fs::symlink_metadata(&other).unwrap();
+    assert!(made.is_file() && made.permissions().mode() & 0o777 == 0o600, "{made:?}");
     // Several in one second.
     let several = directory.path().join("several");
     fs::create_dir(&several).unwrap();

@@ -13,7 +13,7 @@ use lockwood_server::Restoring;
 use serde_json::json;
 use std::{
     fs::{self, File},
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     time::SystemTime,
@@ -117,13 +117,24 @@ fn new_name(directory: &Path) -> PathBuf {
     names.map(|name| directory.join(name)).find(|path| !path.exists()).expect("there are always more names")
 }
 
+/// Makes the file anew, also where an earlier backup broke off: what is there may be a link, or open to others.
+fn create(part: &Path) -> io::Result<File> {
+    match fs::symlink_metadata(part) {
+        Ok(found) if found.is_file() || found.is_symlink() => fs::remove_file(part)?,
+        Ok(_) => return File::options().write(true).open(part),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    File::create_new(part)
+}
+
 /// Only a complete backup gets its name.
 async fn write(mut backup: Backup, file: &Path, progress: &Progress) -> anyhow::Result<Result<u64, Failure>> {
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
     let writing = || format!("write {}", part.display());
-    let mut out = BufWriter::new(File::create(&part).with_context(writing)?);
+    let mut out = BufWriter::new(create(&part).with_context(writing)?);
     let mut bytes = 0;
     loop {
         match backup.next().await {

@@ -18,7 +18,12 @@ use lockwood_wire::{
     documents::{PurgeInfo, PurgeStep, PurgedInfo},
 };
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// Besides the tables, journals are filled up.
+const JOURNALS_BYTES: u64 = 192 << 20;
+/// How long to wait before looking again whether there is room.
+const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the purges of a server are doing, by their records.
 #[derive(Default)]
@@ -108,6 +113,11 @@ pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted)
     shared.shard.check_not_loading(namespace)?;
     let turn = gate::hold(shared, namespace, &wanted.what.resources(), &wanted.terms).await?;
     wanted.what.check_there(&shared.shard.read(), namespace)?;
+    if let Whole::Collection(collection) = &wanted.what
+        && shared.schemas.book(shared, namespace)?.mode(collection) == schemas::Mode::ReadOnly
+    {
+        return Err(schema_trouble(SchemaError::ReadOnly, collection));
+    }
     let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
     // To its end, also if nobody waits for the answer any more.
     let begun = tokio::spawn(async move { begin_held(&shared, &namespace, wanted, turn).await });
@@ -124,10 +134,7 @@ async fn begin_held(
     mut turn: Turn,
 ) -> Result<Begun, Trouble> {
     let Wanted { what, user, note, .. } = wanted;
-    record(shared, namespace, &what, &user, note.as_ref()).await?;
-    if let Whole::Collection(collection) = &what {
-        unbind_schema(shared, namespace, collection).await?;
-    }
+    let action = deed(shared, namespace, &what, &user, note.as_ref());
     let purging = Purging {
         purged: what.purged(),
         documents: if let Whole::Documents(documents) = what { documents } else { Vec::new() },
@@ -138,20 +145,18 @@ async fn begin_held(
     turn.wrote(begun.index);
     let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
     tokio::spawn(async move {
+        // The log has it already, with the rest of the purge.
+        if let Err(trouble) = operator::record(&shared, &action).await {
+            tracing::error!(?trouble, "note a purge in the operator log");
+        }
         let went = leave_state(&shared, &namespace, begun.index, turn).await;
         finish(&shared, begun.index, went).await;
     });
     Ok(begun)
 }
 
-/// Puts on record that something is purged, by whom and why, before anything is done.
-async fn record(
-    shared: &Shared,
-    namespace: &str,
-    what: &Whole,
-    user: &Json,
-    note: Option<&Json>,
-) -> Result<(), Trouble> {
+/// That something is purged, by whom and why.
+fn deed(shared: &Shared, namespace: &str, what: &Whole, user: &Json, note: Option<&Json>) -> OperatorAction {
     let text = |json: &Json| serde_json::from_str(json.as_str()).unwrap_or_else(|_| json.as_str().to_owned());
     let action = OperatorAction {
         operator: Some(text(user)),
@@ -159,10 +164,26 @@ async fn record(
         ..operator::deed(shared, namespace, OperatorDeed::Purge, note.map(text))
     };
     tracing::warn!(?namespace, collection = ?action.document, operator = ?action.operator, "a purge");
-    operator::record(shared, &action).await
+    action
 }
 
-/// A collection that comes again is not held to what was said of this one.
+/// A collection that comes again is not held to what was said of this one. Done again if it was cut short.
+async fn unbind(shared: &Arc<Shared>, index: u64) -> Result<(), ShardError> {
+    let entry = shared.shard.read().state().entry(index)?;
+    let Some(Entry::Purged { namespace, commit, .. }) = entry else { return Ok(()) };
+    if let Some(Purged::Collection { collection }) = &commit.purged
+        && let Err(trouble) = unbind_schema(shared, &namespace, collection).await
+    {
+        tracing::error!(
+            ?namespace,
+            ?collection,
+            ?trouble,
+            "take away the schema of a collection that is purged"
+        );
+    }
+    Ok(())
+}
+
 async fn unbind_schema(shared: &Arc<Shared>, namespace: &str, collection: &str) -> Result<(), Trouble> {
     if !shared.schemas.book(shared, namespace)?.subjects.contains_key(collection) {
         return Ok(());
@@ -193,6 +214,7 @@ async fn leave_state(
     index: u64,
     mut turn: Turn,
 ) -> Result<bool, ShardError> {
+    unbind(shared, index).await?;
     let went = shared.shard.purge_state(index, &*goes_on(shared, index)).await;
     turn.wrote(shared.shard.last_index());
     let _changing = shared.schemas.changing.lock().await;
@@ -219,8 +241,31 @@ fn goes_on(shared: &Arc<Shared>, index: u64) -> Arc<dyn Fn(Stage) -> bool + Send
     let shared = Arc::clone(shared);
     Arc::new(move |stage| {
         shared.purges.0.lock().insert(index, stage);
+        if matches!(stage, Stage::Files(_)) {
+            wait_for_room(&shared, index);
+        }
         !shared.is_draining()
     })
+}
+
+/// Writing the files anew takes as much room as they have; a disk that is full would take no more writes at all.
+fn wait_for_room(shared: &Shared, index: u64) {
+    let mut is_told = false;
+    while !shared.is_draining()
+        && let Some((used, free)) = crate::metrics::disk_bytes(&shared.config.data)
+        && free < used.saturating_add(JOURNALS_BYTES)
+    {
+        if !is_told {
+            tracing::warn!(
+                purge = index,
+                used,
+                free,
+                "a purge waits for room on the disk to write the files anew"
+            );
+            is_told = true;
+        }
+        std::thread::sleep(ROOM_PATIENCE);
+    }
 }
 
 /// Goes on with the purges that were under way when the server ended: takes the documents away at once, and the rest when
@@ -231,6 +276,7 @@ pub(crate) async fn resume(shared: &Arc<Shared>) -> Result<(), ShardError> {
         tracing::warn!(purge = index, "a purge was not complete when the server ended; it goes on");
         // Nobody is served yet, so nobody writes there.
         if last == 0 {
+            unbind(shared, index).await?;
             shared.shard.purge_state(index, &*goes_on(shared, index)).await?;
         }
         let shared = Arc::clone(shared);

@@ -184,6 +184,8 @@ codes! {
     NamespaceNotEmpty = "namespace_not_empty", 409;
     /// A dump is being loaded into the namespace; it can be written to when that is done.
     NamespaceLoading = "namespace_loading", 409;
+    /// What is to be written is being purged; it can be written when it is gone.
+    Purging = "purging", 409;
     /// The request goes by a shard map that is not in force any more, or not yet; ask again.
     WrongEpoch = "wrong_epoch", 409;
     /// The parts of the write belong to different shards, so it cannot be done as a whole.

@@ -6,7 +6,7 @@ mod requests;
 mod text;
 
 pub(crate) use histogram::Histogram;
-pub(crate) use process::{Process, resident_bytes};
+pub(crate) use process::{Process, disk_bytes, resident_bytes};
 pub(crate) use requests::{Interface, Requests};
 
 use lockwood_wire::GraceInfo;

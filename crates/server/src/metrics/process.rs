@@ -21,9 +21,7 @@ impl Process {
             resident_bytes: resident_bytes(),
             open_fds: fs::read_dir("/proc/self/fd").ok().map(Iterator::count),
             disk_bytes: directory_bytes(data).ok(),
-            disk_free_bytes: rustix::fs::statvfs(data)
-                .ok()
-                .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
+            disk_free_bytes: free_bytes(data),
         }
     }
 
@@ -46,6 +44,16 @@ impl Process {
             text.single("lockwood_disk_free_bytes", help, "gauge", bytes);
         }
     }
+}
+
+/// The size of a directory, and the free space of its file system.
+pub(crate) fn disk_bytes(data: &Path) -> Option<(u64, u64)> {
+    Some((directory_bytes(data).ok()?, free_bytes(data)?))
+}
+
+fn free_bytes(data: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(data).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 fn cpu_seconds() -> Option<f64> {

@@ -143,6 +143,9 @@ impl From<ShardError> for Refusal {
             ShardError::Loading => Refusal::Busy(
                 "a dump is being loaded into the namespace; try again when that is done".to_owned(),
             ),
+            ShardError::Purging => {
+                Refusal::Busy("what this would write is being purged; try again when it is gone".to_owned())
+            }
             ShardError::Elsewhere => Refusal::Busy("the shard map has just changed; try again".to_owned()),
             ShardError::IdempotencyMismatch
             | ShardError::Misfit(_)

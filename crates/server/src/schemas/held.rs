@@ -19,8 +19,10 @@ use lockwood_wire::Code;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-/// Steps of validation while a call is decided: some ten milliseconds.
-const STEPS_IN_PLACE: u64 = 4_000_000;
+/// Steps of validation while a call is decided, when all others wait: about a millisecond.
+const STEPS_IN_PLACE: u64 = 200_000;
+/// A longer document is not even read then.
+const BYTES_IN_PLACE: usize = 32 * 1024;
 /// So often a call is decided anew because its documents had changed while they were validated.
 const ROUNDS_MAX: usize = 16;
 
@@ -89,7 +91,8 @@ impl Rules for Held<'_> {
         }
         // A call whose names are still to be looked up is decided again in any case, and a name that is not known is
         // said before anything else that is wrong.
-        if state.calls_put_off.is_empty() {
+        let bytes = document.present().map(|(name, value)| name.len() + value.as_str().len()).sum::<usize>();
+        if state.calls_put_off.is_empty() && bytes <= BYTES_IN_PLACE {
             let budget = state.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE));
             if let Ok(checked) = check_within(&schema, (at, document), budget) {
                 return checked;

@@ -85,6 +85,7 @@ impl Shard {
     ) -> Result<bool, ShardError> {
         self.submit(|writer| {
             writer.check_not_loading(namespace)?;
+            writer.check_collection_not_purging(namespace, collection)?;
             let all = writer.look(|state| match state.namespace(namespace)? {
                 None => Ok(Vec::new()),
                 Some(id) => Ok(state.all_indexes(id)?),
@@ -134,7 +135,9 @@ impl Shard {
         let start = state.trimmed()?;
         let (mut end, mut count) = (start, 0);
         let (mut steps, mut events) = (Vec::new(), 0);
-        let held = self.held.load(Ordering::Acquire);
+        // A purge is completed by what its record and those after it say.
+        let purging = state.purging()?.first().map_or(u64::MAX, |(index, _)| index - 1);
+        let held = self.held.load(Ordering::Acquire).min(purging);
         while let Some(entry) = state.entry(end + 1)?.filter(|_| end < held) {
             let commits = match &entry {
                 Entry::Committed { commits, .. } => &commits[..],
@@ -159,7 +162,7 @@ impl Shard {
     }
 
     /// Drops records of the log once a snapshot has what they led to.
-    fn drop_records(&self, to: u64) -> Result<(), StoreError> {
+    pub(super) fn drop_records(&self, to: u64) -> Result<(), StoreError> {
         let reading = self.read();
         save_snapshot(&*reading.snapshot, self.store())?;
         match self.trim_log(to) {

@@ -63,6 +63,13 @@ pub(crate) struct Call {
     pub(crate) version: Option<i64>,
 }
 
+impl Call {
+    /// Which documents it writes.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> + Clone {
+        self.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at)
+    }
+}
+
 /// What is to be done to documents without positions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Keep {
@@ -116,6 +123,8 @@ pub(crate) enum ShardError {
     HasPositions(DocumentKey),
     /// A dump is being loaded into the namespace.
     Loading,
+    /// What is to be written is being purged.
+    Purging,
     /// Lines of a dump that do not fit what is there.
     Misfit(String),
     /// There are too many indexes.

@@ -10,7 +10,8 @@
 //! | files | neither the journal nor the tables have any of their bytes |
 //! | the record of its end | |
 //!
-//! Each can be done again, and the log leads to the same state after each.
+//! Each can be done again, and the log leads to the same state after each. From the record of the purge until its names are
+//! free nothing of it is written, so that all that is erased from the log is older: the writer refuses it.
 
 use super::{Shard, ShardError, writer::Writer};
 use lockwood_model::{Commit, DocumentKey, Json, Position, Purged, Timestamp};
@@ -71,11 +72,21 @@ impl Shard {
     /// stop.
     pub(crate) async fn purge_state(self: &Arc<Shard>, index: u64, go_on: &GoOn) -> Result<bool, ShardError> {
         let Some(erasure) = Erasure::of(&self.read().state(), index)?.map(Arc::new) else { return Ok(true) };
+        self.with_writer(|writer| {
+            writer.purging.insert(index, Arc::clone(&erasure));
+            Ok(())
+        })?;
         let went = self.purge_documents(&erasure, go_on).await?
             && self.purge_answers(&erasure, index, go_on).await?;
         if went {
             let (namespace, purged) = (erasure.namespace().into(), erasure.purged().clone());
-            self.put(&Entry::Dropped { namespace, purged, purge: index }).await?;
+            let dropped = Entry::Dropped { namespace, purged, purge: index };
+            self.patiently(|writer| {
+                writer.record(&dropped)?;
+                writer.purging.remove(&index);
+                Ok(())
+            })
+            .await?;
         }
         Ok(went)
     }
@@ -131,13 +142,18 @@ impl Shard {
         else {
             return Ok(true);
         };
-        let erasure = Erasure::of(&reading.state(), index)?;
+        let (erasure, trimmed) = (Erasure::of(&reading.state(), index)?, reading.state().trimmed()?);
         drop(reading);
         let Some(erasure) = erasure.filter(|_| last > 0).map(Arc::new) else { return Ok(false) };
+        // What is forgotten may still be in the log, if a trim was cut short; and it must not come back.
+        if trimmed > 0 {
+            let shard = Arc::clone(self);
+            aside(move || shard.drop_records(trimmed)).await?;
+        }
         // What takes the documents away stays until a snapshot, if there is one, does without it.
         let begins = erasure.names_documents();
         if begins
-            && !(self.erase(&erasure, 0..index - 1, &go_on).await?
+            && !(self.erase(&erasure, trimmed..index - 1, &go_on).await?
                 && self.replace_snapshot(last, &go_on).await?)
             || !self.erase(&erasure, index - 1..last, &go_on).await?
         {
@@ -259,6 +275,31 @@ impl Writer {
             pending: true,
         })?;
         self.forget_recent(namespace)?;
+        let erasure = self.look(|state| Ok(Erasure::of(&state, begun.index)?))?;
+        self.purging.extend(erasure.map(|erasure| (begun.index, Arc::new(erasure))));
         Ok(begun)
+    }
+
+    pub(super) fn check_not_purging<'a>(
+        &self,
+        namespace: &str,
+        mut documents: impl Iterator<Item = &'a DocumentKey>,
+    ) -> Result<(), ShardError> {
+        if self.purging.is_empty() {
+            return Ok(());
+        }
+        let goes = |at: &DocumentKey| self.purging.values().any(|purge| purge.takes(namespace, at));
+        if documents.any(goes) { Err(ShardError::Purging) } else { Ok(()) }
+    }
+
+    pub(super) fn check_collection_not_purging(
+        &self,
+        namespace: &str,
+        collection: &str,
+    ) -> Result<(), ShardError> {
+        match self.purging.values().any(|purge| purge.takes_collection(namespace, collection)) {
+            true => Err(ShardError::Purging),
+            false => Ok(()),
+        }
     }
 }

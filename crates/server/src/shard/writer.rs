@@ -5,8 +5,8 @@ use super::{Call, Counts, Keep, ShardError, ShardLimits, Written, base::Base, vi
 use lockwood_engine::{Limits, NoRules, PositionLock, Recent, Request, Rules, decide, decide_all};
 use lockwood_model::{Change, Document, DocumentKey, FieldValue, Json, Position, Timestamp};
 use lockwood_storage::{
-    Appended, Batch, Claim, Entry, Epoch, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot, State, Store,
-    StoreError,
+    Appended, Batch, Claim, Entry, Epoch, Erasure, Fold, LocalLog, Log, NamespaceId, Overlay, Snapshot,
+    State, Store, StoreError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::{
@@ -83,6 +83,9 @@ pub(super) struct Writer {
     stopping: bool,
     /// Namespaces that nobody writes to but who loads a dump into them.
     pub(super) loading: BTreeSet<Box<str>>,
+    /// What is being purged, by the record of the purge. Nothing of it is written before all of it is gone, whatever
+    /// locks say: it would go too, though it was acknowledged later.
+    pub(super) purging: BTreeMap<u64, Arc<Erasure>>,
     /// No write gets a position up to this one. What is on record is at least as high.
     pub(super) floor: Position,
 }
@@ -148,6 +151,7 @@ impl Shard {
             failed: None,
             stopping: false,
             loading: BTreeSet::new(),
+            purging: BTreeMap::new(),
             floor,
         };
         let core = Arc::new(Core {
@@ -512,6 +516,7 @@ impl Writer {
         now: Timestamp,
     ) -> Result<Written, ShardError> {
         self.check_not_loading(namespace)?;
+        self.check_not_purging(namespace, call.documents())?;
         if let Some(answer) = &call.answer
             && let Some(written) = self.answered(namespace, answer)?
         {
@@ -624,6 +629,7 @@ impl Writer {
         ids: RangeInclusive<u64>,
     ) -> Result<u64, ShardError> {
         self.check_not_loading(namespace)?;
+        self.check_collection_not_purging(namespace, collection)?;
         let first: u64 = self.look(|state| match state.namespace(namespace)? {
             None => Ok::<_, ShardError>(1),
             Some(id) => Ok(state.next_id(id, collection)?),
@@ -644,6 +650,7 @@ impl Writer {
         rules: &dyn Rules,
     ) -> Result<(), ShardError> {
         self.check_not_loading(namespace)?;
+        self.check_not_purging(namespace, keep.documents())?;
         let entry = match keep {
             Keep::Merge(at, given) => {
                 let stored = self.kept(namespace, &at)?.unwrap_or_else(Document::unborn);

@@ -64,6 +64,29 @@ impl Erasure {
         &self.namespace
     }
 
+    /// Whether a document goes.
+    pub fn takes(&self, namespace: &str, at: &DocumentKey) -> bool {
+        *self.namespace == *namespace && self.goes(at)
+    }
+
+    /// Whether a collection goes, with its indexes and ids.
+    pub fn takes_collection(&self, namespace: &str, collection: &str) -> bool {
+        let goes = match &self.what {
+            What::Documents(_) => false,
+            What::Collection(going) => **going == *collection,
+            What::Namespace => true,
+        };
+        *self.namespace == *namespace && goes
+    }
+
+    fn goes(&self, at: &DocumentKey) -> bool {
+        match &self.what {
+            What::Documents(documents) => documents.contains(at),
+            What::Collection(collection) => *at.collection == **collection,
+            What::Namespace => true,
+        }
+    }
+
     /// Some of the documents that are still there, after one, of what goes as a whole.
     pub fn some_documents(
         &self,
@@ -116,13 +139,8 @@ impl Erasure {
     /// Whether a call wrote something that goes.
     fn goes_from(&self, entry: &Entry) -> bool {
         let Entry::Committed { namespace, commits, .. } = entry else { return false };
-        let goes = |at: &DocumentKey| match &self.what {
-            What::Documents(documents) => documents.contains(at),
-            What::Collection(collection) => *at.collection == **collection,
-            What::Namespace => true,
-        };
         *namespace == self.namespace
-            && commits.iter().flat_map(|commit| &commit.events).any(|event| goes(&event.at))
+            && commits.iter().flat_map(|commit| &commit.events).any(|event| self.goes(&event.at))
     }
 
     /// What is purged, for the record.

@@ -205,6 +205,10 @@ impl From<ShardError> for Trouble {
                 Code::NamespaceLoading,
                 "a dump is being loaded into the namespace, and nothing else is written to it until that is done",
             ),
+            ShardError::Purging => Trouble::new(
+                Code::Purging,
+                "what this would write is being purged; try again when it is gone, which GET /v1/purges shows",
+            ),
             ShardError::TooManyIndexes(limit) => {
                 Trouble::over("indexes_max", limit, "the namespace has as many indexes as it may have")
             }
