@@ -5,6 +5,7 @@ use crate::{
     harness::{BINARY, Ended, Server, eventually},
     http,
     isolation::Held,
+    peer::Peer,
     store::{Store, timeless},
 };
 use serde_json::{Value, json};
@@ -428,4 +429,129 @@ fn a_purge_that_was_cut_short_is_completed_by_the_next_start() {
             assert!(ended.log.contains("a purge was not complete when the server ended"), "{}", ended.log);
         }
     }
+}
+
+/// Puts some of what is being purged; notes what was acknowledged.
+#[track_caller]
+fn put_meanwhile(shop: &Store, tokens: &str, acknowledged: &mut Vec<String>) {
+    for key in ["aaa", "zzz", "5"] {
+        let reply =
+            shop.send("PUT", &format!("documents/user/{key}?wait_ms=0{tokens}"), r#"{"name":"later"}"#);
+        match reply.status {
+            200 => acknowledged.push(key.to_owned()),
+            409 => drop(reply.assert_problem(409, "purging")),
+            _ => drop(reply.assert_problem(423, "locked")),
+        }
+    }
+}
+
+/// Whether a document was written, by a server that may be about to stop.
+fn is_written(shop: &Store, path: &str) -> bool {
+    let (target, body) = (shop.target(path), r#"{"name":"later"}"#);
+    let Ok(mut tcp) = TcpStream::connect(shop.native) else { return false };
+    let host = shop.native;
+    let head = format!("PUT {target} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let mut status = [0; 12];
+    tcp.write_all(format!("{head}{body}").as_bytes()).is_ok()
+        && tcp.read_exact(&mut status).is_ok()
+        && status.ends_with(b"200")
+}
+
+fn fill_many(shop: &Store, len: usize) {
+    let many: Vec<Value> = (0..len)
+        .map(|key| json!({ "type": "create", "collection": "user", "key": key, "fields": { "name": "value-4711-x" } }))
+        .collect();
+    for events in many.chunks(500) {
+        shop.write(events.into());
+    }
+}
+
+#[test]
+fn what_is_acknowledged_during_a_purge_stays_though_its_own_lock_would_let_it_in() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    fill_many(&shop, 3000);
+    let held = Held::take(&shop, "ann", "write user");
+    begin(&shop, json!({ "collection": "user", "confirm": "user", "user": "ann", "tokens": [held.token] }));
+    let mut acknowledged = Vec::new();
+    put_meanwhile(&shop, &format!("&token={}", held.token), &mut acknowledged);
+    shop.send("POST", "reserve", r#"{"collection":"user","amount":3}"#);
+    eventually("the purge is complete", || purges(&shop).is_empty());
+    put_meanwhile(&shop, &format!("&token={}", held.token), &mut acknowledged);
+    acknowledged.sort();
+    acknowledged.dedup();
+    let server = verify(server.stop()).restart(&[]);
+    let shop = Store::new(&server, "shop");
+    assert_eq!(shop.found(&json!({ "collection": "user" })).len(), acknowledged.len(), "{acknowledged:?}");
+    let dump = shop.send("GET", "dump", "").body;
+    let copy = Store::new(&server, "copy");
+    let ndjson = [("content-type", "application/x-ndjson")];
+    let loaded = http::send(copy.native, "POST", &copy.target("load"), &ndjson, dump.as_bytes());
+    assert_eq!(loaded.status, 200, "{loaded:?}");
+}
+
+#[test]
+fn what_is_acknowledged_while_a_server_stops_in_a_purge_stays() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    fill_many(&shop, 5000);
+    // Keeps the server from stopping at once.
+    let mut bob = Peer::open(&server, "bob");
+    bob.hold("write x");
+    begin(&shop, json!({ "collection": "user", "confirm": "user", "user": "ann" }));
+    server.signal("-TERM");
+    let mut acknowledged = Vec::new();
+    for key in ["aaa", "zzz", "5"] {
+        if is_written(&shop, &format!("documents/user/{key}?wait_ms=0")) {
+            acknowledged.push(key);
+        }
+    }
+    server.signal("-TERM");
+    let server = verify(server.wait()).restart(&[]);
+    let shop = Store::new(&server, "shop");
+    eventually("the purge is complete", || purges(&shop).is_empty());
+    assert_eq!(shop.found(&json!({ "collection": "user" })).len(), acknowledged.len(), "{acknowledged:?}");
+    verify(server.stop());
+}
+
+/// Trims go their own way, but leave a purge what it is completed by.
+#[test]
+fn a_trim_during_a_purge_leaves_the_log_and_the_purge_whole() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    for _ in 0..3 {
+        shop.send("PUT", &format!("documents/user/{KEY}"), r#"{"name":"value-4711-x"}"#);
+        shop.create("order", 1, json!({ "n": 1 }));
+        begin(&shop, json!({ "collection": "user", "keys": [KEY], "user": "ann" }));
+        shop.trim(0);
+        eventually("the purge is complete", || purges(&shop).is_empty());
+        assert_nothing_left(server.data());
+        shop.delete("order", 1);
+        begin(&shop, json!({ "collection": "order", "confirm": "order", "user": "ann" }));
+        eventually("the purge is complete", || purges(&shop).is_empty());
+    }
+    fill_many(&shop, 3000);
+    begin(&shop, json!({ "collection": "user", "confirm": "user", "user": "ann" }));
+    shop.trim(0);
+    let server = verify(server.kill()).restart(&[]);
+    let shop = Store::new(&server, "shop");
+    eventually("the purge is complete", || purges(&shop).is_empty());
+    assert!(shop.found(&json!({ "collection": "user", "deleted": "with" })).is_empty());
+    assert_nothing_left(server.data());
+    verify(server.stop());
+}
+
+/// A purge of a namespace erases the records of earlier purges in it.
+#[test]
+fn purges_that_follow_each_other_leave_a_sound_log() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    fill_many(&shop, 100);
+    begin(&shop, json!({ "collection": "user", "keys": ["1", "2"], "user": "ann" }));
+    begin(&shop, json!({ "collection": "user", "keys": ["3"], "user": "ann" }));
+    let reply =
+        shop.send("POST", "purge", &json!({ "confirm": "shop", "user": "ann", "wait_ms": 5000 }).to_string());
+    assert!(matches!(reply.status, 202 | 409), "{reply:?}");
+    eventually("the purges are complete", || purges(&shop).is_empty());
+    verify(server.stop());
 }

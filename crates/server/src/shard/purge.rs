@@ -23,6 +23,9 @@ const PIECE_LEN: usize = 500;
 /// How long to wait when too much is pending.
 const PENDING_PATIENCE: Duration = Duration::from_millis(10);
 
+/// How long to wait before looking again whether an older purge is complete.
+const TURN_PATIENCE: Duration = Duration::from_millis(50);
+
 /// A purge that is to begin.
 pub(crate) struct Purging {
     pub(crate) purged: Purged,
@@ -133,10 +136,7 @@ impl Shard {
         index: u64,
         go_on: Arc<GoOn>,
     ) -> Result<bool, ShardError> {
-        if !go_on(Stage::Waiting) {
-            return Ok(false);
-        }
-        let _alone = self.trimming.lock().await;
+        let Some(_alone) = self.turn_of(index, &*go_on).await? else { return Ok(false) };
         let reading = self.read();
         let Some((_, last)) = reading.state().purging()?.into_iter().find(|(found, _)| *found == index)
         else {
@@ -171,6 +171,24 @@ impl Shard {
             self.put(&Entry::PurgeEnded { purge: index }).await?;
         }
         Ok(scrubbed)
+    }
+
+    /// Purges are completed one after the other, the oldest first: a namespace may have been purged after one of its
+    /// documents was, and takes the record of that with it. None if it was told to stop.
+    async fn turn_of(
+        &self,
+        index: u64,
+        go_on: &GoOn,
+    ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, ShardError> {
+        while go_on(Stage::Waiting) {
+            let alone = self.trimming.lock().await;
+            if self.read().state().purging()?.first().is_none_or(|(oldest, _)| *oldest >= index) {
+                return Ok(Some(alone));
+            }
+            drop(alone);
+            tokio::time::sleep(TURN_PATIENCE).await;
+        }
+        Ok(None)
     }
 
     /// Erases the records in a range, whose start is excluded and whose end is included.
@@ -249,6 +267,9 @@ impl Writer {
     ) -> Result<Begun, ShardError> {
         self.check_not_loading(namespace)?;
         let Purging { purged, documents, user, note } = purging;
+        if self.purging.values().any(|purge| purge.meets(namespace, purged, documents)) {
+            return Err(ShardError::Purging);
+        }
         let (position, next) = self.look(|state: State<'_>| {
             let Some(id) = state.namespace(namespace)? else { return Ok((Position::START, 0)) };
             let next = match purged {

@@ -240,9 +240,7 @@ impl<'a> Fold<'a> {
                 self.purge(id, commit, documents, *next)?;
                 if *pending {
                     // Up to which record there is something to erase is told by its last one.
-                    self.put_number(keys::meta::purging(self.index), 0);
-                    let purges = self.read(|state| state.meta(keys::meta::PURGING))?;
-                    self.put_number(keys::meta::PURGING.to_vec(), purges + 1);
+                    self.mark_purge(self.index, Some(0))?;
                 }
             }
             Entry::Unanswered { namespace, keys, .. } => {
@@ -255,16 +253,31 @@ impl<'a> Fold<'a> {
                     Purged::Collection { collection } => self.drop_name(namespace, Some(collection))?,
                     Purged::Namespace => self.drop_name(namespace, None)?,
                 }
-                self.put_number(keys::meta::purging(*purge), self.index);
+                self.mark_purge(*purge, Some(self.index))?;
             }
-            Entry::PurgeEnded { purge } => {
-                self.batch.remove(Space::Meta, keys::meta::purging(*purge));
-                let purges = self.read(|state| state.meta(keys::meta::PURGING))?;
-                self.put_number(keys::meta::PURGING.to_vec(), purges.saturating_sub(1));
-            }
+            Entry::PurgeEnded { purge } => self.mark_purge(*purge, None)?,
             Entry::Erased { namespace: Some(namespace) } => self.namespace(namespace).map(drop)?,
             Entry::Erased { namespace: None } => {}
         }
+        Ok(())
+    }
+
+    /// Marks a purge as not complete, or takes the mark away; and counts the marks. The record that set a mark first may
+    /// have been erased by a later purge, so that another one does when the log is read again.
+    fn mark_purge(&mut self, purge: u64, last: Option<u64>) -> Result<(), StoreError> {
+        let key = keys::meta::purging(purge);
+        let purges = self.read(|state| state.meta(keys::meta::PURGING))?;
+        let is_marked = self.read(|state| Ok(state.snapshot.get(Space::Meta, &key)?.is_some()))?;
+        match last {
+            Some(last) => self.put_number(key, last),
+            None => self.batch.remove(Space::Meta, key),
+        }
+        let purges = match (is_marked, last) {
+            (false, Some(_)) => purges + 1,
+            (true, None) => purges.saturating_sub(1),
+            _ => return Ok(()),
+        };
+        self.put_number(keys::meta::PURGING.to_vec(), purges);
         Ok(())
     }
 

@@ -79,6 +79,24 @@ impl Erasure {
         *self.namespace == *namespace && goes
     }
 
+    /// Whether another purge would take something that goes.
+    pub fn meets(&self, namespace: &str, other: &Purged, documents: &[DocumentKey]) -> bool {
+        let meets = match (&self.what, other) {
+            (What::Namespace, _) | (_, Purged::Namespace) => true,
+            (
+                What::Collection(going),
+                Purged::Documents { collection, .. } | Purged::Collection { collection },
+            ) => going == collection,
+            (What::Documents(going), Purged::Collection { collection }) => {
+                going.iter().any(|at| at.collection == *collection)
+            }
+            (What::Documents(going), Purged::Documents { .. }) => {
+                documents.iter().any(|at| going.contains(at))
+            }
+        };
+        *self.namespace == *namespace && meets
+    }
+
     fn goes(&self, at: &DocumentKey) -> bool {
         match &self.what {
             What::Documents(documents) => documents.contains(at),
