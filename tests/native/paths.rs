@@ -107,6 +107,11 @@ fn a_document_cannot_be_reached_by_a_spelling_that_locks_on_it_do_not_have() {
             assert!(said.contains(&format!("write {right}")), "{command}: {said}");
         }
         store.send("PUT", &format!("documents/{path}"), "{}").assert_problem(400, "bad_key");
+        let lock =
+            json!({ "owner": "ann", "ttl_ms": 60_000, "resources": [{ "path": path, "mode": "write" }] });
+        store.send("POST", "locks", &lock.to_string()).assert_problem(400, "bad_key");
+        let said = refused(&server, &["lock", "--write", path, "--", "true"], 70);
+        assert!(said.contains(&format!("write {right}")), "lock: {said}");
         done(&server, &["put", right, "{}"]);
     }
 }

@@ -31,8 +31,37 @@ struct Deletion {
     proceeds: bool,
 }
 
+/// What a deletion may be given; after the first five, what does not change which documents go.
+const PARAMS: [&str; 24] = [
+    "conflicts",
+    "max_docs",
+    "scroll_size",
+    "size",
+    "wait_for_completion",
+    "allow_no_indices",
+    "error_trace",
+    "expand_wildcards",
+    "filter_path",
+    "format",
+    "human",
+    "ignore_unavailable",
+    "preference",
+    "pretty",
+    "refresh",
+    "request_cache",
+    "requests_per_second",
+    "scroll",
+    "search_timeout",
+    "search_type",
+    "slices",
+    "stats",
+    "timeout",
+    "wait_for_active_shards",
+];
+
 impl Deletion {
     fn read(limits: &Limits, json: &str, params: &Params) -> Result<Deletion, Refusal> {
+        params.only(&PARAMS)?;
         if params.flag("wait_for_completion")? == Some(false) {
             return Err(Refusal::argument("there are no tasks here; leave out wait_for_completion"));
         }
@@ -254,6 +283,8 @@ mod tests {
         for (query, json) in [
             ("", ""),
             ("", "{}"),
+            ("terminate_after=1", r#"{"query":{"match_all":{}}}"#),
+            ("dry_run=true", r#"{"query":{"match_all":{}}}"#),
             ("", r#"{"query":{}}"#),
             ("", r#"{"query":{"match_all":{}},"sort":"_doc"}"#),
             ("", r#"{"query":{"match_all":{}},"conflicts":7}"#),

@@ -53,6 +53,16 @@ impl Params {
         Ok(Params(params))
     }
 
+    /// Refuses all but these: one that is overlooked might have limited what is done.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) => {
+                Err(Refusal::argument(format!("request contains unrecognized parameter: [{name}]")))
+            }
+        }
+    }
+
     /// As if these had been in an address.
     pub(super) fn of(pairs: Vec<(String, String)>) -> Params {
         Params(pairs.into_iter().collect())

@@ -15,7 +15,7 @@ use crate::{
     view::Line,
 };
 use lockwood_locks::Change;
-use lockwood_model::{LockId, Resource, Wait};
+use lockwood_model::{AddressError, LockId, NodeAddress, Path, Resource, Wait};
 use lockwood_wire::{ClientMessage, Code, Reclaim, ServerMessage, WireResource};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
@@ -402,8 +402,22 @@ pub(super) fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resourc
     if resources.is_empty() {
         return Err(Trouble::new(Code::NoResources, "a lock needs at least one resource: {path, mode}"));
     }
-    let read = resources.into_iter().map(WireResource::into_model).collect::<Result<_, _>>();
-    read.map_err(|error| Trouble::new(error.code, error.message))
+    let read = resources.into_iter().map(WireResource::into_model).collect::<Result<Vec<_>, _>>();
+    let read = read.map_err(|error| Trouble::new(error.code, error.message))?;
+    read.iter().try_for_each(|resource| check_spelling(&resource.path))?;
+    Ok(read)
+}
+
+/// A lock on another spelling of a key would not be on the document.
+fn check_spelling(path: &Path) -> Result<(), Trouble> {
+    // Only escapes have several spellings.
+    if !path.segments().nth(1).is_some_and(|key| key.contains('%')) {
+        return Ok(());
+    }
+    match NodeAddress::of(path) {
+        Err(error @ AddressError::Spelling { .. }) => Err(Trouble::new(Code::BadKey, error.to_string())),
+        _ => Ok(()),
+    }
 }
 
 fn read_mode(mode: &str) -> Result<lockwood_model::Mode, Trouble> {

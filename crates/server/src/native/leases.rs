@@ -1,6 +1,7 @@
 //! The routes for leases: take, poll, renew, release. Each handler decodes, calls, encodes.
 
 use super::{
+    connection::read_resources,
     documents::{JsonBody, json_of},
     http::{App, InPath, check_namespace, lock_number},
 };
@@ -15,7 +16,7 @@ use crate::{
 };
 use axum::{extract::State, response::Response};
 use hyper::StatusCode;
-use lockwood_model::{Json, Lease, LeaseVia, LockId, Resource, Wait};
+use lockwood_model::{Json, Lease, LeaseVia, LockId, Wait};
 use lockwood_wire::{
     Code, LeaseAnswer, LeaseInfo, LeaseList, LeaseOutcome, LeaseRequest, Problem, ReleaseRequest,
     RenewRequest, WireResource,
@@ -75,14 +76,6 @@ fn read_request(shared: &Shared, body: LeaseRequest, wait_ms: u64) -> Result<lea
     let wait = if wait_ms == 0 { Wait::Never } else { Wait::Millis(wait_ms) };
     let resources = read_resources(resources)?;
     Ok(lease::LeaseRequest { owner, via: LeaseVia::Native, resources, ttl_ms: Some(ttl_ms), wait, note })
-}
-
-fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resource>, Trouble> {
-    if resources.is_empty() {
-        return Err(Trouble::new(Code::NoResources, "a lock needs at least one resource: {path, mode}"));
-    }
-    let read = resources.into_iter().map(WireResource::into_model).collect::<Result<_, _>>();
-    read.map_err(|error| Trouble::new(error.code, error.message))
 }
 
 fn answer(answer: &LeaseAnswer) -> Response {
