@@ -14,7 +14,6 @@ pub struct PurgeRequest {
     pub collection: Option<String>,
     /// The keys of the documents; the whole collection if none are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
     pub keys: Option<Vec<WireKey>>,
     /// The name of the collection or the namespace once more, if all of it is to go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
