@@ -1,5 +1,5 @@
-//! What can be wrong with a map, and why a key has no shard: always with the name of the entry. Knows nothing
-//! of how a map is read.
+//! What can be wrong with a map or a policy, and why a key has no shard: always with the name of the entry. Knows
+//! nothing of how a map is read.
 
 use crate::{EPOCH_MAX, Phase, ShardNo, Step, WEIGHT_MAX};
 
@@ -181,6 +181,27 @@ pub enum TransitionError {
     /// No keys come from there.
     #[error("shard {0} gives no keys away in this transition")]
     NoDonor(ShardNo),
+}
+
+/// Figures of ownership with which a node could not own anything safely.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A time that must not be zero.
+    #[error("{0} is 0")]
+    Zero(&'static str),
+    /// Less than what clocks are rounded by.
+    #[error("margin_ms is {0}; clocks are rounded by 1 ms each, so at least 2 are needed")]
+    Margin(u64),
+    /// A renewal counts for less time than passes until the next one.
+    #[error(
+        "renew_every_ms is {renew_every_ms}, but a renewal counts for {fresh_for_ms} ms only; raise stale_after_ms"
+    )]
+    NeverFresh {
+        /// Time between two renewals.
+        renew_every_ms: u64,
+        /// How long one counts.
+        fresh_for_ms: u64,
+    },
 }
 
 impl MapError {

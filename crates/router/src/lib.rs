@@ -1,11 +1,17 @@
-//! Which shard owns a key, and how that changes. Knows nothing of connections, time, storage or of who asks.
+//! Which shard owns a key, which node owns a shard, and how both change. Knows nothing of connections, clocks, storage
+//! or of who asks.
 
 mod change;
 mod fault;
 mod function;
+pub mod guards;
 mod host;
 mod map;
+pub mod ownership;
+pub mod placement;
+mod planted;
 mod transition;
+mod view;
 
 #[cfg(test)]
 mod change_test;
@@ -14,6 +20,14 @@ mod function_test;
 #[cfg(test)]
 mod map_test;
 #[cfg(test)]
+mod ownership_explore_test;
+#[cfg(test)]
+mod ownership_model_test;
+#[cfg(test)]
+mod ownership_test;
+#[cfg(test)]
+mod placement_test;
+#[cfg(test)]
 mod protocol_test;
 #[cfg(test)]
 mod transition_model_test;
@@ -21,8 +35,9 @@ mod transition_model_test;
 mod transition_test;
 
 pub use change::{Change, Planned};
-pub use fault::{ChangeError, MapError, MapProblem, RouteError, TransitionError};
+pub use fault::{ChangeError, MapError, MapProblem, PolicyError, RouteError, TransitionError};
 pub use function::{Bound, By, Function, NoScripts, Scripts};
 pub use host::{Host, HostMode, WEIGHT_MAX};
 pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo};
 pub use transition::{Action, Donor, Drive, Event, Step, Transition};
+pub use view::{NodeName, NodeRow, Preferences, ShardEpoch, ShardRow, Target, View};

@@ -1,0 +1,244 @@
+//! What a home does, event by event: the whole list of actions.
+
+use super::{
+    Action, Covered, Decision, Guard, GuardId, GuardNo, GuardState, Home, HomeContent, HomeEpoch,
+    HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo, ShardEpoch,
+    Stream, scenario_test::resources,
+};
+use crate::ShardNo;
+use lockwood_model::{LockId, OwnerId, Resource, Token};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+const HOME: HomeEpoch = HomeEpoch(3);
+const MAP: MapEpoch = MapEpoch(1);
+
+fn all(_: &[Resource]) -> Covered {
+    Covered::All
+}
+
+fn only(shard: u32) -> impl Fn(&[Resource]) -> Covered {
+    move |_| Covered::Shards(BTreeSet::from([ShardNo(shard)]))
+}
+
+fn stream(shard: u32, epoch: u64, join: u64) -> Stream {
+    Stream { home: HOME, shard: ShardNo(shard), shard_epoch: ShardEpoch(epoch), join: JoinNo(join) }
+}
+
+fn says(stream: Stream, content: MemberContent) -> MemberMessage {
+    MemberMessage { stream, content }
+}
+
+fn sent(stream: Stream, sequence: u64, content: HomeContent) -> Action {
+    Action::Send(HomeMessage { stream, sequence: SequenceNo(sequence), content })
+}
+
+fn decision(lock: u64, texts: &[&str]) -> Decision {
+    Decision { lock: LockId(lock), owner: OwnerId(1), token: Token(lock), resources: resources(texts) }
+}
+
+fn guard(number: u64, lock: u64, texts: &[&str], state: GuardState) -> Guard {
+    let id = GuardId { home: HOME, number: GuardNo(number) };
+    let (owner, token) = (OwnerId(1), Token(lock));
+    Guard { id, lock: LockId(lock), owner, token, resources: Arc::from(resources(texts)), state }
+}
+
+fn granted(lock: u64) -> Action {
+    Action::Granted { lock: LockId(lock), token: Token(lock) }
+}
+
+fn snapshot(phase: Phase, guards: Vec<Guard>) -> HomeContent {
+    HomeContent::Snapshot { phase, map: MAP, guards }
+}
+
+/// A home that serves, with these members.
+fn serving(shards: &[u32]) -> Home {
+    let mut home = Home::first(HOME, MAP);
+    for shard in shards {
+        home.receive(&says(stream(*shard, 1, 1), MemberContent::Join));
+    }
+    home.actions(Ownership::Fresh);
+    home
+}
+
+#[track_caller]
+fn check(home: &mut Home, expected: &[Action]) {
+    home.check_invariants();
+    assert_eq!(home.actions(Ownership::Fresh), expected);
+    home.check_invariants();
+}
+
+#[test]
+fn without_members_a_lock_costs_no_messages() {
+    let mut home = serving(&[]);
+    home.decided(decision(1, &["write k"]), &all);
+    check(&mut home, &[granted(1)]);
+    home.released(LockId(1));
+    check(&mut home, &[]);
+}
+
+#[test]
+fn lock_is_granted_when_all_covered_members_have_acknowledged() {
+    let mut home = serving(&[1, 2, 3]);
+    let covers = |_: &[Resource]| Covered::Shards(BTreeSet::from([ShardNo(1), ShardNo(2), ShardNo(7)]));
+    home.decided(decision(1, &["write k/1"]), &covers);
+    let pending = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Pending));
+    check(&mut home, &[sent(stream(1, 1, 1), 1, pending.clone()), sent(stream(2, 1, 1), 1, pending)]);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    check(&mut home, &[]);
+    assert_eq!(home.awaited(LockId(1)), BTreeSet::from([ShardNo(2)]));
+    home.receive(&says(stream(2, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    check(&mut home, &[granted(1)]);
+    home.released(LockId(1));
+    let lift = HomeContent::Lift(GuardNo(1));
+    check(&mut home, &[sent(stream(1, 1, 1), 2, lift.clone()), sent(stream(2, 1, 1), 2, lift)]);
+}
+
+#[test]
+fn acknowledgement_of_another_guard_or_membership_does_not_count() {
+    let mut home = serving(&[1]);
+    home.decided(decision(1, &["write k/1"]), &all);
+    home.actions(Ownership::Fresh);
+    let acknowledge = MemberContent::Acknowledge(GuardNo(1));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(0))));
+    home.receive(&says(stream(1, 1, 2), acknowledge.clone()));
+    home.receive(&says(stream(1, 2, 1), acknowledge.clone()));
+    home.receive(&says(Stream { home: HomeEpoch(2), ..stream(1, 1, 1) }, acknowledge.clone()));
+    check(&mut home, &[]);
+    home.receive(&says(stream(1, 1, 1), acknowledge));
+    check(&mut home, &[granted(1)]);
+}
+
+#[test]
+fn joining_shard_acknowledges_pending_guards_too() {
+    let mut home = serving(&[1]);
+    home.decided(decision(1, &["write k"]), &all);
+    home.actions(Ownership::Fresh);
+    home.receive(&says(stream(2, 1, 5), MemberContent::Join));
+    let pending = guard(1, 1, &["write k"], GuardState::Pending);
+    check(&mut home, &[sent(stream(2, 1, 5), 0, snapshot(Phase::Serving, vec![pending]))]);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    check(&mut home, &[]);
+    home.receive(&says(stream(2, 1, 5), MemberContent::Acknowledge(GuardNo(1))));
+    check(&mut home, &[granted(1)]);
+}
+
+#[test]
+fn repeated_and_late_joins_are_not_answered_again() {
+    let mut home = serving(&[]);
+    home.receive(&says(stream(1, 1, 2), MemberContent::Join));
+    check(&mut home, &[sent(stream(1, 1, 2), 0, snapshot(Phase::Serving, vec![]))]);
+    home.receive(&says(stream(1, 1, 2), MemberContent::Join));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Leave));
+    check(&mut home, &[]);
+}
+
+#[test]
+fn joins_of_previous_owners_and_to_other_homes_are_rejected() {
+    let mut home = serving(&[]);
+    home.owner_changed(ShardNo(1), ShardEpoch(2));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Join));
+    let other = Stream { home: HomeEpoch(4), ..stream(1, 2, 1) };
+    home.receive(&says(other, MemberContent::Join));
+    check(&mut home, &[Action::Reject(stream(1, 1, 1)), Action::Reject(other)]);
+}
+
+#[test]
+fn stale_home_does_nothing_until_it_is_fresh_again() {
+    let mut home = serving(&[1]);
+    home.decided(decision(1, &["write k/1"]), &only(1));
+    home.decided(decision(2, &["write k/2"]), &only(2));
+    assert_eq!(home.actions(Ownership::Stale), []);
+    let pending = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Pending));
+    check(&mut home, &[sent(stream(1, 1, 1), 1, pending), granted(2)]);
+}
+
+#[test]
+fn grant_does_not_wait_for_a_previous_owner_or_a_shard_that_has_left() {
+    let mut home = serving(&[1, 2]);
+    home.decided(decision(1, &["write k"]), &all);
+    home.actions(Ownership::Fresh);
+    home.owner_changed(ShardNo(1), ShardEpoch(2));
+    check(&mut home, &[]);
+    home.receive(&says(stream(2, 1, 2), MemberContent::Leave));
+    check(&mut home, &[granted(1)]);
+}
+
+#[test]
+fn upgrade_is_guarded_first_and_downgrade_granted_first() {
+    let mut home = serving(&[1]);
+    home.decided(decision(1, &["read k/1"]), &all);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    home.actions(Ownership::Fresh);
+    home.converted(decision(1, &["write k/1"]), &all);
+    let stronger = HomeContent::Guard(guard(2, 1, &["write k/1"], GuardState::Pending));
+    check(&mut home, &[sent(stream(1, 1, 1), 2, stronger)]);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(2))));
+    check(&mut home, &[granted(1), sent(stream(1, 1, 1), 3, HomeContent::Lift(GuardNo(1)))]);
+    home.converted(decision(1, &["read k/1"]), &all);
+    let weaker = HomeContent::Guard(guard(3, 1, &["read k/1"], GuardState::Held));
+    let lift = HomeContent::Lift(GuardNo(2));
+    check(&mut home, &[granted(1), sent(stream(1, 1, 1), 4, weaker), sent(stream(1, 1, 1), 5, lift)]);
+}
+
+#[test]
+fn lock_that_ends_while_it_is_upgraded_lifts_both_guards() {
+    let mut home = serving(&[1]);
+    home.decided(decision(1, &["read k/1"]), &all);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    home.actions(Ownership::Fresh);
+    home.converted(decision(1, &["write k/1"]), &all);
+    home.conversion_cancelled(LockId(1));
+    home.converted(decision(1, &["write k/1"]), &all);
+    home.actions(Ownership::Fresh);
+    home.released(LockId(1));
+    let lift = |number| HomeContent::Lift(GuardNo(number));
+    check(&mut home, &[sent(stream(1, 1, 1), 5, lift(1)), sent(stream(1, 1, 1), 6, lift(3))]);
+}
+
+#[test]
+fn grace_ends_when_every_current_owner_has_been_heard_from() {
+    let owners = BTreeMap::from([1, 2, 3].map(|shard| (ShardNo(shard), ShardEpoch(1))));
+    let mut home = Home::takeover(HOME, MAP, owners);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Join));
+    check(&mut home, &[sent(stream(1, 1, 1), 0, snapshot(Phase::Grace, vec![]))]);
+    home.restored(decision(1, &["write k"]), &all);
+    let held = guard(1, 1, &["write k"], GuardState::Held);
+    check(&mut home, &[sent(stream(1, 1, 1), 1, HomeContent::Guard(held.clone()))]);
+    home.sessions_over();
+    home.receive(&says(stream(2, 1, 1), MemberContent::Leave));
+    home.owner_changed(ShardNo(3), ShardEpoch(2));
+    check(&mut home, &[]);
+    assert_eq!(home.unheard().collect::<Vec<_>>(), [(ShardNo(3), ShardEpoch(2))]);
+    home.receive(&says(stream(3, 2, 1), MemberContent::Join));
+    let expected = [
+        sent(stream(3, 2, 1), 0, snapshot(Phase::Grace, vec![held.clone()])),
+        sent(stream(1, 1, 1), 2, snapshot(Phase::Serving, vec![held.clone()])),
+        sent(stream(3, 2, 1), 1, snapshot(Phase::Serving, vec![held])),
+        Action::GraceEnded,
+    ];
+    check(&mut home, &expected);
+    assert_eq!(home.phase(), Phase::Serving);
+}
+
+#[test]
+fn guards_of_arriving_keys_come_before_the_map() {
+    let mut home = serving(&[1, 2]);
+    home.decided(decision(1, &["write k/1"]), &only(1));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    home.actions(Ownership::Fresh);
+    home.map_changed(MapEpoch(2), &only(2));
+    let held = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Held));
+    let map = HomeContent::Map(MapEpoch(2));
+    let expected = [
+        sent(stream(2, 1, 1), 1, held),
+        sent(stream(1, 1, 1), 2, map.clone()),
+        sent(stream(2, 1, 1), 2, map),
+    ];
+    check(&mut home, &expected);
+    home.released(LockId(1));
+    let lift = HomeContent::Lift(GuardNo(1));
+    check(&mut home, &[sent(stream(1, 1, 1), 3, lift.clone()), sent(stream(2, 1, 1), 3, lift)]);
+}

@@ -1,0 +1,164 @@
+//! What a home and its members tell each other, and the numbers that name it. Knows nothing of how it is encoded or
+//! delivered.
+
+use crate::{Epoch, ShardNo};
+use lockwood_model::{LockId, OwnerId, Resource, Token};
+use std::sync::Arc;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($number:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $number);
+    };
+}
+
+number! {
+    /// The epoch of a namespace's home: that of the owner of its home shard, as PostgreSQL has it.
+    HomeEpoch(u64)
+}
+
+number! {
+    /// The epoch of a shard's owner, as PostgreSQL has it.
+    ShardEpoch(u64)
+}
+
+number! {
+    /// The epoch of a shard map.
+    MapEpoch(Epoch)
+}
+
+number! {
+    /// Numbers the guards of one home epoch, strictly increasing.
+    GuardNo(u64)
+}
+
+number! {
+    /// Numbers the joins and leaves of one owner of a shard, strictly increasing over all homes.
+    JoinNo(u64)
+}
+
+number! {
+    /// The place of a message in its stream; the first one is 0.
+    SequenceNo(u64)
+}
+
+number! {
+    /// Names an operation while it is admitted at its shard.
+    OperationId(u64)
+}
+
+/// A guard's name. Numbers start again with each home epoch, and a member keeps guards of an earlier one during grace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuardId {
+    /// The home that made it.
+    pub home: HomeEpoch,
+    /// Its number there.
+    pub number: GuardNo,
+}
+
+/// What a shard keeps of a lock: nothing of another owner that conflicts with it is admitted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guard {
+    /// Its name.
+    pub id: GuardId,
+    /// The lock it enforces.
+    pub lock: LockId,
+    /// Whose operations pass. Owner numbers mean something within one home epoch only: compare [`Guard::owner_id`].
+    pub owner: OwnerId,
+    /// The token of the lock; operations that present it pass.
+    pub token: Token,
+    /// What the lock covers.
+    pub resources: Arc<[Resource]>,
+    /// Whether the home waits for an acknowledgement.
+    pub state: GuardState,
+}
+
+impl Guard {
+    /// The owner, unambiguous across takeovers of the home.
+    pub fn owner_id(&self) -> (HomeEpoch, OwnerId) {
+        (self.id.home, self.owner)
+    }
+}
+
+/// How far the lock of a guard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GuardState {
+    /// Decided, not granted: the home waits for acknowledgements.
+    Pending,
+    /// Granted.
+    Held,
+}
+
+/// Whether a home grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Sessions re-attach; nothing new is granted.
+    Grace,
+    /// It grants.
+    Serving,
+}
+
+/// One membership: everything a home and an owner of a shard tell each other because of one join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream {
+    /// The home that is addressed, or that speaks.
+    pub home: HomeEpoch,
+    /// The shard.
+    pub shard: ShardNo,
+    /// Its owner.
+    pub shard_epoch: ShardEpoch,
+    /// The join that began it.
+    pub join: JoinNo,
+}
+
+/// From a member to its home.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberMessage {
+    /// Of which membership.
+    pub stream: Stream,
+    /// What it says.
+    pub content: MemberContent,
+}
+
+/// What a member tells its home.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemberContent {
+    /// The shard is about to serve operations of the namespace, or continues to.
+    Join,
+    /// The shard stores nothing of the namespace, and joins again before it does.
+    Leave,
+    /// The shard is closed to operations that conflict with this guard, and those it had admitted are finished.
+    Acknowledge(GuardNo),
+}
+
+/// From a home to a member.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HomeMessage {
+    /// Of which membership.
+    pub stream: Stream,
+    /// Its place there.
+    pub sequence: SequenceNo,
+    /// What it says.
+    pub content: HomeContent,
+}
+
+/// What a home tells a member.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HomeContent {
+    /// All guards that concern the shard: the answer to a join, and again when grace ends.
+    Snapshot {
+        /// Whether the set is complete: during grace a member keeps what it had besides.
+        phase: Phase,
+        /// The map by which the guards were chosen. During grace the guards of arriving keys are not complete by it.
+        map: MapEpoch,
+        /// The guards.
+        guards: Vec<Guard>,
+    },
+    /// One more guard.
+    Guard(Guard),
+    /// A guard less. Needs no acknowledgement.
+    Lift(GuardNo),
+    /// From here on the shard has the guards of all keys it has by this map.
+    Map(MapEpoch),
+}

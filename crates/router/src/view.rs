@@ -1,0 +1,147 @@
+//! What the database says of nodes and shards at one moment: the rows that placement and ownership decide on. Knows
+//! nothing of how rows are read or changed.
+
+use crate::{Host, ShardMap, ShardNo};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+/// The configured name of a node. Two processes with one name are told apart by the epochs they hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeName(Arc<str>);
+
+/// Counts the claims of one shard: each claim adds 1, and every append names the epoch of its owner.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardEpoch(pub u64);
+
+/// A node's row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeRow {
+    /// Unique in the cluster.
+    pub name: NodeName,
+    /// `host:port`, by which host lists name it.
+    pub address: String,
+    /// Time since its last renewal, by the database clock.
+    pub age_ms: u64,
+    /// Whether an operator or the node itself wants it to own nothing.
+    pub drains: bool,
+}
+
+/// A shard's row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShardRow {
+    /// Counted from 1.
+    pub shard: ShardNo,
+    /// Of the last claim; 0 if there was none.
+    pub epoch: ShardEpoch,
+    /// Absent if the shard was released or never claimed.
+    pub owner: Option<NodeName>,
+    /// Time since the last renewal, claim or release, by the database clock.
+    pub age_ms: u64,
+    /// The node that is to own it.
+    pub target: Target,
+}
+
+/// Which node is to own a shard, if one was named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Placement decides.
+    #[default]
+    Any,
+    /// The last owner released the shard to this node; the next claim removes the entry.
+    Handoff(NodeName),
+    /// An operator moved the shard to this node; stays until an operator removes it.
+    Pinned(NodeName),
+}
+
+/// All rows, read in one statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct View {
+    /// In any order.
+    pub nodes: Vec<NodeRow>,
+    /// In any order.
+    pub shards: Vec<ShardRow>,
+}
+
+/// The host lists of a map: which nodes should own (`rw`) or follow (`ro`) a shard. A shard without an entry may be
+/// owned by any node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Preferences(pub BTreeMap<ShardNo, Vec<Host>>);
+
+impl NodeName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for NodeName {
+    fn from(name: &str) -> NodeName {
+        NodeName(name.into())
+    }
+}
+
+impl ShardEpoch {
+    /// The epoch of the next claim.
+    #[must_use]
+    pub fn next(self) -> ShardEpoch {
+        ShardEpoch(self.0 + 1)
+    }
+}
+
+impl ShardRow {
+    /// Whether this node holds the shard at exactly this epoch.
+    pub fn is_held(&self, node: &NodeName, epoch: ShardEpoch) -> bool {
+        self.epoch == epoch && self.owner.as_ref() == Some(node)
+    }
+}
+
+impl Target {
+    /// The node that is named.
+    pub fn node(&self) -> Option<&NodeName> {
+        match self {
+            Target::Any => None,
+            Target::Handoff(node) | Target::Pinned(node) => Some(node),
+        }
+    }
+}
+
+impl View {
+    /// The row of a node.
+    pub fn node(&self, name: &NodeName) -> Option<&NodeRow> {
+        self.nodes.iter().find(|row| row.name == *name)
+    }
+
+    /// The row of a shard.
+    pub fn shard(&self, shard: ShardNo) -> Option<&ShardRow> {
+        self.shards.iter().find(|row| row.shard == shard)
+    }
+}
+
+impl Preferences {
+    /// The host lists of `map`.
+    pub fn of(map: &ShardMap) -> Preferences {
+        let lists = map.shard_numbers().map(|shard| (shard, map.hosts(shard).to_vec()));
+        Preferences(lists.filter(|(_, hosts)| !hosts.is_empty()).collect())
+    }
+
+    /// The list of a shard; empty if there is none.
+    pub fn hosts(&self, shard: ShardNo) -> &[Host] {
+        self.0.get(&shard).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the node at this address is listed for the shard.
+    pub fn lists(&self, shard: ShardNo, address: &str) -> bool {
+        self.hosts(shard).iter().any(|host| host.address == address)
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ShardEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
