@@ -3,8 +3,10 @@
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
+# Most tests wait for servers and their clocks, not for a processor.
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 
-.PHONY: help run release test test-long check fix deps-build deps-test deps-bench bench-locks bench-docs bench-leases bench-shards
+.PHONY: help run cluster release test test-long check fix deps-build deps-cluster deps-test deps-bench bench-locks bench-docs bench-leases bench-shards bench-cluster
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -12,6 +14,10 @@ help: ## list the commands
 run: deps-build ## build and start a server with every interface on
 	$(CARGO) build --locked --profile quick -p lockwood
 	./target/quick/lockwood serve --skip-unavailable --locktopus --openslides --elasticsearch --schema-registry
+
+cluster: deps-cluster ## build and start three nodes over a PostgreSQL of their own
+	$(CARGO) build --locked --profile quick -p lockwood
+	scripts/cluster
 
 release: deps-build ## build the binary for packages: fully optimised and stripped, its symbols beside it
 	CARGO="$(CARGO)" scripts/release
@@ -23,6 +29,9 @@ test-long: deps-test ## the model tests, fuzzers and kills for much longer; SEED
 	LOCKWOOD_MODEL_HISTORIES=1000000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-locks -p lockwood-engine
 	LOCKWOOD_FUZZ_COUNT=20000000 LOCKWOOD_FUZZ_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood-wire -p lockwood-server fuzz
 	LOCKWOOD_KILLS=500 $(CARGO) test --locked -p lockwood --test native document_crash
+	LOCKWOOD_PURGE_ROUNDS=100 LOCKWOOD_PURGE_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood --test native purge_storm
+	LOCKWOOD_CLUSTER_FAULTS=200 LOCKWOOD_CLUSTER_SEED=$(or $(SEED),7) $(CARGO) test --locked -p lockwood --test cluster storm
+	LOCKWOOD_MODEL_HISTORIES=20000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-router
 	LOCKWOOD_STORM_KILLS=20 LOCKWOOD_STORM_SEED=$(or $(SEED),301) $(CARGO) test --locked -p lockwood --test shards storm::
 
 check: ## format, lints and purity; changes nothing
@@ -51,8 +60,15 @@ bench-shards: deps-bench ## measure routing, search over shards and resharding, 
 	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
 	./target/release/lockwood-bench shards
 
+bench-cluster: deps-bench ## measure nodes over PostgreSQL: takeovers, writes beside its own, a hop
+	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
+	./target/release/lockwood-bench cluster
+
 deps-build:
 	scripts/deps build
+
+deps-cluster:
+	scripts/deps cluster
 
 deps-test:
 	scripts/deps test

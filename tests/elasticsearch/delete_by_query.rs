@@ -152,3 +152,26 @@ fn deletions_that_make_no_sense() {
     cluster.ask("POST", "/nothing/_delete_by_query", all()).fails(404, "index_not_found_exception");
     cluster.ask("GET", "/fs/lock/1", Value::Null).is(200);
 }
+
+/// Which of two queries is meant cannot be known, and what is deleted is gone.
+#[test]
+fn bodies_with_a_name_twice_are_refused() {
+    let cluster = Cluster::start();
+    cluster.ask("PUT", "/fs/file/1", json!({ "a": 1 })).is(201);
+    for body in [
+        r#"{"query":{"term":{"a":2}},"query":{"match_all":{}}}"#,
+        r#"{"query":{"term":{"a":2,"a":1}}}"#,
+        r#"{"query":{"bool":{"filter":[{"term":{"a":{"value":2,"value":1}}}]}}}"#,
+    ] {
+        for path in ["/fs/file/_delete_by_query", "/fs/file/_search"] {
+            let reason =
+                cluster.send("POST", path, Some("application/json"), body).fails(400, "parsing_exception");
+            assert!(reason.contains("Duplicate field"), "{reason}");
+        }
+    }
+    let reason = cluster
+        .ask("POST", "/fs/file/_delete_by_query", json!({ "query": { "term": {} } }))
+        .fails(400, "parsing_exception");
+    assert_eq!(reason, r#"[term] query names no field; write {"term":{"FIELD":"VALUE"}}"#);
+    assert_eq!(cluster.ask("GET", "/fs/file/1", Value::Null).status, 200);
+}

@@ -20,6 +20,7 @@ mod flows;
 mod http;
 mod others;
 mod overview;
+mod purge;
 mod scripts;
 mod search;
 mod seed;

@@ -117,6 +117,29 @@ fn scrolls_end_with_an_empty_page() {
     }
 }
 
+/// A page that could not be made can be asked for again.
+#[test]
+fn scroll_stays_when_a_page_of_it_fails() {
+    let cluster = Cluster::start_with(&["--work-max", "1000"]);
+    for id in 1..=4 {
+        cluster.ask("PUT", &format!("/fs/lock/{id}"), json!({ "tags": ["t0"] })).is(201);
+    }
+    let tags: Vec<String> = (0..20).map(|tag| format!("t{tag}")).collect();
+    let query = json!({ "query": { "terms": { "tags": tags } } });
+    let page = cluster.ask("POST", "/fs/lock/_search?scroll=1m&size=2", query).is(200);
+    assert_eq!(ids(&page), ["1", "2"]);
+    // Locks are shown as they are when they are asked for. Comparing so many tags takes too long.
+    let many: Vec<String> = (0..100).map(|tag| format!("t{tag}")).collect();
+    cluster.ask("PUT", "/fs/lock/3", json!({ "tags": many })).is(200);
+    let next = || cluster.ask("POST", "/_search/scroll", json!({ "scroll_id": page["_scroll_id"] }));
+    for _ in 0..2 {
+        assert!(next().is(422)["error"]["reason"].as_str().unwrap().contains("work_max"));
+    }
+    cluster.ask("PUT", "/fs/lock/3", json!({ "tags": ["t0"] })).is(200);
+    assert_eq!(ids(&next().is(200)), ["3", "4"]);
+    assert!(ids(&next().is(200)).is_empty());
+}
+
 /// What is written meanwhile is not in it.
 #[test]
 fn a_scroll_shows_one_moment() {

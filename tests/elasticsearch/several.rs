@@ -125,3 +125,21 @@ fn collections_of_the_server_are_not_found() {
     assert_eq!(cluster.ask("GET", "/fs/_count", Value::Null).is(200)["count"], 1);
     assert_eq!(cluster.ask("GET", "/_all/_all/_count", Value::Null).is(200)["count"], 1);
 }
+
+/// Many names times many indexes are many comparisons.
+#[test]
+fn finding_what_an_address_means_is_paid_from_the_budget() {
+    let cluster = Cluster::start_with(&["--work-max", "1000"]);
+    for index in 0..40 {
+        cluster.ask("PUT", &format!("/i{index}"), Value::Null).is(200);
+    }
+    let patterns = |len: usize| (0..len).map(|name| format!("x{name}*")).collect::<Vec<_>>().join(",");
+    for (before, after) in
+        [("/", "/_count"), ("/", "/_search"), ("/_cluster/health/", ""), ("/_cat/indices/", "")]
+    {
+        let ask = |len| cluster.ask("GET", &format!("{before}{}{after}", patterns(len)), Value::Null);
+        assert_eq!(ask(10).status, 200, "{after}");
+        let reason = ask(40).is(422)["error"]["reason"].clone();
+        assert!(reason.as_str().unwrap().contains("work_max"), "{reason}");
+    }
+}

@@ -13,7 +13,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::Path,
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -73,6 +73,24 @@ fn restore(from: &Path, data: &Path) -> Output {
 #[track_caller]
 fn succeeds(output: &Output) {
     assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_backup_to_standard_output_is_a_backup() {
+    let server = Server::start(&[]);
+    Store::new(&server, "shop").create("user", 1, json!({ "n": 1 }));
+    let folder = TempDir::new().unwrap();
+    let mut command = lockwood(&["backup", "-"]);
+    let output =
+        command.env("LOCKWOOD_SERVER", server.native.to_string()).current_dir(folder.path()).output();
+    let output = output.unwrap();
+    succeeds(&output);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file called -");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("{} bytes", output.stdout.len())), "{said}");
+    let file = folder.path().join("shop.backup");
+    fs::write(&file, output.stdout).unwrap();
+    succeeds(&restore(&file, &folder.path().join("data")));
 }
 
 /// Everything acknowledged before it began is there, and of what was written meanwhile all up to one moment.
@@ -156,7 +174,7 @@ fn damaged_backups_are_refused_with_the_place_and_leave_nothing() {
         let output = restore(&damaged, &data);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && told.contains(part), "{output:?}");
-        assert!(!data.exists() && !directory.path().join("data.part").exists(), "nothing is left");
+        assert!(!data.exists(), "nothing is left");
     };
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
@@ -171,18 +189,77 @@ fn damaged_backups_are_refused_with_the_place_and_leave_nothing() {
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("not empty"));
     assert_eq!(fs::read_to_string(data.join("mine")).unwrap(), "mine");
     fs::remove_file(data.join("mine")).unwrap();
-    let part = directory.path().join("data.part");
-    fs::create_dir(&part).unwrap();
-    fs::write(part.join("mine"), "mine").unwrap();
-    assert!(!restore(&file, &data).status.success(), "nor what has the name of an unfinished one");
-    assert_eq!(fs::read_to_string(part.join("mine")).unwrap(), "mine");
-    fs::remove_dir_all(&part).unwrap();
     succeeds(&restore(&file, &data));
     // As closed as what it is of.
     check_closed(&data);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let missing = restore(&directory.path().join("nothing"), &directory.path().join("new"));
     assert!(!missing.status.success() && !directory.path().join("new").exists());
+}
+
+/// A mount point cannot be replaced by another directory, and a link must not be; `serve` takes both.
+#[test]
+fn a_backup_is_restored_into_the_directory_itself_also_through_a_link() {
+    let server = Server::start(&[]);
+    Store::new(&server, "shop").create("user", 1, json!({ "n": 1 }));
+    let directory = TempDir::new().unwrap();
+    let (file, disk) = (directory.path().join("all.backup"), directory.path().join("disk"));
+    succeeds(&backup(&server, &file));
+    // As new file systems are.
+    fs::create_dir_all(disk.join("lost+found")).unwrap();
+    let before = fs::metadata(&disk).unwrap().ino();
+    succeeds(&restore(&file, &disk));
+    assert_eq!(fs::metadata(&disk).unwrap().ino(), before, "it is the same directory");
+    let (link, target) = (directory.path().join("link"), directory.path().join("target"));
+    fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    succeeds(&restore(&file, &link));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    for data in [&disk, &link] {
+        succeeds(&lockwood(&["verify", "--data", data.to_str().unwrap()]).output().unwrap());
+    }
+    let mut left: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["all.backup", "disk", "link", "target"], "nothing is left beside them");
+}
+
+#[test]
+fn a_restore_that_is_killed_is_refused_everywhere_and_begun_anew_by_the_next() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    for key in 0..40 {
+        shop.create("large", key, json!({ "text": "x".repeat(100_000) }));
+    }
+    let directory = TempDir::new().unwrap();
+    let [file, pipe, data] = ["all.backup", "pipe", "data"].map(|name| directory.path().join(name));
+    succeeds(&backup(&server, &file));
+    let whole = fs::read(&file).unwrap();
+    // A pipe, so that the restore stands where half of the backup is written: it is read once to be checked, then again.
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let args = ["restore-backup", pipe.to_str().unwrap(), "--data", data.to_str().unwrap()];
+    let mut running = lockwood(&args).stderr(Stdio::piped()).spawn().unwrap();
+    fs::write(&pipe, &whole).unwrap();
+    harness::eventually("it is checked, and the restore begins", || data.join("restoring").exists());
+    let mut half = fs::File::options().write(true).open(&pipe).unwrap();
+    half.write_all(&whole[..whole.len() / 2]).unwrap();
+    let refusals = |part: &str| {
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()];
+        for args in [&serve[..], &["verify", "--data", data.to_str().unwrap()]] {
+            let output = lockwood(args).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && told.contains(part), "{args:?}: {output:?}");
+        }
+    };
+    refusals("a backup is being restored into it");
+    let second = restore(&file, &data);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("a backup is being restored"), "{second:?}");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    refusals("run `lockwood restore-backup` with this directory again");
+    succeeds(&restore(&file, &data));
+    succeeds(&lockwood(&["verify", "--data", data.to_str().unwrap()]).output().unwrap());
+    check_closed(&data);
 }
 
 #[test]
@@ -211,6 +288,20 @@ fn a_backup_replaces_no_file_without_being_told() {
     fs::create_dir(&several).unwrap();
     (0..3).for_each(|_| succeeds(&backup(&server, &several)));
     assert_eq!(fs::read_dir(&several).unwrap().count(), 3);
+}
+
+#[test]
+fn backups_into_one_directory_at_the_same_time_do_not_touch_each_other() {
+    let server = Server::start(&["--backups-max", "4"]);
+    Store::new(&server, "shop").create("user", 1, json!({ "text": "x".repeat(400_000) }));
+    let directory = TempDir::new().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..3).for_each(|_| succeeds(&backup(&server, directory.path()))));
+        }
+    });
+    let files: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(files.len() == 12 && files.iter().all(|file| file.extension().unwrap() == "backup"), "{files:?}");
 }
 
 #[test]

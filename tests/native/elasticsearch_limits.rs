@@ -8,7 +8,7 @@ use crate::{
 use serde_json::json;
 
 pub(crate) const COVERED: &[&str] =
-    &["script_bytes_max", "bulk_items_max", "scrolls_max", "scroll_ttl_ms_max"];
+    &["script_bytes_max", "bulk_items_max", "names_per_address_max", "scrolls_max", "scroll_ttl_ms_max"];
 
 fn start(limit: &Limit) -> Server {
     let flag = format!("--{}", limit.name.replace('_', "-"));
@@ -42,6 +42,35 @@ fn bulk_items_max() {
     let line = "{\"delete\":{\"_id\":1}}\n";
     assert_eq!(post(&server, "/fs/file/_bulk", &line.repeat(2)).status, 200);
     assert_refused(&limit, &post(&server, "/fs/file/_bulk", &line.repeat(3)), 400);
+}
+
+#[test]
+fn names_per_address_max() {
+    let limit = Limit { name: "names_per_address_max", value: 2 };
+    let server = start(&limit);
+    for index in ["a", "b", "c"] {
+        post(&server, &format!("/{index}/file"), "{}");
+    }
+    for (taken, refused, action) in [
+        ("/a,b", "/a,b,c", "_search"),
+        ("/a*,b", "/a*,b*,c", "_count"),
+        ("/a/file,lock", "/a/file,lock,x*", "_search"),
+        ("/a,b", "/a,b,c", "_refresh"),
+        ("/_cluster/health/a,b", "/_cluster/health/a,b,c", ""),
+        ("/_cat/indices/a,b", "/_cat/indices/a,b,c", ""),
+        ("/a,b/_mapping", "/a,b,c/_mapping", ""),
+    ] {
+        let ask = |path: &str| {
+            let target = format!("{path}/{action}");
+            http::send(server.elasticsearch(), "GET", target.trim_end_matches('/'), &[], b"")
+        };
+        assert_eq!(ask(taken).status, 200, "{taken}");
+        assert_refused(&limit, &ask(refused), 400);
+    }
+    let all = json!({ "query": { "match_all": {} } }).to_string();
+    assert_refused(&limit, &post(&server, "/a,b,c/_delete_by_query", &all), 400);
+    let deleted = post(&server, "/a,b/_delete_by_query", &all);
+    assert_eq!(deleted.json()["deleted"], 2, "{deleted:?}");
 }
 
 #[test]

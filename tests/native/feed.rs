@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
@@ -203,6 +205,20 @@ fn only_what_is_wanted_is_told() {
         assert_eq!((&commit["position"], commit["events"].as_array().unwrap().len()), (&expected.into(), 1));
         assert_eq!(hear(&mut socket), commit);
     }
+}
+
+/// Pieces of feeds and dumps are made in turns. A follower that found nothing for itself has none until the next write.
+#[test]
+fn followers_with_nothing_to_hear_keep_nobody_waiting() {
+    let (_server, shop) = start(&[]);
+    let followers: Vec<Events> = (0..12).map(|_| Events::open(&shop, "?collection=a", "")).collect();
+    shop.create("b", 1, json!({ "x": 1 }));
+    let (done, is_done) = mpsc::channel();
+    let native = shop.native;
+    // A follower that holds a turn would let go of it when it says that it is still there, after 15 s.
+    thread::spawn(move || done.send(http::send(native, "GET", "/v1/shop/dump", &[], b"").status));
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(200));
+    drop(followers);
 }
 
 /// Four write; one follower loses its connection again and again, one is slow, one uses a WebSocket.

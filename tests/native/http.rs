@@ -83,6 +83,11 @@ pub(crate) fn exchange(native: SocketAddr, bytes: &[u8]) -> Reply {
             break;
         }
     }
+    read(received)
+}
+
+/// The reply that these bytes are.
+pub(crate) fn read(received: Vec<u8>) -> Reply {
     let text = String::from_utf8(received).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("not HTTP: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -106,7 +111,7 @@ fn joined(mut rest: &str) -> String {
 }
 
 /// A connection that stays open ends a reply by its length.
-fn is_complete(received: &[u8]) -> bool {
+pub(crate) fn is_complete(received: &[u8]) -> bool {
     let text = String::from_utf8_lossy(received);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let head = head.to_ascii_lowercase();

@@ -127,6 +127,28 @@ fn writes_show_tokens_and_wait() {
     fails(&server, &["put", "user/43", "{}", "--token", &token], 76);
 }
 
+/// As a shell has it that exports the token of a lease, or passes on no other variable.
+#[test]
+fn a_token_in_the_environment_is_never_overlooked() {
+    let server = Server::start(&[]);
+    let taken = says_json(&server, &["lease", "take", "user/42", "--owner", "ann"]);
+    let token = taken["token"].to_string();
+    let put = |token: &str| {
+        let put = ["put", "user/42", "{}", "--wait", "0"];
+        let output = lockwood(&server, &put).env("LOCKWOOD_TOKEN", token).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(put(&token), (0, String::new()));
+    assert_eq!(put("").0, 75, "an empty one is none");
+    says(&server, &["lease", "release", "--all", "--owner", "ann"]);
+    let (code, complaint) = put(&token);
+    assert_eq!(code, 76, "{complaint}");
+    let (code, complaint) = put("abc");
+    assert_eq!(code, 2, "{complaint}");
+    assert!(complaint.contains("LOCKWOOD_TOKEN is \"abc\", which is no token"), "{complaint}");
+    assert_eq!(put("").0, 0);
+}
+
 #[test]
 fn a_program_runs_under_a_lease() {
     let server = Server::start(&[]);

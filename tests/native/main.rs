@@ -9,6 +9,9 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+#[path = "../shards/random.rs"]
+mod random;
+
 mod http;
 mod leaseholder;
 mod peer;
@@ -61,6 +64,9 @@ mod paths;
 mod paused_holder;
 mod positions;
 mod purge;
+mod purge_model;
+mod purge_others;
+mod purge_storm;
 mod raw_operations;
 mod schema_command_line;
 mod schemas;

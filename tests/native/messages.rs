@@ -49,6 +49,42 @@ fn a_server_with_tls_in_its_address_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_host_that_cannot_be_found_is_told_as_such() {
+    let said = fails(None, &["locks", "--server", "nohost.invalid:1"], 69);
+    assert!(said.contains("the host in nohost.invalid:1 cannot be found"), "{said}");
+    assert!(said.contains("--server") && !said.contains("lockwood serve"), "{said}");
+}
+
+#[test]
+fn an_empty_name_is_refused_by_the_argument_it_stands_for() {
+    let server = Server::start(&[]);
+    for (args, name) in [
+        (&["index", "add", "user", ""][..], "<FIELD>"),
+        (&["index", "drop", "user", ""], "<FIELD>"),
+        (&["index", "add", "", "name"], "<COLLECTION>"),
+        (&["grace", "end", ""], "<NAMESPACE>"),
+        (&["shard", "procedure", "show", ""], "<NAME>"),
+    ] {
+        let said = fails(Some(&server), args, 2);
+        assert!(said.contains(name) && !said.contains("openapi"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_backup_into_a_directory_that_is_not_there_names_the_directory() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    for to in [format!("{missing}/"), format!("{missing}/shop.backup")] {
+        let said = fails(Some(&server), &["backup", &to], 1);
+        assert!(said.contains(&format!("there is no directory {missing}")), "{said}");
+        assert!(!said.contains(".part"), "{said}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn an_occupied_port_is_told_with_the_flag_that_moves_it() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

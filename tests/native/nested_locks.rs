@@ -286,6 +286,103 @@ fn a_termination_reaches_everything_before_the_lock_is_released() {
     assert_eq!(locks(&server), Vec::<Value>::new());
 }
 
+/// The ways in which a program loses its lock.
+const ENDS: [(&str, i32); 3] = [("-KILL", 137), ("-TERM", 143), ("release", 76)];
+
+/// Brings one of them about, for the `lockwood lock` with this number.
+fn end(server: &Server, how: &str, id: &str) {
+    match how {
+        "release" => drop(says(server, &format!("lockwood locks release {}", locks(server)[0]["lock"]))),
+        signal => assert!(Command::new("kill").args([signal, id]).status().unwrap().success()),
+    }
+}
+
+/// `timeout` makes a process group of its own.
+#[test]
+fn what_has_made_a_process_group_of_its_own_does_not_outlive_the_lock() {
+    for (how, code) in ENDS {
+        let server = Server::start(&[]);
+        let script = "lockwood lock --kill-after 1s --write a -- sh -c \
+                      'timeout 600 sh -c \"sleep 600 & echo \\$\\$ \\$!; wait\"; true'";
+        let mut running = Running::start(&server, script);
+        let ids = sleepers(&mut running);
+        end(&server, how, &running.child.id().to_string());
+        if how == "-KILL" {
+            eventually("all of it has ended", || !ids.iter().any(|id| is_alive(id)));
+        } else {
+            assert_eq!(running.child.wait().unwrap().code(), Some(code), "{how}");
+            assert!(!ids.iter().any(|id| is_alive(id)), "{how}: nothing of it runs without the lock");
+        }
+    }
+}
+
+/// Orphans have no parent to be found by, and at a terminal they share the group of the shell that goes on afterwards.
+#[test]
+fn orphans_at_a_terminal_do_not_outlive_the_lock_and_their_shell_does() {
+    for (how, code) in ENDS {
+        let server = Server::start(&[]);
+        let program = "sh -c 'echo lock: $$; exec lockwood lock --kill-after 1s --write a -- sh -c \
+                       \"(sh -c \\\"echo orphan: \\\\\\$\\\\\\$; exec sleep 600\\\" &); sleep 600\"'; echo ended: $?; read line";
+        let mut command = shell(&server, "exec script -qec \"$1\" /dev/null");
+        command.args(["sh", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut keyboard = child.stdin.take().unwrap();
+        let mut screen = BufReader::new(child.stdout.take().unwrap());
+        let mut word_after = |word: &str| loop {
+            let mut line = String::new();
+            assert_ne!(
+                screen.read_line(&mut line).unwrap(),
+                0,
+                "{how}: the terminal was closed before {word}"
+            );
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+        };
+        let (lock, orphan) = (word_after("lock: "), word_after("orphan: "));
+        assert!(is_alive(&orphan));
+        end(&server, how, &lock);
+        assert_eq!(word_after("ended: "), code.to_string(), "{how}: the shell goes on");
+        if how == "-KILL" {
+            eventually("the orphan has ended", || !is_alive(&orphan));
+        } else {
+            assert!(!is_alive(&orphan), "{how}: nothing of it runs without the lock");
+        }
+        keyboard.write_all(b"\n").unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Under a lease both have the same lock, and even the same token.
+#[test]
+fn the_end_of_one_nested_command_leaves_its_neighbour_alone() {
+    for kind in KINDS {
+        let server = Server::start(&[]);
+        let inner = "lockwood lock --write a -- sh -c \"echo \\$PPID \\$\\$; exec sleep 600\"";
+        let script = format!("lockwood lock {kind} --write a -- sh -c '{inner} & {inner} & wait'");
+        let mut outer = Running::start(&server, &script);
+        let (first, second) = (sleepers(&mut outer), sleepers(&mut outer));
+        end(&server, "-TERM", &first[0]);
+        eventually("one has ended", || !first.iter().any(|id| is_alive(id)));
+        assert!(second.iter().all(|id| is_alive(id)), "{kind}");
+        outer.signal("-TERM");
+        outer.child.wait().unwrap();
+        assert!(!second.iter().any(|id| is_alive(id)), "{kind}: nothing of it runs without the lock");
+    }
+}
+
+#[test]
+fn what_a_program_starts_to_clean_up_is_not_signalled() {
+    let server = Server::start(&[]);
+    let script = "lockwood lock --write a -- sh -c 'trap \"setsid sh -c \\\"sleep 0.2; echo clean\\\"; exit 7\" TERM; \
+                  echo $$ $$; while :; do sleep 0.05; done'";
+    let mut running = Running::start(&server, script);
+    sleepers(&mut running);
+    running.signal("-TERM");
+    assert_eq!(running.line(), "clean");
+    assert_eq!(running.child.wait().unwrap().code(), Some(7));
+}
+
 #[test]
 fn what_a_program_leaves_behind_when_it_ends_by_itself_is_left_alone() {
     let server = Server::start(&[]);

@@ -115,6 +115,30 @@ fn examples_of_the_description_work() {
     }
 }
 
+/// A parameter that is overlooked misleads, so no route may do that, not even one that takes none.
+#[test]
+fn every_route_of_the_description_refuses_a_parameter_it_does_not_know() {
+    let text = fs::read_to_string(description()).unwrap();
+    let description: Value = serde_json::from_str(&text).unwrap();
+    let server = Server::start(&["--raw-operations"]);
+    for (template, item) in description["paths"].as_object().unwrap() {
+        let path = template.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
+        let path = path.collect::<Vec<_>>().join("/");
+        for method in item.as_object().unwrap().keys() {
+            let target = format!("{path}?surely_unknown=1");
+            let reply = send(server.native, &method.to_uppercase(), &target, &[], b"{}");
+            let detail = reply.assert_problem(400, "bad_query")["detail"].to_string();
+            assert!(
+                detail.contains("`surely_unknown` is no parameter of this address"),
+                "{method} {path}: {detail}"
+            );
+        }
+    }
+    send(server.native, "GET", "/openapi.json?a=b", &[], b"").assert_problem(400, "bad_query");
+    send(server.native, "GET", "/v1/a/documents/b/1/c?a=b", &[], b"").assert_problem(400, "bad_query");
+    send(server.native, "PATCH", "/v1/namespaces?a=b", &[], b"").assert_problem(405, "method_not_allowed");
+}
+
 /// The method of an example's operation, and its path with the example's parameters.
 fn address(description: &Value, example: &Value) -> (String, String) {
     let id = &example["operation"];

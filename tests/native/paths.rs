@@ -65,6 +65,56 @@ fn every_command_reads_a_path_as_locks_do() {
 }
 
 #[test]
+fn a_leading_slash_means_the_same_collection_in_every_command() {
+    let (server, store) = start();
+    store.create("order", 1, json!({ "customer": "Ann" }));
+    assert_eq!(done(&server, &["count", "/user"]), "1\n");
+    assert_eq!(done(&server, &["filter", "/user", "--json"]), done(&server, &["filter", "user", "--json"]));
+    let joined = done(&server, &["join", "/order.customer", "/user.name", "--json"]);
+    assert_eq!(joined.lines().count(), 1, "{joined}");
+    assert!(done(&server, &["index", "add", "/user", "name"]).starts_with("added the index of user by name"));
+    done(&server, &["index", "drop", "/user", "name"]);
+    done(&server, &["schema", "settings", "/user", "--isolation", "locked"]);
+    assert!(done(&server, &["schema", "settings", "user"]).to_lowercase().contains("locked"));
+    let schema = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(schema.path(), r#"{"type":"object"}"#).unwrap();
+    let file = schema.path().to_str().unwrap();
+    assert!(
+        done(&server, &["schema", "register", file, "--subject", "/user"]).starts_with("user has version 1")
+    );
+    for command in [&["show", "/user"][..], &["check", file, "--subject", "/user"], &["delete", "/user"]] {
+        done(&server, &[&["schema"], command].concat());
+    }
+    assert_eq!(store.get("indexes")["indexes"], json!([]));
+    assert_eq!(store.get("schemas?deleted=true")["subjects"].as_array().unwrap().len(), 1, "user alone");
+}
+
+#[test]
+fn what_is_no_collection_is_refused_where_a_collection_is_meant() {
+    let (server, store) = start();
+    for path in ["user/42", "/user/42", "user/", "/", ""] {
+        for command in [
+            &["count", path][..],
+            &["filter", path],
+            &["watch", path],
+            &["index", "add", path, "name"],
+            &["index", "drop", path, "name"],
+            &["join", &format!("{path}.name"), "user.name"],
+            &["schema", "show", path],
+            &["schema", "delete", path],
+            &["schema", "settings", path, "--isolation", "locked"],
+        ] {
+            let said = refused(&server, command, 2);
+            assert!(said.contains("write "), "{command:?}: {said}");
+        }
+    }
+    assert!(refused(&server, &["filter", "user/42"], 2).contains("write user"));
+    store.create("a/b", 1, json!({}));
+    assert_eq!(done(&server, &["count", "a%2Fb"]), "1\n", "a slash inside a name");
+    assert_eq!(store.get("indexes")["indexes"], json!([]));
+}
+
+#[test]
 fn a_lock_on_a_document_covers_what_is_put_below_its_path() {
     let (server, store) = start();
     let lock =
@@ -114,6 +164,21 @@ fn a_document_cannot_be_reached_by_a_spelling_that_locks_on_it_do_not_have() {
         assert!(said.contains(&format!("write {right}")), "lock: {said}");
         done(&server, &["put", right, "{}"]);
     }
+}
+
+/// Such a lock would guard nothing: no document can have the key.
+#[test]
+fn locks_on_what_no_key_can_be_are_refused() {
+    let (server, store) = start();
+    for path in ["user/100%25", "user/%_", "user/a::b"] {
+        refused(&server, &["put", path, "{}"], 2);
+        refused(&server, &["lock", "--write", path, "--", "true"], 70);
+        let lock =
+            json!({ "owner": "ann", "ttl_ms": 60_000, "resources": [{ "path": path, "mode": "write" }] });
+        store.send("POST", "locks", &lock.to_string()).assert_problem(400, "bad_key");
+    }
+    done(&server, &["put", "user/100%2525", "{}"]);
+    done(&server, &["lock", "--write", "user/100%2525", "--", "true"]);
 }
 
 #[test]

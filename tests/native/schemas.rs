@@ -291,6 +291,7 @@ fn unknown_fields_are_refused_in_every_operation() {
     let mut projected = side("name");
     projected["fields"] = json!(["aeg"]);
     refused("POST", "join", json!({ "left": projected, "right": side("name") }));
+    refused("GET", "changes?collection=user&field=name,aeg", json!(null));
     refused("GET", "documents/user/1?path=aeg", json!(null));
     refused("PUT", "documents/user/1?path=aeg", json!(1));
     // Names inside values count as well.
@@ -591,5 +592,35 @@ fn removing_a_misspelt_field_is_an_unknown_field() {
     let refused = store.refuses("DELETE", "documents/user/1/nam", &json!(null), 400, "unknown_field");
     assert!(refused["detail"].to_string().contains("did you mean name"), "{refused}");
     store.refuses("DELETE", "documents/user/1/age", &json!(null), 404, "no_node");
+    let unset =
+        |path: &str| json!({ "events": [{ "type": "unset", "collection": "user", "key": 1, "path": path }] });
+    let refused = store.refuses("POST", "write", &unset("nam"), 400, "unknown_field");
+    assert!(refused["detail"].to_string().contains("did you mean name"), "{refused}");
+    store.refuses("POST", "write", &unset("address/zpi"), 400, "unknown_field");
+    store.refuses("POST", "write", &unset("address/zip"), 404, "no_node");
+    store.refuses("POST", "write", &unset("age"), 404, "no_node");
     assert!(store.ask("DELETE", "documents/user/1/old", &json!(null))["position"].is_u64());
+}
+
+#[test]
+fn fields_that_a_later_schema_does_not_know_can_be_removed_one_by_one() {
+    let (_server, store) = start();
+    let fields =
+        json!({ "name": "Ann", "old": 1, "older": 2, "oldest": 3, "address": { "zip": "1", "zpi": "2" } });
+    store.create("user", 1, fields);
+    store.ask("POST", "schemas/user", &json!({ "schema": user() }));
+    let write = |event: Value| json!({ "events": [event] });
+    let unset = |path: &str| write(json!({ "type": "unset", "collection": "user", "key": 1, "path": path }));
+    store.ask("DELETE", "documents/user/1/old", &json!(null));
+    store.post("write", &unset("address/zpi"));
+    // What the schema knows is held to it as ever, alone or together with what it does not know.
+    store.refuses("POST", "write", &unset("name"), 400, "schema_mismatch");
+    let both = json!({ "type": "update", "collection": "user", "key": 1, "fields": { "older": null, "name": "Bob" } });
+    store.refuses("POST", "write", &write(both), 400, "schema_mismatch");
+    let nulls = json!({ "type": "update", "collection": "user", "key": 1, "fields": { "older": null } });
+    store.post("write", &write(nulls));
+    store.ask("DELETE", "documents/user/1/oldest", &json!(null));
+    store.ask("PUT", "documents/user/1/name", &json!("Bob"));
+    let found = store.get("documents/user/1")["document"]["value"].clone();
+    assert_eq!(found, json!({ "name": "Bob", "address": { "zip": "1" } }));
 }

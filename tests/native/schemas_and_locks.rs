@@ -47,6 +47,29 @@ fn a_lock_on_a_field_the_schema_does_not_know_is_refused_before_it_waits() {
 }
 
 #[test]
+fn a_conversion_at_a_field_the_schema_does_not_know_is_refused_with_the_nearest_names() {
+    let server = Server::start(&[]);
+    let store = Store::new(&server, "default");
+    let mut peer = Peer::open(&server, "session");
+    let resources = |paths: &[&str], mode: &str| -> Vec<Value> {
+        paths.iter().map(|path| json!({ "path": path, "mode": mode })).collect()
+    };
+    let held = ["user/1/name", "user/1/older"];
+    let lock = peer.ask(json!({ "type": "lock", "resources": resources(&held, "write") }))["lock"].clone();
+    let properties = json!({ "name": { "type": "string" }, "age": { "type": "integer" } });
+    store.post("schemas/user", &json!({ "schema": { "type": "object", "properties": properties } }));
+    let mut convert = |path: &str| {
+        peer.ask(json!({ "type": "convert", "lock": lock, "resources": resources(&[path], "read") }))
+    };
+    let reply = convert("user/1/nmae");
+    assert_eq!(reply["code"], "unknown_field", "{reply}");
+    assert!(reply["message"].to_string().contains("did you mean name?"), "{reply}");
+    assert_eq!(convert("user/1/age")["code"], "no_such_resource");
+    assert_eq!(convert("user/1/older")["type"], "converted", "what is held is older than the schema");
+    assert_eq!(convert("user/1/name")["type"], "converted");
+}
+
+#[test]
 fn known_fields_and_open_collections_are_locked_as_ever() {
     let (server, store) = start();
     let mut peer = Peer::open(&server, "session");

@@ -51,7 +51,12 @@ fn aliases_lead_to_other_contexts_but_not_to_other_aliases() {
     assert!(message.contains("'y'"), "{message}");
     registry.ask("PUT", "/config/x", json!({ "alias": "" }));
     registry.refuses("GET", "/config/x", Value::Null, 40408);
-    registry.refuses("PUT", "/config", json!({ "alias": "a" }), 42205);
+    for alias in [json!("a"), json!(""), json!(null)] {
+        let message = registry.refuses("PUT", "/config", json!({ "alias": alias }), 42205);
+        assert!(message.contains("one subject"), "{message}");
+    }
+    registry.ask("PUT", "/config", json!({ "compatibility": "FULL", "alias": null }));
+    assert_eq!(registry.get("/config"), json!({ "compatibilityLevel": "FULL" }));
     for alias in ["_schemas", "a\nb", ":.shop:", &"x".repeat(300)] {
         registry.refuses("PUT", "/config/z", json!({ "alias": alias }), 42208);
     }

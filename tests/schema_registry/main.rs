@@ -19,6 +19,7 @@ mod contexts;
 mod guids;
 mod media;
 mod normalize;
+mod purge;
 mod references;
 mod registry;
 mod settings;

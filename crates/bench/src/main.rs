@@ -1,5 +1,6 @@
 //! Measures what Lockwood costs and prints it. Knows nothing of what is measured.
 
+mod cluster;
 mod docs;
 mod figure;
 mod in_process;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: lockwood-bench <what> [--json]
-       lockwood-bench docs|leases|shards [--json] [--quick] [--only <part>]
+       lockwood-bench docs|leases|shards|cluster [--json] [--quick] [--only <part>]
 
 what:
   in-process   the lock table by itself, without a server
@@ -26,12 +27,14 @@ what:
   docs         documents, beside PostgreSQL and Tarantool
   leases       leases, what they cost others, search and join, beside etcd and PostgreSQL
   shards       a hop, a search over shards and moving documents, beside Tarantool
+  cluster      nodes over PostgreSQL: takeovers, writes beside its own, a hop
 
 --json         print a list of objects instead of a table
 --quick        shorter, and with a tenth of the documents where there are many
 --only <part>  docs: disk, create, update, bulk, get, filter, all, as-of, feed, lock-check, million
                leases: pairs, enforcement, search, join, expiry
-               shards: routing, search, moving";
+               shards: routing, search, moving
+               cluster: takeover, writes, hop";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -62,6 +65,7 @@ enum What {
     Docs,
     Leases,
     Shards,
+    Cluster,
 }
 
 impl What {
@@ -71,6 +75,7 @@ impl What {
             What::Docs => &docs::PARTS,
             What::Leases => &leases::PARTS,
             What::Shards => &shards::PARTS,
+            What::Cluster => &cluster::PARTS,
             _ => &[],
         }
     }
@@ -83,7 +88,7 @@ impl Order<'_> {
             What::Network => network::measure(),
             What::Pairs => network::measure_pairs(),
             What::Locks => in_process::measure().into_iter().chain(network::measure()).collect(),
-            What::Docs | What::Leases | What::Shards => {
+            What::Docs | What::Leases | What::Shards | What::Cluster => {
                 stage::measure(self.what.parts(), self.quick, self.only)
             }
         }
@@ -100,6 +105,7 @@ fn read(words: &[String]) -> Option<Order<'_>> {
         "docs" => What::Docs,
         "leases" => What::Leases,
         "shards" => What::Shards,
+        "cluster" => What::Cluster,
         _ => return None,
     };
     let mut order = Order { what, json: false, quick: false, only: None };
@@ -144,7 +150,8 @@ mod tests {
 
     #[test]
     fn every_part_is_named() {
-        for (name, _) in docs::PARTS.iter().chain(&leases::PARTS).chain(&shards::PARTS) {
+        for (name, _) in docs::PARTS.iter().chain(&leases::PARTS).chain(&shards::PARTS).chain(&cluster::PARTS)
+        {
             assert!(USAGE.contains(name), "{name}");
         }
     }

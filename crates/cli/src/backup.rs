@@ -1,8 +1,11 @@
 //! `lockwood backup` and `lockwood restore-backup`: everything a server keeps, into a file and back.
 
+mod destination;
+
+use self::destination::{Destination, Unfinished};
 use crate::{
     documents::progress::Progress,
-    exit::{BAD_DATA, EXISTS, Failure},
+    exit::{BAD_DATA, Failure},
     output::{json_line, print},
     target::Server,
 };
@@ -12,9 +15,8 @@ use lockwood_model::Timestamp;
 use lockwood_server::Restoring;
 use serde_json::json;
 use std::{
-    fs::{self, File},
     io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::SystemTime,
 };
@@ -22,18 +24,20 @@ use std::{
 const AFTER_HELP: &str = "\
 Everything the server keeps is in it, as of one moment: all namespaces with their documents, history, indexes,
 schemas, procedures and leases, and what the server knows of itself. The server goes on meanwhile. As long as it is
-incomplete the file is called FILE.part. Dumps are for single namespaces: lockwood dump.
+incomplete the file is called FILE.part. What goes to standard output is complete only if the exit code is 0.
+Dumps are for single namespaces: lockwood dump.
 
 Exit codes:
   1   the file cannot be written
   65  the backup broke off, or what came is damaged
-  73  there is such a file already: see --replace
+  73  there is such a file already: see --replace; or another backup is being written to it
   69  no server answers, or it does not work now
   70  the server refused the request
 
 Examples:
   lockwood backup /mnt/backup                a directory: the file gets the time as its name
   lockwood backup shop.backup
+  lockwood backup - | ssh safe 'cat > shop.backup'
   lockwood backup --replace shop.backup      the old one is there until the new one is complete
   lockwood restore-backup shop.backup --data /var/lib/lockwood";
 
@@ -41,7 +45,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where to: a file, or a directory that is there
+    /// Where to: a file, a directory that is there, or - for standard output
     #[arg(value_name = "DIR|FILE")]
     to: PathBuf,
     /// Replace the file if it is there
@@ -56,7 +60,8 @@ pub(crate) struct Args {
 
 const RESTORE_HELP: &str = "\
 Every checksum of the backup is compared before anything is written, and the restored state with what its log leads to
-before the directory gets its name. Lock numbers and tokens begin far above all that were given out, so none comes twice,
+before anything else can open the directory. A restore that is killed leaves a directory that is refused everywhere
+but here: run it again, and it begins anew. Lock numbers and tokens begin far above all that were given out, so none comes twice,
 and leases have the time left that they had when the backup was taken.
 
 Exit codes: 0 restored and verified; 1 refused, nothing is left of it; 2 wrong usage.
@@ -72,7 +77,7 @@ pub(crate) struct RestoreArgs {
     /// What `lockwood backup` made
     #[arg(value_name = "BACKUP")]
     from: PathBuf,
-    /// The data directory; it must be empty or not there
+    /// The data directory: not there, empty, or left by a restore that was killed
     #[arg(long, value_name = "DIR", env = "LOCKWOOD_DATA", default_value = "lockwood-data")]
     data: PathBuf,
     /// Print JSON
@@ -81,60 +86,75 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let file = match args.to.is_dir() {
-        true => new_name(&args.to),
-        false => args.to.clone(),
-    };
-    if !args.replace && file.exists() {
-        let message =
-            format!("{} is there already; replace it with --replace, or choose another name", file.display());
-        return Ok(Failure::new(EXISTS, message).report());
+    let is_output = args.to.as_os_str() == "-";
+    let to = Destination { path: args.to.clone(), is_directory: args.to.is_dir(), replace: args.replace };
+    // Said before the server is asked for anything.
+    if !is_output && let Err(failure) = to.check() {
+        return Ok(failure.report());
     }
     let admin = Admin { address: args.server.address.clone() };
     let backup = match admin.backup().await {
         Ok(backup) => backup,
         Err(error) => return Ok(Failure::from(&error).report()),
     };
+    if is_output {
+        return write_out(backup, args.json).await;
+    }
     // Everything the server keeps is in it.
     crate::serve::close_new_files();
+    let unfinished = match to.begin()? {
+        Ok(unfinished) => unfinished,
+        Err(failure) => return Ok(failure.report()),
+    };
     let progress = Progress::new("backup", None);
-    let written = write(backup, &file, &progress).await;
+    let written = write(backup, unfinished, &progress).await;
     progress.end();
     match written? {
-        Ok(bytes) if args.json => print(&json_line(&json!({ "file": file, "bytes": bytes }))),
-        Ok(bytes) => print(&format!("{bytes} bytes in {}\n", file.display())),
+        Ok((file, bytes)) if args.json => print(&json_line(&json!({ "file": file, "bytes": bytes }))),
+        Ok((file, bytes)) => print(&format!("{bytes} bytes in {}\n", file.display())),
         Err(failure) => Ok(failure.report()),
     }
 }
 
-/// A name with the time that no other backup in `directory` has.
-fn new_name(directory: &Path) -> PathBuf {
-    let seconds = now().0 / 1000;
-    let names = (1..).map(|nth| match nth {
-        1 => format!("lockwood-{seconds}.backup"),
-        _ => format!("lockwood-{seconds}-{nth}.backup"),
-    });
-    names.map(|name| directory.join(name)).find(|path| !path.exists()).expect("there are always more names")
-}
-
-/// Makes the file anew, also where an earlier backup broke off: what is there may be a link, or open to others.
-fn create(part: &Path) -> io::Result<File> {
-    match fs::symlink_metadata(part) {
-        Ok(found) if found.is_file() || found.is_symlink() => fs::remove_file(part)?,
-        Ok(_) => return File::options().write(true).open(part),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+/// What came cannot be taken back, so it is for the exit code, and for the last block, to say that it is complete.
+async fn write_out(mut backup: Backup, json: bool) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new("backup", None);
+    let mut out = io::stdout().lock();
+    let mut bytes = 0;
+    let came = loop {
+        match backup.next().await {
+            Ok(Some(piece)) => {
+                out.write_all(&piece).context("write the backup")?;
+                bytes += piece.len() as u64;
+                progress.add_bytes(piece.len() as u64);
+            }
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    out.flush().context("write the backup")?;
+    progress.end();
+    if let Err(error) = came {
+        let failure = Failure::from(&error);
+        let message = format!("the backup broke off: {}", failure.message);
+        return Ok(Failure { code: BAD_DATA, message, ..failure }.report());
     }
-    File::create_new(part)
+    match json {
+        true => eprint!("{}", json_line(&json!({ "bytes": bytes }))),
+        false => eprintln!("{bytes} bytes"),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Only a complete backup gets its name.
-async fn write(mut backup: Backup, file: &Path, progress: &Progress) -> anyhow::Result<Result<u64, Failure>> {
-    let mut part = file.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
+/// Only a complete backup gets its name; gives that and its bytes.
+async fn write(
+    mut backup: Backup,
+    mut unfinished: Unfinished,
+    progress: &Progress,
+) -> anyhow::Result<Result<(PathBuf, u64), Failure>> {
+    let part = unfinished.part.clone();
     let writing = || format!("write {}", part.display());
-    let mut out = BufWriter::new(create(&part).with_context(writing)?);
+    let mut out = BufWriter::new(&mut unfinished.out);
     let mut bytes = 0;
     loop {
         match backup.next().await {
@@ -159,8 +179,7 @@ async fn write(mut backup: Backup, file: &Path, progress: &Progress) -> anyhow::
         let message = format!("{error}\nwhat came is in {}", part.display());
         return Ok(Err(crate::exit::bad_data(message)));
     }
-    fs::rename(&part, file).with_context(|| format!("rename {}", part.display()))?;
-    Ok(Ok(bytes))
+    Ok(unfinished.finish()?.map(|file| (file, bytes)))
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {

@@ -3,8 +3,9 @@
 
 use crate::{
     exit,
+    mark::{self, Run, Runs},
     nested::{Granter, Nested, Supervisor},
-    processes::{Family, Kinship},
+    processes::{Family, Kinship, Root},
     surroundings::Surroundings,
     watchdog::Watchdog,
 };
@@ -18,13 +19,16 @@ use std::{
     time::Duration,
 };
 
-/// How often what is left of the program is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 use tokio::{
     process::{Child, Command},
     signal::unix::{Signal as SignalStream, SignalKind, signal},
     time::Instant,
 };
+
+/// How often what is left of the program is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long processes that were killed hold up the end of this command.
+const KILLED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The signals that end `lockwood lock`, or are passed on.
 ///
@@ -102,12 +106,13 @@ pub(crate) struct Watch<'a> {
 impl Watch<'_> {
     /// Runs the program to its end.
     pub(crate) async fn run(mut self, mut command: Command, inside: &Surroundings) -> End {
-        command.envs(inside.variables());
+        let run = Run::new();
+        command.envs(inside.variables()).env(mark::VARIABLE, Runs::here().with(&run).to_string());
         let kinship = Kinship::here();
         if kinship == Kinship::Group {
             command.process_group(0);
         }
-        let mut watchdog = match self.start_watchdog(inside).await {
+        let mut watchdog = match self.start_watchdog(&run).await {
             Ok(watchdog) => Some(watchdog),
             Err(error) => self.warn_unguarded(&error),
         };
@@ -118,23 +123,23 @@ impl Watch<'_> {
                 return End::NotStarted(error);
             }
         };
-        let Some(root) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
+        let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
             return End::NotStarted(ErrorKind::NotFound.into());
         };
-        let mut family = Family::new(root, kinship);
+        let root = Root { id, kinship };
         if let Some(started) = &mut watchdog
-            && let Err(error) = started.watch(&family).await
+            && let Err(error) = started.watch(root).await
         {
             watchdog = self.warn_unguarded(&error);
         }
-        let end = self.follow(child, &mut family).await;
+        let end = self.follow(child, &mut Family::new(run, Some(root))).await;
         dismiss(watchdog).await;
         end
     }
 
-    async fn start_watchdog(&self, inside: &Surroundings) -> std::io::Result<Watchdog> {
+    async fn start_watchdog(&self, run: &Run) -> std::io::Result<Watchdog> {
         let mut watchdog = Watchdog::start()?;
-        watchdog.expect(&inside.text(), self.kill_after).await?;
+        watchdog.expect(run, self.kill_after).await?;
         Ok(watchdog)
     }
 
@@ -157,10 +162,7 @@ impl Watch<'_> {
                     return ended(status);
                 }
                 loss = self.holder.lost() => return self.stop(child, family, &loss).await,
-                signal = self.signals.next() => {
-                    pass_on(family, signal);
-                    signalled = true;
-                }
+                signal = self.signals.next() => signalled |= pass_on(family, signal),
                 draining = self.holder.draining(), if !drain_noticed => {
                     drain_noticed = true;
                     if !self.quiet {
@@ -184,9 +186,11 @@ impl Watch<'_> {
                 () = tokio::time::sleep_until(kill_at), if !killed => {
                     killed = true;
                     exit::warn("the program does not stop, killing it");
-                    family.signal(Signal::KILL);
+                    family.kill();
                 }
-                signal = self.signals.next() => pass_on(family, signal),
+                signal = self.signals.next() => {
+                    pass_on(family, signal);
+                }
             }
         }
         self.clear_until(family, kill_at).await;
@@ -199,13 +203,22 @@ impl Watch<'_> {
     }
 
     async fn clear_until(&mut self, family: &mut Family, kill_at: Instant) {
+        let give_up_at = kill_at.max(Instant::now()) + KILLED_PATIENCE;
         while !family.is_gone() {
             if Instant::now() >= kill_at {
-                return family.signal(Signal::KILL);
+                // Again and again: what is killed may have started something in between.
+                family.kill();
+            }
+            if Instant::now() >= give_up_at {
+                return exit::warn(
+                    "some processes of the program cannot be killed, and go on without the lock",
+                );
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                signal = self.signals.next() => pass_on(family, signal),
+                signal = self.signals.next() => {
+                    pass_on(family, signal);
+                }
             }
         }
     }
@@ -231,8 +244,9 @@ fn ended(status: std::io::Result<ExitStatus>) -> End {
     }
 }
 
-/// An interrupt typed at a terminal reaches the program by itself; twice would be once too often.
-fn pass_on(family: &mut Family, signal: Signal) {
+/// Says whether it was passed on: an interrupt typed at a terminal reaches the program by itself, and twice would be
+/// once too often.
+fn pass_on(family: &mut Family, signal: Signal) -> bool {
     let typed = signal == Signal::INT
         && (std::io::stdin().is_terminal()
             || std::io::stdout().is_terminal()
@@ -240,6 +254,7 @@ fn pass_on(family: &mut Family, signal: Signal) {
     if !typed {
         family.signal(signal);
     }
+    !typed
 }
 
 /// The exit code for a program's end, as a shell would give it.

@@ -5,6 +5,7 @@ use lockwood_client::{Code, Error, Refusal};
 use serde_json::{Value, json};
 use std::{
     io::Read,
+    net::ToSocketAddrs,
     process::ExitCode,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -164,9 +165,7 @@ impl From<&Error> for Failure {
             Error::Closed | Error::BadAnswer(_) => REFUSED,
         };
         let message = match error {
-            Error::Unreachable { address, reason } => {
-                format!("no Lockwood server answers at {address}; start one with `lockwood serve` ({reason})")
-            }
+            Error::Unreachable { address, reason } => unreachable(address, reason),
             other if code == CHANGED => {
                 format!("{other}\nread it again, decide again, and write with the position of what you read")
             }
@@ -177,6 +176,17 @@ impl From<&Error> for Failure {
             _ => None,
         };
         Failure { code, message, refusal }
+    }
+}
+
+fn unreachable(address: &str, reason: &str) -> String {
+    let mut nodes = address.split(',').map(|node| node.to_socket_addrs().map(drop));
+    // Starting a server does not help if the name leads nowhere.
+    match nodes.try_fold(None, |_, found| found.err().map(Some)) {
+        Some(Some(error)) => format!(
+            "the host in {address} cannot be found ({error}); check the name in --server or LOCKWOOD_SERVER"
+        ),
+        _ => format!("no Lockwood server answers at {address}; start one with `lockwood serve` ({reason})"),
     }
 }
 
@@ -212,10 +222,13 @@ mod tests {
         check(Code::Moving, 69);
         let broken = Failure::from(&Error::from(Refusal::new(Code::PositionLocked, "m")));
         assert!(broken.message.contains("read it again"), "{broken:?}");
-        let error = Error::Unreachable { address: "h:1".into(), reason: "refused".into() };
+        let error = Error::Unreachable { address: "127.0.0.1:1".into(), reason: "refused".into() };
         assert_eq!(
             Failure::from(&error),
-            Failure::new(69, "no Lockwood server answers at h:1; start one with `lockwood serve` (refused)")
+            Failure::new(
+                69,
+                "no Lockwood server answers at 127.0.0.1:1; start one with `lockwood serve` (refused)"
+            )
         );
     }
 

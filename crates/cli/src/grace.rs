@@ -42,6 +42,7 @@ enum Action {
 #[derive(clap::Args)]
 struct End {
     /// The namespace
+    #[arg(value_parser = crate::target::parse_namespace)]
     namespace: String,
     /// Why; the operator log gets to know
     #[arg(long)]

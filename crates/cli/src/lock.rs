@@ -49,8 +49,10 @@ never end is refused. Its lock ends with it; --name, --owner and --lease are the
 With --lease the lock is a lease: on disk, renewed while the program runs, and there for the rest of its time if
 the server is killed.
 If the lock is lost while the program runs, the program and everything it has started get SIGTERM, and SIGKILL after
---kill-after. So they do if this command is killed, even by SIGKILL. SIGTERM is passed on to all of them. At a
-terminal the program stays in the foreground, and those are its descendants; otherwise they are its process group.
+--kill-after. So they do if this command is killed, even by SIGKILL. SIGTERM is passed on to all of them. Processes are
+known by their parents and by LOCKWOOD_RUNS in their environment, without a terminal also by their process group; so
+one that clears its environment, leaves the group and loses its parent escapes. At a terminal the program stays in the
+foreground. What it leaves behind when it ends by itself is left alone.
 
 Exit codes:
   the program's own, or 128 + n if signal n ended it

@@ -2,6 +2,8 @@
 
 mod backup;
 mod child;
+mod cluster;
+mod collection;
 mod documents;
 mod exit;
 mod grace;
@@ -13,6 +15,7 @@ mod lock;
 mod lock_lease;
 mod locks;
 mod manual;
+mod mark;
 mod nested;
 mod output;
 mod processes;
@@ -40,7 +43,7 @@ const AFTER_HELP: &str = "\
 Environment, each the default of a flag:
   LOCKWOOD_SERVER     --server: host and port of the server
   LOCKWOOD_NAMESPACE  --namespace
-  LOCKWOOD_TOKEN      --token of `put`, `set`, `get` and others, inside a program that `lockwood lock` runs
+  LOCKWOOD_TOKEN      --token of `put`, `set`, `get` and others; `lockwood lock` sets it for the program it runs
   LOCKWOOD_LISTEN, LOCKWOOD_DATA and others: see `lockwood serve --help`
 
 Exit codes, where the help of a command says no more:
@@ -95,6 +98,7 @@ enum Command {
     Import(import::Args),
     Index(documents::index::Args),
     Schema(schema::Args),
+    Cluster(cluster::Args),
     Shard(Box<shard::Args>),
     Reshard(reshard::Args),
     Trim(documents::trim::Args),
@@ -118,6 +122,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => return exit::misused(&error),
     };
+    if !matches!(command, Command::Serve(_) | Command::Watchdog)
+        && let Err(why) = surroundings::check()
+    {
+        return exit::Failure::new(exit::USAGE, why).report();
+    }
     let result = match command {
         Command::Serve(args) => serve::run(*args),
         Command::Status(args) => block_on(status::status(args)),
@@ -143,6 +152,7 @@ fn main() -> ExitCode {
         Command::Import(args) => block_on(import::run(args)),
         Command::Index(args) => block_on(documents::index::run(args)),
         Command::Schema(args) => block_on(schema::run(args)),
+        Command::Cluster(args) => block_on(cluster::run(args)),
         Command::Shard(args) => block_on(shard::run(*args)),
         Command::Reshard(args) => block_on(reshard::run(args)),
         Command::Trim(args) => block_on(documents::trim::run(args)),

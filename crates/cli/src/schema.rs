@@ -1,6 +1,7 @@
 //! `lockwood schema`: the schemas that collections are held to. Knows nothing of how they are compared.
 
 use crate::{
+    collection::Collection,
     exit::{self, Failure},
     output::{self, Table},
     target::{Namespace, Server},
@@ -78,7 +79,7 @@ struct File {
     file: String,
     /// The collection it is for [default: the name of the file without its ending]
     #[arg(long, value_name = "NAME")]
-    subject: Option<String>,
+    subject: Option<Collection>,
     #[command(flatten)]
     common: Common,
 }
@@ -86,7 +87,7 @@ struct File {
 impl File {
     fn subject(&self) -> Result<String, Failure> {
         if let Some(subject) = &self.subject {
-            return Ok(subject.clone());
+            return Ok(subject.to_string());
         }
         let stem = Path::new(&self.file).file_stem().and_then(|stem| stem.to_str());
         match stem.filter(|_| self.file != "-") {
@@ -110,7 +111,7 @@ struct List {
 #[derive(clap::Args)]
 struct Show {
     /// Which collection
-    subject: String,
+    subject: Collection,
     /// Which version [default: the latest]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     version: Option<u32>,
@@ -125,7 +126,7 @@ struct Show {
 #[derive(clap::Args)]
 struct Diff {
     /// Which collection
-    subject: String,
+    subject: Collection,
     /// From this version [default: the one before]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     from: Option<u32>,
@@ -140,7 +141,7 @@ struct Diff {
 #[derive(clap::Args)]
 struct Delete {
     /// Which collection
-    subject: String,
+    subject: Collection,
     /// Which version [default: all]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     version: Option<u32>,
@@ -155,7 +156,7 @@ struct Delete {
 #[derive(clap::Args)]
 struct Settings {
     /// Which collection [default: all that say nothing themselves]
-    subject: Option<String>,
+    subject: Option<Collection>,
     /// none, backward, forward or full, the last three also with _transitive; default takes back what was said
     #[arg(long)]
     level: Option<String>,

@@ -3,14 +3,14 @@
 use crate::{limits::LimitArgs, target::parse_listen, wait::parse_span};
 use anyhow::Context;
 use lockwood_server::{
-    Bound, ClusterConfig, Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig,
+    Bound, ClusterConfig, Config, ElasticsearchConfig, LocktopusConfig, NodeConfig, OpenslidesConfig,
     SchemaRegistryConfig, Stopped,
 };
 use lockwood_wire::GraceInfo;
 use serde_json::json;
 use std::{
     io::{IsTerminal, Write},
-    net::{SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
@@ -40,6 +40,8 @@ Examples:
   lockwood serve --schema-registry       and the REST interface of the Schema Registry on 127.0.0.1:8081
   lockwood serve --this 1 --cluster-key key
                                          as the first shard of a cluster; see `lockwood shard --help`
+  lockwood serve --cluster postgres://lockwood@db.example/lockwood --advertise node1.example:7118
+                                         as a node of a cluster; see `lockwood cluster --help`
   lockwood serve --data /var/lib/lockwood --log-format json
 
 Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
@@ -154,8 +156,21 @@ struct ClusterArgs {
     #[arg(long, value_name = "FILE", env = "LOCKWOOD_CLUSTER_KEY", requires = "this")]
     cluster_key: Option<PathBuf>,
 
-    /// How the other nodes reach this one, if not at the address it listens on
-    #[arg(long, value_name = "HOST:PORT", requires = "this")]
+    /// Be a node of a cluster over this PostgreSQL, for example postgres://lockwood@db.example/lockwood
+    #[arg(long = "cluster", value_name = "URL", env = "LOCKWOOD_CLUSTER", conflicts_with = "this")]
+    database: Option<String>,
+
+    /// Name of this node in the cluster [default: what it advertises]
+    #[arg(long = "node", value_name = "NAME", env = "LOCKWOOD_NODE", requires = "database",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    node: Option<String>,
+
+    /// Where this node listens for other nodes [default: the port it advertises, on loopback if it advertises loopback]
+    #[arg(long, value_name = "ADDR", requires = "database", value_parser = parse_listen)]
+    peer_listen: Option<SocketAddr>,
+
+    /// How other nodes reach this one, if not at the address it listens on
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     advertise: Option<String>,
 
     /// A node to ask for the shard map at the start, as a node that is in no map needs; may be repeated
@@ -178,6 +193,31 @@ impl ClusterArgs {
         );
         Ok(Some(ClusterConfig { this, key, advertise: self.advertise.clone(), join: self.join.clone() }))
     }
+
+    fn node(&self) -> Option<NodeConfig> {
+        Some(NodeConfig {
+            database: self.database.clone()?,
+            name: self.node.clone(),
+            advertise: self.advertise.clone(),
+            peer_listen: self.peer_listen.unwrap_or_else(|| peer_listen(self.advertise.as_deref())),
+        })
+    }
+}
+
+/// Where a node listens for other nodes if it advertises this address. A port that the system chooses is advertised as
+/// it is.
+fn peer_listen(advertise: Option<&str>) -> SocketAddr {
+    let Some((host, port)) = advertise.and_then(|address| address.rsplit_once(':')) else {
+        return SocketAddr::from(([127, 0, 0, 1], 0));
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address = match host.parse::<IpAddr>() {
+        Ok(own) if own.is_loopback() => own,
+        Ok(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        _ if host == "localhost" => IpAddr::from(Ipv4Addr::LOCALHOST),
+        _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+    };
+    SocketAddr::from((address, port.parse().unwrap_or(0)))
 }
 
 /// The facade's flags, with the environment names of the original as their defaults.
@@ -504,7 +544,11 @@ pub(crate) fn close_new_files() {
 impl Args {
     fn into_config(self) -> anyhow::Result<Config> {
         let locktopus = self.locktopus.config()?;
-        let cluster = self.cluster.config()?;
+        let (cluster, node) = (self.cluster.config()?, self.cluster.node());
+        anyhow::ensure!(
+            self.cluster.advertise.is_none() || cluster.is_some() || node.is_some(),
+            "--advertise is for nodes of a cluster; it goes with --cluster"
+        );
         Ok(Config {
             listen: self.listen,
             data: self.data,
@@ -526,6 +570,7 @@ impl Args {
             schema_registry: self.schema_registry.into_config(),
             skip_unavailable: self.skip_unavailable,
             cluster,
+            node,
             limits: self.limits.0,
         })
     }
@@ -575,5 +620,25 @@ impl LocktopusArgs {
         let port = given(self.locktopus_port).unwrap_or(9009);
         let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("look up {host}"))?;
         addresses.next().with_context(|| format!("{host} has no address"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_listens_where_it_is_advertised() {
+        let check = |advertised: &str, expected: &str| {
+            assert_eq!(peer_listen(Some(advertised)).to_string(), expected, "{advertised}");
+        };
+        check("127.0.0.1:7118", "127.0.0.1:7118");
+        check("127.0.1.2:7118", "127.0.1.2:7118");
+        check("localhost:7118", "127.0.0.1:7118");
+        check("[::1]:7118", "[::1]:7118");
+        check("10.0.0.11:7118", "0.0.0.0:7118");
+        check("[fd00::11]:7118", "[::]:7118");
+        check("n1.example:7118", "0.0.0.0:7118");
+        assert_eq!(peer_listen(None).to_string(), "127.0.0.1:0");
     }
 }

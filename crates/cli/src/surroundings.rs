@@ -68,23 +68,47 @@ impl Surroundings {
     }
 
     /// The tokens with which a command in this namespace shows that it is inside. `LOCKWOOD_TOKEN` decides: one that
-    /// was changed by hand counts alone, and an empty one means none.
-    fn tokens(&self, server: &str, namespace: &str, given: Option<&str>) -> Vec<u64> {
-        let Some(given) = given.filter(|given| !given.is_empty()) else { return Vec::new() };
+    /// was set by hand counts alone. It is never overlooked, or a holder whose lock is over would write without it, but
+    /// where `LOCKWOOD_NAMESPACE` says that it is another namespace's.
+    fn tokens(&self, server: &str, namespace: &str, given: Given<'_>) -> Vec<u64> {
+        let Some(token) = given.token else { return Vec::new() };
         let innermost = self.0.last().and_then(|outer| outer.tokens.last());
-        if innermost.map(u64::to_string).as_deref() == Some(given) {
+        if innermost == Some(&token) {
             return self.find(server, namespace).map(|outer| outer.tokens.clone()).unwrap_or_default();
         }
-        let is_meant = |name: &str, value: &str| std::env::var(name).is_ok_and(|text| text == value);
-        let here = is_meant("LOCKWOOD_NAMESPACE", namespace);
-        given.parse().ok().filter(|_| here).into_iter().collect()
+        let is_elsewhere = given.namespace.is_some_and(|given| given != namespace);
+        Some(token).filter(|_| !is_elsewhere).into_iter().collect()
     }
+}
+
+/// What the environment says of the innermost lock.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    token: Option<u64>,
+    namespace: Option<&'a str>,
+}
+
+/// `LOCKWOOD_TOKEN`; an empty one means none.
+fn given_token() -> Result<Option<u64>, String> {
+    let Some(text) = std::env::var_os(TOKEN).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let token = text.to_str().and_then(|text| text.parse().ok());
+    token.map(Some).ok_or_else(|| {
+        format!(
+            "{TOKEN} is {text:?}, which is no token; set it to the number that the lock has, or to nothing"
+        )
+    })
+}
+
+/// Whether the environment can be understood. A token that cannot be read must not count as none.
+pub(crate) fn check() -> Result<(), String> {
+    given_token().map(drop)
 }
 
 /// The tokens of the locks around this command, for what it does in a namespace.
 pub(crate) fn tokens(server: &str, namespace: &str) -> Vec<u64> {
-    let given = std::env::var(TOKEN).ok();
-    Surroundings::from_env().tokens(server, namespace, given.as_deref())
+    let token = given_token().unwrap_or_default();
+    let in_env = std::env::var("LOCKWOOD_NAMESPACE").ok().filter(|name| !name.is_empty());
+    Surroundings::from_env().tokens(server, namespace, Given { token, namespace: in_env.as_deref() })
 }
 
 /// Whether two addresses are of one server, as `localhost:7117` and `127.0.0.1:7117`.
@@ -117,14 +141,18 @@ mod tests {
     #[test]
     fn tokens_are_shown_where_they_belong() {
         let inside = Surroundings::default().with(outer("a", &[3])).with(outer("b", &[4, 5]));
-        let check = |server: &str, namespace: &str, given: Option<&str>, tokens: &[u64]| {
-            assert_eq!(inside.tokens(server, namespace, given), tokens, "{server} {namespace} {given:?}");
+        let check = |server: &str, namespace: &str, token: Option<u64>, tokens: &[u64]| {
+            let given = Given { token, namespace: Some("b") };
+            assert_eq!(inside.tokens(server, namespace, given), tokens, "{server} {namespace} {token:?}");
         };
-        check("127.0.0.1:7117", "b", Some("5"), &[4, 5]);
-        check("localhost:7117", "a", Some("5"), &[3]);
-        check("127.0.0.1:7118", "a", Some("5"), &[]);
-        check("127.0.0.1:7117", "c", Some("5"), &[]);
-        check("127.0.0.1:7117", "b", Some(""), &[]);
+        check("127.0.0.1:7117", "b", Some(5), &[4, 5]);
+        check("localhost:7117", "a", Some(5), &[3]);
+        check("127.0.0.1:7118", "a", Some(5), &[]);
+        check("127.0.0.1:7117", "c", Some(5), &[]);
+        check("127.0.0.1:7117", "b", Some(6), &[6]);
+        check("127.0.0.1:7117", "a", Some(6), &[]);
         check("127.0.0.1:7117", "b", None, &[]);
+        let alone = Given { token: Some(6), namespace: None };
+        assert_eq!(Surroundings::default().tokens("127.0.0.1:7117", "a", alone), [6]);
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct Namespace {
     pub(crate) name: String,
 }
 
-fn parse_namespace(text: &str) -> Result<String, String> {
+pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     match text.is_empty() {
         true => Err("a namespace needs a name; leave the flag out for the namespace default".to_owned()),
         false => Ok(text.to_owned()),

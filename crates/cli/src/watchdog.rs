@@ -6,14 +6,17 @@
 //!
 //! | line | when | without the next one |
 //! | --- | --- | --- |
-//! | how long ending may take, and the program's surroundings | before the program is started | whatever has these surroundings is ended |
-//! | whom to end | once it runs | they are ended |
+//! | how long ending may take, and the run | before the program is started | whatever has the mark of the run is ended |
+//! | where its processes begin | once it runs | they are ended as well |
 //! | `done` | when it has ended | |
 //!
-//! The end of the input is not seen before a program that is just being started has its surroundings: until then it
-//! holds the other end as well.
+//! The end of the input is not seen before a program that is just being started has its mark: until then it holds the
+//! other end as well.
 
-use crate::processes::Family;
+use crate::{
+    mark::{self, Run, Runs},
+    processes::{Family, Root},
+};
 use rustix::process::Signal;
 use std::{
     io::BufRead,
@@ -29,6 +32,8 @@ use tokio::{
 
 const DONE: &str = "done";
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long processes that were killed are waited for.
+const KILLED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The watchdog as `lockwood lock` sees it. Dropped without [`Watchdog::dismiss`] it bites.
 pub(crate) struct Watchdog(Child);
@@ -38,17 +43,18 @@ impl Watchdog {
         let mut command = std::process::Command::new(this_program());
         // In a group of its own, so that what is typed at the terminal does not reach it.
         command.arg("watchdog").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.env(mark::VARIABLE, Runs::here().with_watchdog().to_string());
         Command::from(command).spawn().map(Watchdog)
     }
 
-    /// From now on whatever is started with these surroundings dies with this process.
-    pub(crate) async fn expect(&mut self, surroundings: &str, kill_after: Duration) -> std::io::Result<()> {
-        self.say(&format!("{} {surroundings}\n", kill_after.as_millis())).await
+    /// From now on whatever is started with the mark of this run dies with this process.
+    pub(crate) async fn expect(&mut self, run: &Run, kill_after: Duration) -> std::io::Result<()> {
+        self.say(&format!("{} {run}\n", kill_after.as_millis())).await
     }
 
-    /// From now on the family dies with this process.
-    pub(crate) async fn watch(&mut self, family: &Family) -> std::io::Result<()> {
-        self.say(&format!("{family}\n")).await
+    /// From now on this program dies with this process.
+    pub(crate) async fn watch(&mut self, root: Root) -> std::io::Result<()> {
+        self.say(&format!("{root}\n")).await
     }
 
     /// The program has ended, or does not matter any more.
@@ -77,20 +83,24 @@ fn this_program() -> PathBuf {
 pub(crate) fn run() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
     let Some(expected) = lines.next() else { return ExitCode::SUCCESS };
-    let Some((kill_after, surroundings)) = expected.split_once(' ') else { return ExitCode::FAILURE };
+    let Some((kill_after, run)) = expected.split_once(' ') else { return ExitCode::FAILURE };
     let Ok(kill_after) = kill_after.parse() else { return ExitCode::FAILURE };
+    let run = Run::read(run);
     let mut family = match lines.next().as_deref() {
         Some(DONE) => return ExitCode::SUCCESS,
-        Some(told) => match (told.parse::<Family>(), lines.next().as_deref()) {
-            (Ok(family), None) => family,
-            (Ok(_), Some(_)) => return ExitCode::SUCCESS,
-            (Err(()), _) => return ExitCode::FAILURE,
-        },
-        None => match Family::in_surroundings(surroundings) {
-            Some(family) => family,
-            None => return ExitCode::SUCCESS,
-        },
+        Some(root) => {
+            let Ok(root) = root.parse::<Root>() else { return ExitCode::FAILURE };
+            let family = Family::new(run, Some(root));
+            if lines.next().is_some() {
+                return ExitCode::SUCCESS;
+            }
+            family
+        }
+        None => Family::new(run, None),
     };
+    if family.is_gone() {
+        return ExitCode::SUCCESS;
+    }
     eprintln!("lockwood: `lockwood lock` was killed, so its program is stopped");
     end(&mut family, Duration::from_millis(kill_after));
     ExitCode::SUCCESS
@@ -101,7 +111,10 @@ fn end(family: &mut Family, kill_after: Duration) {
     let kill_at = Instant::now() + kill_after;
     while !family.is_gone() {
         if Instant::now() >= kill_at {
-            return family.signal(Signal::KILL);
+            family.kill();
+        }
+        if Instant::now() >= kill_at + KILLED_PATIENCE {
+            return eprintln!("lockwood: some processes of the program cannot be killed");
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -9,8 +9,8 @@ use crate::{
 use hyper::Method;
 use lockwood_model::{LockId, Path};
 use lockwood_wire::{
-    GraceList, LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog, Readiness,
-    ServerStatus, Tree, WaitGraph,
+    ClusterStatus, GraceList, LockInfo, LockList, LockState, NamespaceList, OperatorAction, OperatorLog,
+    Readiness, ServerStatus, Tree, WaitGraph,
     documents::{PurgeList, TrimAnswer, TrimRequest},
 };
 use serde::de::DeserializeOwned;
@@ -20,6 +20,19 @@ use serde::de::DeserializeOwned;
 pub struct Admin {
     /// Host and port of the server.
     pub address: String,
+}
+
+/// A change of what the nodes of a cluster own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterChange {
+    /// The node of this name gives its shards away and takes none.
+    Drain(String),
+    /// It takes shards again.
+    Undrain(String),
+    /// The shard belongs to the node of this name, for as long as that lives.
+    Move(u32, String),
+    /// The nodes decide which of them owns the shard.
+    Unmove(u32),
 }
 
 /// Which locks to list; by default all.
@@ -130,6 +143,26 @@ impl Admin {
     /// The server at a glance: what it serves where, its namespaces, memory, grace.
     pub async fn status(&self) -> Result<ServerStatus, Error> {
         self.get("/v1/status".into()).await
+    }
+
+    /// The nodes of the cluster, its shards and their owners.
+    pub async fn cluster(&self) -> Result<ClusterStatus, Error> {
+        self.get("/v1/cluster".into()).await
+    }
+
+    /// Changes what nodes own; gives the cluster as it was right before.
+    pub async fn change_cluster(&self, change: &ClusterChange) -> Result<ClusterStatus, Error> {
+        let (method, target) = match change {
+            ClusterChange::Drain(node) => (Method::PUT, format!("nodes/{}/drain", transport::escape(node))),
+            ClusterChange::Undrain(node) => {
+                (Method::DELETE, format!("nodes/{}/drain", transport::escape(node)))
+            }
+            ClusterChange::Move(shard, node) => {
+                (Method::PUT, format!("shards/{shard}/owner/{}", transport::escape(node)))
+            }
+            ClusterChange::Unmove(shard) => (Method::DELETE, format!("shards/{shard}/owner")),
+        };
+        self.call(method, format!("/v1/cluster/{target}")).await
     }
 
     /// Whether the server is alive.

@@ -49,7 +49,7 @@ pub use documents::{Pages, PutIf, PutOptions, ReadOptions, Store};
 pub use dump::Dump;
 pub use error::{Error, Loss, Refusal};
 pub use feed::{Feed, FeedStep, Subject};
-pub use http::{Admin, LockFilter};
+pub use http::{Admin, ClusterChange, LockFilter};
 pub use lease::{Lease, Leases, Terms};
 pub use lock::Lock;
 pub use lockwood_model::{

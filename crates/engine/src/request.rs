@@ -191,6 +191,11 @@ pub trait Rules: Sync {
     /// Whether a document may be as it is.
     fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused>;
 
+    /// Whether these nodes may be taken away from a document whatever is left of it then.
+    fn may_lose(&self, _at: &DocumentKey, _removed: &[Path]) -> bool {
+        false
+    }
+
     /// Called when all documents of a call were checked. Rules that put some off, because checking them takes long,
     /// refuse the call here.
     fn finish(&self) -> Result<(), Refused> {

@@ -80,6 +80,7 @@ fn decide_within<V: View>(
             Err(refused) => return Ok(Err(refused)),
         };
         drafted.apply(&change, position);
+        drafted.note(action);
         if writes_values(&change)
             && let Err(refused) = limits.check(at, drafted.document.present())
         {
@@ -122,12 +123,17 @@ struct Drafted {
     document: Document,
     /// It is there, but was written without positions.
     is_volatile: bool,
+    /// What is taken away from it.
+    removed: Vec<Path>,
+    /// Something else is done to it than taking something away.
+    is_written: bool,
 }
 
 impl Drafted {
     fn new(found: Option<Document>) -> Drafted {
         let is_volatile = found.as_ref().is_some_and(|document| !document.is_born());
-        Drafted { document: found.unwrap_or_else(Document::unborn), is_volatile }
+        let document = found.unwrap_or_else(Document::unborn);
+        Drafted { document, is_volatile, removed: Vec::new(), is_written: false }
     }
 
     /// The event that gives a document without positions its first one, so that its history begins with what
@@ -138,6 +144,19 @@ impl Drafted {
             let content = self.document.present().map(|(name, value)| (name.into(), value.clone()));
             Change::Created { fields: content.collect() }
         })
+    }
+
+    /// Notes what an action takes away, if it does nothing else.
+    fn note(&mut self, action: &Action) {
+        match action {
+            Action::Set { path, value: None } => self.removed.push(path.clone()),
+            Action::Update { set, lists }
+                if lists.is_empty() && set.iter().all(|(_, value)| value.is_null()) =>
+            {
+                self.removed.extend(set.iter().map(|(name, _)| Path::from_segments([name])));
+            }
+            _ => self.is_written = true,
+        }
     }
 
     fn apply(&mut self, change: &Change, position: Position) {
@@ -157,8 +176,9 @@ impl Draft {
     /// Whether what the request makes of its documents in the end is what its rules allow.
     fn check(&self, events: &[Event], rules: &dyn Rules) -> Result<(), Refused> {
         for Event { at, .. } in events {
-            let document = &self.0[at].document;
-            if !document.deleted {
+            let Drafted { document, removed, is_written, .. } = &self.0[at];
+            let may_pass = || !is_written && !removed.is_empty() && rules.may_lose(at, removed);
+            if !document.deleted && !may_pass() {
                 rules.check(at, document)?;
             }
         }

@@ -205,6 +205,9 @@ impl Condition {
         if self.operator == Operator::Equal && found == self.value.as_str() {
             return true;
         }
+        if let (Operator::Equal, true) = (self.operator, is_plain(found) && is_plain(self.value.as_str())) {
+            return false;
+        }
         let (found, value) = (Scalar::read(found), Scalar::read(self.value.as_str()));
         let ordered =
             |wanted: &[Ordering]| found.compare(&value).is_some_and(|order| wanted.contains(&order));
@@ -225,6 +228,11 @@ impl Condition {
             },
         }
     }
+}
+
+/// Text without escapes, which is equal to other such text only if it is written in the same way.
+fn is_plain(json: &str) -> bool {
+    json.starts_with('"') && !json.as_bytes().contains(&b'\\')
 }
 
 impl Filter {

@@ -19,6 +19,8 @@ pub struct Lease {
     pub granted_at: Timestamp,
     /// When it ends; none if it does not end by itself.
     pub expires_at: Option<Timestamp>,
+    /// How long it lasts from its grant or its last renewal; none if it does not end by itself, or if that is not known.
+    pub ttl_ms: Option<u64>,
     /// What its owner wrote on it.
     pub note: Option<Json>,
     /// Counts what its owner did to it, from 1.

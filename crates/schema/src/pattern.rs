@@ -6,8 +6,8 @@
 
 use crate::survey::pattern_options;
 use jsonschema::Validator;
+use regex_syntax::hir::{Hir, HirKind};
 use serde_json::{Value, json};
-use std::iter::Peekable;
 
 /// Trying one pattern on a short text costs so many steps.
 const STEPS_PER_TRY: u64 = 8;
@@ -27,7 +27,7 @@ impl Pattern {
     pub(crate) fn read(text: &str) -> Option<Pattern> {
         let options = jsonschema::options().with_pattern_options(pattern_options());
         let validator = options.build(&json!({ "pattern": text })).ok()?;
-        Some(Pattern { validator, places: places(&mut text.chars().peekable()) })
+        Some(Pattern { validator, places: places(text)? })
     }
 
     /// Whether it is found in a text; `text` is a string.
@@ -47,53 +47,27 @@ impl Pattern {
     }
 }
 
-/// How many letters and classes there are up to the end of a group, those of repetitions counted as often as they are
-/// repeated.
-fn places(rest: &mut Peekable<impl Iterator<Item = char>>) -> u64 {
-    let mut sum: u64 = 0;
-    while let Some(char) = rest.next() {
-        let atom = match char {
-            ')' => break,
-            '(' => places(rest),
-            '[' => {
-                skip_class(rest);
-                1
-            }
-            '\\' => {
-                rest.next();
-                1
-            }
-            '|' | '^' | '$' | '*' | '+' | '?' => continue,
-            _ => 1,
-        };
-        sum = sum.saturating_add(atom.saturating_mul(repetitions(rest)));
-    }
-    sum
+/// How many letters and classes a pattern has, those of repetitions counted as often as they are repeated. Counted in the
+/// expression as it is compiled, so no way of writing a repetition hides one.
+fn places(text: &str) -> Option<u64> {
+    let translated = jsonschema_regex::to_rust_regex(text).ok()?;
+    Some(places_of(&regex_syntax::parse(&translated).ok()?))
 }
 
-fn skip_class(rest: &mut Peekable<impl Iterator<Item = char>>) {
-    // A bracket right at the beginning is a letter.
-    rest.next_if_eq(&'^');
-    rest.next_if_eq(&']');
-    while let Some(char) = rest.next() {
-        match char {
-            ']' => return,
-            '\\' => drop(rest.next()),
-            _ => {}
+/// The parser refuses expressions that are nested deeply.
+fn places_of(expression: &Hir) -> u64 {
+    let sum = |parts: &[Hir]| parts.iter().map(places_of).fold(0, u64::saturating_add);
+    match expression.kind() {
+        HirKind::Empty | HirKind::Look(_) => 0,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(_) => 1,
+        HirKind::Repetition(repeated) => {
+            let times = repeated.max.unwrap_or(repeated.min).max(1);
+            places_of(&repeated.sub).saturating_mul(times.into())
         }
+        HirKind::Capture(group) => places_of(&group.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => sum(parts),
     }
-}
-
-/// How often what stands before is repeated at most, as far as that is written as `{2,5}`.
-fn repetitions(rest: &mut Peekable<impl Iterator<Item = char>>) -> u64 {
-    let mut times: u64 = 1;
-    while rest.next_if_eq(&'{').is_some() {
-        let written: String = std::iter::from_fn(|| rest.next_if(|char| *char != '}')).collect();
-        rest.next();
-        let number = |text: &str| text.trim().parse::<u64>().unwrap_or(0);
-        times = times.saturating_mul(written.split(',').map(number).max().unwrap_or(0).max(1));
-    }
-    times
 }
 
 #[cfg(test)]
@@ -103,7 +77,7 @@ mod tests {
     #[test]
     fn places_are_counted_as_often_as_they_are_repeated() {
         let check = |pattern: &str, expected| {
-            assert_eq!(places(&mut pattern.chars().peekable()), expected, "{pattern}");
+            assert_eq!(places(pattern), Some(expected), "{pattern}");
         };
         check("^[a-z]+$", 1);
         check("a[ab]{900}c", 902);
@@ -111,6 +85,26 @@ mod tests {
         check("(a|b{2,30}){10}", 310);
         check(r"\(\{[\]{5}]{3,}", 5);
         check("", 0);
+    }
+
+    #[test]
+    fn repetition_behind_another_quantifier_is_counted() {
+        let check = |pattern: &str, expected| {
+            assert_eq!(places(pattern), Some(expected), "{pattern}");
+            assert_eq!(Pattern::read(pattern).unwrap().places, expected, "{pattern}");
+        };
+        check("a[ab]?{900}c", 902);
+        check("a[ab]+{900}c", 902);
+        check("a[ab]*{900}c", 902);
+        check("a[ab]??{900}c", 902);
+        check("a[ab]{30}{30}c", 902);
+        check("a([ab]c){15}?{30}c", 902);
+        check("a([ab]?{30})+{30}c", 902);
+        // Blanks and remarks between an expression and how often it is repeated.
+        check("(?x) a ([ab] [cd]) {450} c", 902);
+        check("(?x) a ([ab][cd]) # twice each\n {450} c", 902);
+        check("a(?:[ab]|[ac]c){300}c", 902);
+        check(r"a\x{62}{900}\p{L}c", 903);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Knows nothing of what is in them or of how a refusal is written.
 
 use crate::{
+    front::Front,
     memory::{Account, Buffer},
     shared::Shared,
     trouble::Trouble,
@@ -58,17 +59,25 @@ pub(crate) async fn read<B: Body<Data = Bytes> + Unpin>(
     shared: &Shared,
     body: B,
 ) -> Result<Bytes, BodyError> {
-    let limit = ("body_bytes_max", shared.config.limits.body_bytes_max);
-    read_within(&shared.memory, body, limit, shared.config.body_timeout).await
+    read_at(&shared.front, body).await
+}
+
+/// The same for a request that no runtime has yet.
+pub(crate) async fn read_at<B: Body<Data = Bytes> + Unpin>(
+    front: &Front,
+    body: B,
+) -> Result<Bytes, BodyError> {
+    let limit = ("body_bytes_max", front.config.limits.body_bytes_max);
+    read_within(&front.memory, body, limit, front.config.body_timeout).await
 }
 
 /// A body that another node sends; it may have as many bytes as `peer_body_bytes_max` says.
 pub(crate) async fn read_of_peer<B: Body<Data = Bytes> + Unpin>(
-    shared: &Shared,
+    front: &Front,
     body: B,
 ) -> Result<Bytes, BodyError> {
-    let limit = ("peer_body_bytes_max", shared.config.limits.peer_body_bytes_max);
-    read_within(&shared.memory, body, limit, shared.config.body_timeout).await
+    let limit = ("peer_body_bytes_max", front.config.limits.peer_body_bytes_max);
+    read_within(&front.memory, body, limit, front.config.body_timeout).await
 }
 
 async fn read_within<B: Body<Data = Bytes> + Unpin>(

@@ -1,6 +1,6 @@
 //! What a server is told at its start. Knows nothing of flags or environment variables.
 
-use crate::{cluster::ClusterConfig, limits::Limits};
+use crate::{cluster::ClusterConfig, clustered::NodeConfig, limits::Limits};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The settings of a server.
@@ -46,6 +46,8 @@ pub struct Config {
     pub skip_unavailable: bool,
     /// Which part of a cluster it is, if it is part of one.
     pub cluster: Option<ClusterConfig>,
+    /// What makes it a node of a cluster over PostgreSQL, if it is one.
+    pub node: Option<NodeConfig>,
     /// What is too much.
     pub limits: Limits,
 }
@@ -122,6 +124,7 @@ impl Config {
             schema_registry: None,
             skip_unavailable: false,
             cluster: None,
+            node: None,
             limits: Limits::default(),
         }
     }

@@ -340,10 +340,10 @@ pub(crate) async fn write_registry(
     namespace: &str,
     call: &Call,
     terms: &Terms,
-    install: impl Fn(),
+    install: impl Fn() -> Result<(), ShardError>,
 ) -> Result<Written, GateError> {
     let decide = |now| {
-        install();
+        install()?;
         shared.shard.decide_write(namespace, call, &NoRules, now)
     };
     let pending = pass(shared, namespace, &Wanted::of(call), terms, decide).await?;

@@ -1,13 +1,17 @@
 //! The shell around lock tables and documents: listeners, sessions, interfaces, shards, metrics. Decides nothing
 //! about locks or documents.
 
+mod arriving;
+mod authority;
 mod body;
 mod clock;
 mod cluster;
+mod clustered;
 mod config;
 mod elasticsearch;
 mod feeds;
 mod frame;
+mod front;
 #[cfg(test)]
 mod fuzz;
 mod gate;
@@ -32,6 +36,7 @@ mod peer_stream;
 mod purge;
 mod registry;
 mod restore;
+mod runtime;
 mod schema_registry;
 mod schemas;
 mod seat;
@@ -47,6 +52,7 @@ mod view;
 mod work;
 
 pub use cluster::ClusterConfig;
+pub use clustered::NodeConfig;
 pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};
 pub use limits::{LimitSpec, Limits};
 pub use restore::{RestoreError, Restored, Restoring, check_backup, restore_backup};

@@ -169,6 +169,8 @@ limits! {
     script_bytes_max: 16_384, 16..=65_536;
     /// Writes in one bulk of the Elasticsearch facade.
     bulk_items_max: 100_000, 1..=10_000_000;
+    /// Indexes, and likewise types, that an address of the Elasticsearch facade names.
+    names_per_address_max: 1000, 1..=100_000;
     /// Scrolls of the Elasticsearch facade at the same time.
     scrolls_max: 500, 1..=100_000;
     /// Milliseconds a scroll of the Elasticsearch facade may be kept for between its pages.

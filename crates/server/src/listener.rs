@@ -2,7 +2,14 @@
 //! routes.
 
 use crate::{
-    guard, metrics::Interface, outgoing::Outgoing, peer_stream::PeerStream, shared::Shared, trouble::Trouble,
+    arriving::Arriving,
+    config::Config,
+    front::Front,
+    guard::{self, AllowedPage},
+    metrics::Interface,
+    outgoing::Outgoing,
+    peer_stream::PeerStream,
+    trouble::Trouble,
 };
 use hyper::{Method, Request, Response, Version, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -40,20 +47,29 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
     fn answer(
         &self,
         peer: SocketAddr,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+    /// Decides by `Host` and `Origin` whether a request may be answered.
+    fn guard(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        request: &Request<Arriving>,
+    ) -> Result<Option<AllowedPage>, Trouble> {
+        guard::admit(config, local, request)
+    }
     /// Whether a request changes nothing, so that its answer can be refused when it is made.
     fn is_read(&self, method: &Method, path: &str) -> bool;
     /// Says why a request does not get to [`Service::answer`], in the way of the interface.
-    fn refuse(&self, trouble: Trouble) -> Response<Self::Body>;
+    fn refuse(trouble: Trouble) -> Response<Self::Body>;
 }
 
 /// Accepts connections for ever.
-pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, service: impl Service) {
+pub(crate) async fn listen(listener: TcpListener, front: Arc<Front>, service: impl Service) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
-                let counted = Counted::new(&shared);
+                let counted = Counted::new(&front);
                 tokio::spawn(serve(tcp, peer, counted, service.clone()));
             }
             Err(error) => {
@@ -102,17 +118,17 @@ async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl
 /// Answers a request, and counts how long that took and how it ended. At the level debug it leaves a line in the log.
 async fn measured<S: Service>(
     service: &S,
-    shared: &Shared,
+    front: &Front,
     addresses: (SocketAddr, SocketAddr),
     request: Request<Incoming>,
 ) -> Response<Outgoing<S::Body>> {
     let said =
         tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
     let begun = Instant::now();
-    let response = answer(shared, service, addresses, request).await;
+    let response = answer(front, service, addresses, request).await;
     let (took, status) = (begun.elapsed(), response.status());
     let code = response.extensions().get::<Code>().copied();
-    shared.metrics.requests.answered(service.interface(), took, status, code);
+    front.metrics.requests.answered(service.interface(), took, status, code);
     if let Some((method, target)) = said {
         let (peer, status, took_us) = (addresses.1, status.as_u16(), took.as_micros());
         tracing::debug!(interface = service.interface().as_str(), %peer, %method, %target, status, took_us, "request");
@@ -122,27 +138,27 @@ async fn measured<S: Service>(
 
 /// Answers a request if it may be answered and there is memory for the answer until it is read.
 async fn answer<S: Service>(
-    shared: &Shared,
+    front: &Front,
     service: &S,
     addresses: (SocketAddr, SocketAddr),
     request: Request<Incoming>,
 ) -> Response<Outgoing<S::Body>> {
     let is_read = service.is_read(request.method(), request.uri().path());
-    let answer = admit(shared, service, addresses, request).await;
-    Outgoing::hold(&shared.memory, answer, is_read)
-        .unwrap_or_else(|trouble| Outgoing::small(refusal(service, trouble)))
+    let answer = admit(front, service, addresses, request.map(Arriving::Wire)).await;
+    Outgoing::hold(&front.memory, answer, is_read)
+        .unwrap_or_else(|trouble| Outgoing::small(refusal::<S>(trouble)))
 }
 
 /// Answers a request if its `Host` and `Origin` allow that.
 async fn admit<S: Service>(
-    shared: &Shared,
+    front: &Front,
     service: &S,
     (local, peer): (SocketAddr, SocketAddr),
-    request: Request<Incoming>,
+    request: Request<Arriving>,
 ) -> Response<S::Body> {
-    let page = match guard::admit(&shared.config, local, &request) {
+    let page = match service.guard(&front.config, local, &request) {
         Ok(page) => page,
-        Err(trouble) => return refusal(service, trouble),
+        Err(trouble) => return refusal::<S>(trouble),
     };
     let Some(page) = page else { return service.answer(peer, request).await };
     if let Some(answer) = page.preflight(&request) {
@@ -153,16 +169,16 @@ async fn admit<S: Service>(
     answer
 }
 
-fn refusal<S: Service>(service: &S, trouble: Trouble) -> Response<S::Body> {
+pub(crate) fn refusal<S: Service>(trouble: Trouble) -> Response<S::Body> {
     let code = trouble.code;
-    let mut response = service.refuse(trouble);
+    let mut response = S::refuse(trouble);
     // For those who count.
     response.extensions_mut().insert(code);
     response
 }
 
-async fn refuse(mut tcp: TcpStream, shared: &Shared, limit: u64) {
-    shared.metrics.connections_refused.add(1);
+async fn refuse(mut tcp: TcpStream, front: &Front, limit: u64) {
+    front.metrics.connections_refused.add(1);
     let problem =
         Trouble::too_many("connections_max", limit, "there are too many connections").into_problem();
     let body = serde_json::to_string(&problem).expect("a problem is valid JSON");
@@ -175,19 +191,19 @@ async fn refuse(mut tcp: TcpStream, shared: &Shared, limit: u64) {
 }
 
 /// One open connection, for as long as this lives.
-pub(crate) struct Counted(Arc<Shared>);
+pub(crate) struct Counted(Arc<Front>);
 
 impl Counted {
-    fn new(shared: &Arc<Shared>) -> Counted {
-        let before = shared.connections.fetch_add(1, Ordering::Relaxed);
-        shared.shard.has_one_caller.store(before == 0, Ordering::Relaxed);
-        Counted(Arc::clone(shared))
+    fn new(front: &Arc<Front>) -> Counted {
+        let before = front.connections.fetch_add(1, Ordering::Relaxed);
+        front.has_one_caller.store(before == 0, Ordering::Relaxed);
+        Counted(Arc::clone(front))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         let before = self.0.connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.shard.has_one_caller.store(before == 2, Ordering::Relaxed);
+        self.0.has_one_caller.store(before == 2, Ordering::Relaxed);
     }
 }

@@ -3,11 +3,14 @@
 
 use crate::{
     config::Config,
+    front::Front,
+    listener::{Service, listen},
+    runtime::Services,
     serve::{Bound, LeftOut, ServeError},
 };
 use lockwood_wire::{GraceInfo, Interface};
-use std::net::SocketAddr;
-use tokio::net::TcpListener;
+use std::{net::SocketAddr, sync::Arc};
+use tokio::{net::TcpListener, task::JoinSet};
 
 /// The listeners, bound before anything else is done so that a second server fails early.
 pub(crate) struct Listeners {
@@ -60,6 +63,32 @@ impl Listeners {
         Ok(Listeners { native, locktopus, openslides, elasticsearch, schema_registry, left_out })
     }
 
+    /// The listener for other nodes.
+    pub(crate) async fn bind_peers(config: &Config, address: SocketAddr) -> Result<TcpListener, ServeError> {
+        bind(config, address, "--peer-listen ADDR").await
+    }
+
+    /// Has each listener answer by its interface, until what this gives is dropped.
+    pub(crate) fn serve(self, front: &Arc<Front>, services: &Services) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let Services {
+            native,
+            locktopus,
+            openslides_reader,
+            openslides_writer,
+            elasticsearch,
+            schema_registry,
+        } = services.clone();
+        let (reader, writer) = self.openslides.unzip();
+        tasks.spawn(listen(self.native, Arc::clone(front), native));
+        serve_if(&mut tasks, front, self.locktopus, locktopus);
+        serve_if(&mut tasks, front, reader, openslides_reader);
+        serve_if(&mut tasks, front, writer, openslides_writer);
+        serve_if(&mut tasks, front, self.elasticsearch, elasticsearch);
+        serve_if(&mut tasks, front, self.schema_registry, schema_registry);
+        tasks
+    }
+
     /// Where they are, for the one who started the server.
     pub(crate) fn bound(&self, grace: Vec<GraceInfo>) -> Bound {
         Bound {
@@ -90,6 +119,17 @@ impl Listeners {
                 .map(|listener| Interface { name: name.to_owned(), address: address(listener).to_string() })
         };
         all.into_iter().filter_map(served).collect()
+    }
+}
+
+fn serve_if(
+    tasks: &mut JoinSet<()>,
+    front: &Arc<Front>,
+    listener: Option<TcpListener>,
+    service: Option<impl Service>,
+) {
+    if let (Some(listener), Some(service)) = (listener, service) {
+        tasks.spawn(listen(listener, Arc::clone(front), service));
     }
 }
 

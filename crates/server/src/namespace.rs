@@ -33,6 +33,8 @@ const PAGE_RESOURCES_MAX: usize = 10_000;
 const LOCKLESS_AWAY_MS: u64 = 60_000;
 /// How long a namespace is kept that nobody uses any more.
 const LINGER_MS: u64 = 1000;
+/// How often an owner whose ownership is not fresh looks whether it is again.
+const STALE_MS: u64 = 100;
 /// How many things that are due are done before others have the namespace.
 const EXPIRED_LEN: usize = 256;
 /// How many claims a tree shows, and how many waits a graph.
@@ -180,6 +182,11 @@ impl Namespace {
     fn tick(&self, shared: &Shared) -> Option<Timestamp> {
         let mut state = self.lock();
         let now = shared.clock.now();
+        if !shared.authority.is_fresh() {
+            // Nothing ends that a holder could not renew.
+            state.armed = Some(now.after(STALE_MS));
+            return state.armed;
+        }
         state.expire(shared, now);
         let lingers = state.look_again_at.is_some_and(|at| at > now);
         if !lingers {
@@ -213,6 +220,12 @@ impl Namespace {
         state.closed = true;
         self.alarm.notify_one();
         Some(state.table.next_number())
+    }
+
+    /// Closes it with everything that is in it.
+    pub(crate) fn abandon(&self) {
+        self.lock().closed = true;
+        self.alarm.notify_one();
     }
 
     /// The end of a grace period.
@@ -606,7 +619,7 @@ impl State {
 
     /// Carries out some of what is due. The rest is due still: it must not keep everybody waiting.
     pub(crate) fn expire(&mut self, shared: &Shared, now: Timestamp) {
-        if self.next_deadline().is_none_or(|next| next > now) {
+        if self.next_deadline().is_none_or(|next| next > now) || !shared.authority.is_fresh() {
             return;
         }
         let wanted = |view: LockView| (view.id, view.converting_to.unwrap_or(view.resources));

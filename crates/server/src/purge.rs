@@ -4,10 +4,10 @@
 use crate::{
     cluster::SYSTEM,
     gate::{self, Terms, Turn},
-    native::schema_trouble,
+    native::{no_namespace, schema_trouble},
     operator, schemas,
-    schemas::{SchemaError, SubjectSettings},
-    shard::{Begun, Purging, Reading, ShardError, Stage},
+    schemas::SchemaError,
+    shard::{Begun, Purging, Reading, Stage},
     shared::Shared,
     trouble::Trouble,
 };
@@ -24,10 +24,29 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 const JOURNALS_BYTES: u64 = 192 << 20;
 /// How long to wait before looking again whether there is room.
 const ROOM_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait after a step failed, at first and at most.
+const RETRY: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// What the purges of a server are doing, by their records.
+/// The purges of a server.
 #[derive(Default)]
-pub(crate) struct Purges(Mutex<BTreeMap<u64, Stage>>);
+pub(crate) struct Purges {
+    /// What they are doing, by their records.
+    stages: Mutex<BTreeMap<u64, Stage>>,
+    /// For namespaces with purges since the server started: a view up to this record may show what is purged.
+    unseen: Mutex<BTreeMap<Box<str>, u64>>,
+}
+
+impl Purges {
+    /// Whether a view of a namespace, up to a record, may show what was purged since.
+    pub(crate) fn is_shown(&self, namespace: &str, seen: u64) -> bool {
+        self.unseen.lock().get(namespace).is_some_and(|last| seen < *last)
+    }
+
+    fn note_gone(&self, namespace: &str, last: u64) {
+        self.unseen.lock().insert(namespace.into(), last);
+    }
+}
 
 /// What is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +80,10 @@ impl Whole {
     fn resources(&self) -> Vec<Resource> {
         match self {
             Whole::Documents(documents) => documents.iter().flat_map(gate::whole).collect(),
+            // Its schema goes with it.
             Whole::Collection(name) => {
-                vec![Resource::new(Path::from_segments([&**name]), Mode::Write, Depth::SUBTREE)]
+                let whole = |name| Resource::new(Path::from_segments([name]), Mode::Write, Depth::SUBTREE);
+                [&**name, schemas::COLLECTION].map(whole).into()
             }
             Whole::Namespace => vec![gate::everything()],
         }
@@ -71,9 +92,7 @@ impl Whole {
     /// Whether there is something to purge.
     fn check_there(&self, reading: &Reading, namespace: &str) -> Result<(), Trouble> {
         let Some((id, _)) = reading.namespace(namespace)? else {
-            let message =
-                format!("there are no documents in the namespace {namespace:?}, and there never were");
-            return Err(Trouble::new(Code::UnknownNamespace, message));
+            return Err(no_namespace(reading, namespace, "purge")?);
         };
         match self {
             Whole::Documents(documents) => {
@@ -143,14 +162,14 @@ async fn begin_held(
     };
     let begun = shared.shard.begin_purge(namespace, &purging, shared.clock.now()).await?;
     turn.wrote(begun.index);
-    let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
+    shared.purges.note_gone(namespace, begun.index);
+    let shared = Arc::clone(shared);
     tokio::spawn(async move {
         // The log has it already, with the rest of the purge.
         if let Err(trouble) = operator::record(&shared, &action).await {
             tracing::error!(?trouble, "note a purge in the operator log");
         }
-        let went = leave_state(&shared, &namespace, begun.index, turn).await;
-        finish(&shared, begun.index, went).await;
+        finish(&shared, begun.index, Some(turn)).await;
     });
     Ok(begun)
 }
@@ -167,82 +186,69 @@ fn deed(shared: &Shared, namespace: &str, what: &Whole, user: &Json, note: Optio
     action
 }
 
-/// A collection that comes again is not held to what was said of this one. Done again if it was cut short.
-async fn unbind(shared: &Arc<Shared>, index: u64) -> Result<(), ShardError> {
+/// Takes all that is purged out of the state, unless that is done. False if the server stops.
+async fn leave_state(shared: &Arc<Shared>, index: u64) -> Result<bool, Trouble> {
+    let pending = shared.shard.read().state().purging()?.into_iter().find(|(purge, _)| *purge == index);
+    if pending.is_none_or(|(_, last)| last > 0) {
+        return Ok(true);
+    }
     let entry = shared.shard.read().state().entry(index)?;
-    let Some(Entry::Purged { namespace, commit, .. }) = entry else { return Ok(()) };
-    if let Some(Purged::Collection { collection }) = &commit.purged
-        && let Err(trouble) = unbind_schema(shared, &namespace, collection).await
-    {
-        tracing::error!(
-            ?namespace,
-            ?collection,
-            ?trouble,
-            "take away the schema of a collection that is purged"
-        );
+    let Some(Entry::Purged { namespace, commit, .. }) = entry else { return Ok(true) };
+    // A collection that comes again is not held to what was said of this one.
+    if let Some(Purged::Collection { collection }) = &commit.purged {
+        let unbound = schemas::unbind(shared, &namespace, collection).await;
+        unbound.map_err(|error| schema_trouble(error, collection))?;
     }
-    Ok(())
-}
-
-async fn unbind_schema(shared: &Arc<Shared>, namespace: &str, collection: &str) -> Result<(), Trouble> {
-    if !shared.schemas.book(shared, namespace)?.subjects.contains_key(collection) {
-        return Ok(());
-    }
-    let nothing = SubjectSettings {
-        level: Some(None),
-        policy: Some(None),
-        mode: Some(None),
-        isolation: Some(None),
-        normalize: Some(None),
-        alias: Some(None),
-    };
-    let refused = |error| schema_trouble(error, collection);
-    schemas::set(shared, namespace, Some(collection), nothing).await.map_err(refused)?;
-    for permanent in [false, true] {
-        match schemas::delete(shared, namespace, collection, None, permanent).await {
-            Ok(_) | Err(SchemaError::NoSubject | SchemaError::Deleted(_)) => {}
-            Err(error) => return Err(refused(error)),
-        }
-    }
-    Ok(())
-}
-
-/// Takes all that is purged out of the state, while its lock is held.
-async fn leave_state(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    index: u64,
-    mut turn: Turn,
-) -> Result<bool, ShardError> {
-    unbind(shared, index).await?;
     let went = shared.shard.purge_state(index, &*goes_on(shared, index)).await;
-    turn.wrote(shared.shard.last_index());
-    let _changing = shared.schemas.changing.lock().await;
-    shared.schemas.reread(shared, namespace);
-    went
+    shared.purges.note_gone(&namespace, shared.shard.last_index());
+    // Nobody else can write to a registry whose namespace is purged; that of a collection's namespace stays.
+    if commit.purged == Some(Purged::Namespace) {
+        shared.schemas.reread(shared, &namespace);
+    }
+    Ok(went?)
 }
 
-/// Completes a purge, unless the server stops.
-async fn finish(shared: &Arc<Shared>, index: u64, went: Result<bool, ShardError>) {
-    let done = match went {
-        Ok(true) => shared.shard.complete_purge(index, goes_on(shared, index)).await,
-        other => other,
+/// Completes a purge, unless the server stops. What fails is tried again: until the documents are gone, nothing can be
+/// written in their place. Those who wait for its lock hear of it then.
+async fn finish(shared: &Arc<Shared>, index: u64, mut turn: Option<Turn>) {
+    let mut pause = RETRY;
+    let is_complete = loop {
+        match go_on(shared, index, &mut turn).await {
+            Ok(is_complete) => break is_complete,
+            Err(trouble) => tracing::error!(purge = index, ?trouble, "complete a purge; it is tried again"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_MAX);
+        if shared.is_draining() {
+            break false;
+        }
     };
-    shared.purges.0.lock().remove(&index);
-    match done {
-        Ok(true) => tracing::info!(purge = index, "a purge is complete"),
-        Ok(false) => tracing::info!(purge = index, "a purge goes on when the server starts again"),
-        Err(error) => tracing::error!(purge = index, ?error, "complete a purge"),
+    shared.purges.stages.lock().remove(&index);
+    match is_complete {
+        true => tracing::info!(purge = index, "a purge is complete"),
+        false => tracing::info!(purge = index, "a purge goes on when the server starts again"),
     }
+}
+
+/// Does what is left of a purge; its lock is let go once the documents are gone. False if the server stops.
+async fn go_on(shared: &Arc<Shared>, index: u64, turn: &mut Option<Turn>) -> Result<bool, Trouble> {
+    let went = leave_state(shared, index).await?;
+    turn.iter_mut().for_each(|turn| turn.wrote(shared.shard.last_index()));
+    if !went {
+        return Ok(false);
+    }
+    *turn = None;
+    Ok(shared.shard.complete_purge(index, goes_on(shared, index)).await?)
 }
 
 /// Notes what a purge does; a server that stops leaves the rest to its next start.
 fn goes_on(shared: &Arc<Shared>, index: u64) -> Arc<dyn Fn(Stage) -> bool + Send + Sync> {
     let shared = Arc::clone(shared);
     Arc::new(move |stage| {
-        shared.purges.0.lock().insert(index, stage);
+        shared.purges.stages.lock().insert(index, stage);
         if matches!(stage, Stage::Files(_)) {
             wait_for_room(&shared, index);
+            shared.purges.stages.lock().insert(index, stage);
         }
         !shared.is_draining()
     })
@@ -264,23 +270,21 @@ fn wait_for_room(shared: &Shared, index: u64) {
             );
             is_told = true;
         }
+        shared.purges.stages.lock().insert(index, Stage::Room);
         std::thread::sleep(ROOM_PATIENCE);
     }
 }
 
-/// Goes on with the purges that were under way when the server ended: takes the documents away at once, and the rest when
-/// there is time.
-pub(crate) async fn resume(shared: &Arc<Shared>) -> Result<(), ShardError> {
-    let purging = shared.shard.read().state().purging()?;
-    for (index, last) in purging {
+/// Goes on with the purges that were under way when the server ended: takes the documents away before anything is served,
+/// and the rest when there is time.
+pub(crate) async fn resume(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    for index in shared.shard.resume_purges()? {
         tracing::warn!(purge = index, "a purge was not complete when the server ended; it goes on");
-        // Nobody is served yet, so nobody writes there.
-        if last == 0 {
-            unbind(shared, index).await?;
-            shared.shard.purge_state(index, &*goes_on(shared, index)).await?;
+        if let Err(trouble) = leave_state(shared, index).await {
+            tracing::error!(purge = index, ?trouble, "take away what is purged; it is tried again");
         }
         let shared = Arc::clone(shared);
-        tokio::spawn(async move { finish(&shared, index, Ok(true)).await });
+        tokio::spawn(async move { finish(&shared, index, None).await });
     }
     Ok(())
 }
@@ -292,13 +296,14 @@ pub(crate) fn list(shared: &Shared) -> Result<Vec<PurgeInfo>, StoreError> {
     let mut purges = Vec::new();
     for (index, _) in state.purging()? {
         let Some(Entry::Purged { namespace, commit, .. }) = state.entry(index)? else { continue };
-        let stage = shared.purges.0.lock().get(&index).copied().unwrap_or(Stage::Waiting);
+        let stage = shared.purges.stages.lock().get(&index).copied().unwrap_or(Stage::Waiting);
         let (step, done, of) = match stage {
             Stage::Waiting => (PurgeStep::Waiting, None, None),
             Stage::Documents(done) => (PurgeStep::Documents, Some(done), None),
             Stage::Answers(done, of) => (PurgeStep::Answers, Some(done), Some(of)),
             Stage::Log(done, of) => (PurgeStep::Log, Some(done), Some(of)),
             Stage::Snapshot => (PurgeStep::Snapshot, None, None),
+            Stage::Room => (PurgeStep::Room, None, None),
             Stage::Files(Scrubbing::Views) => (PurgeStep::Readers, None, None),
             Stage::Files(Scrubbing::Journal) => (PurgeStep::Journal, None, None),
             Stage::Files(Scrubbing::Tables) => (PurgeStep::Tables, None, None),

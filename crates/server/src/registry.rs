@@ -66,6 +66,12 @@ impl Registry {
         }
     }
 
+    /// Lets go of all namespaces, and ends the tasks that keep their time.
+    pub(crate) fn abandon(&self) {
+        let namespaces = std::mem::take(&mut *self.namespaces.write());
+        namespaces.values().for_each(|namespace| namespace.abandon());
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Namespace>> {
         self.namespaces.read().values().cloned().collect()
     }

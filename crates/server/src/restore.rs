@@ -1,13 +1,14 @@
-//! A data directory made of a backup: checked before, checked after, and there only if both say that it is sound.
+//! A data directory made of a backup: checked before, checked after, and usable only if both say that it is sound.
 //! Knows nothing of servers.
 
-use crate::verify::{VerifyError, verify};
+use crate::verify::{VerifyError, verify_store};
 use lockwood_model::Timestamp;
 use lockwood_storage::{
-    BackupError, Embedded, OpenError, check_backup as check, restore_backup as fill, restrict,
+    BackupError, BeginError, OpenError, Unfinished, check_backup as check, check_restorable,
+    restore_backup as fill,
 };
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufReader},
     path::{Path, PathBuf},
 };
@@ -35,9 +36,14 @@ pub struct Restored {
 /// Why nothing was restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// There is something where the data shall be.
-    #[error("{} is not empty; a backup is restored into a new directory, and nothing is overwritten", .0.display())]
-    NotEmpty(PathBuf),
+    /// The directory cannot be used.
+    #[error("nothing is restored into {}: {cause}", directory.display())]
+    Begin {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        cause: BeginError,
+    },
     /// The backup is not what it should be.
     #[error(transparent)]
     Backup(#[from] BackupError),
@@ -63,6 +69,16 @@ pub enum RestoreError {
     /// The state in the backup is not what its log leads to.
     #[error("the state in the backup is not what its log leads to: {0}")]
     Unsound(String),
+    /// Nothing was restored, and what was written on the way is still there.
+    #[error("{first}\nwhat was written on the way is left in {}, which cannot be emptied: {cause}", left.display())]
+    Left {
+        /// Why nothing was restored.
+        first: Box<RestoreError>,
+        /// What is left.
+        left: PathBuf,
+        /// Why it is left.
+        cause: io::Error,
+    },
 }
 
 /// Compares every checksum of a backup.
@@ -72,75 +88,54 @@ pub fn check_backup(backup: &Path) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Restores a backup into `data`, which is not there or empty. Until it is complete and verified it is in
-/// `data` with `.part` behind its name, and nothing of it stays if it does not come to that.
+/// Restores a backup into `data`, which is not there, empty, or left by a restore that did not end. Until it is complete
+/// and verified it has a mark, with which nothing else opens it; nothing of it stays if it does not come to that.
 pub fn restore_backup(
     backup: &Path,
     data: &Path,
     now: Timestamp,
     progress: &mut dyn FnMut(Restoring),
 ) -> Result<Restored, RestoreError> {
-    check_empty(data)?;
-    let source = || File::open(backup).map_err(io_error(backup));
-    let len = source()?.metadata().map_err(io_error(backup))?.len();
-    check(&mut BufReader::new(source()?), &mut |done| progress(Restoring::Checking(done, len)))?;
-    let (part, scratch) = (beside(data, ".part"), beside(data, ".verify"));
-    // Somebody else's, or of a restore that did not end: not ours to remove.
-    check_empty(&part)?;
-    check_empty(&scratch)?;
-    restrict(&part).map_err(io_error(&part))?;
-    let restored = (|| {
-        let store =
-            Embedded::open(&part).map_err(|cause| RestoreError::Open { directory: part.clone(), cause })?;
-        let head = fill(&mut BufReader::new(source()?), &store, now, &mut |done| {
-            progress(Restoring::Writing(done, len));
-        })?;
-        drop(store);
-        let verified = verify(&part, &scratch, &mut |done, all| progress(Restoring::Comparing(done, all)))?;
-        if let Some(difference) = verified.differences.into_iter().next() {
-            return Err(RestoreError::Unsound(difference));
+    let not_begun = |cause| RestoreError::Begin { directory: data.to_owned(), cause };
+    check_restorable(data).map_err(not_begun)?;
+    let source = File::open(backup).map_err(io_error(backup))?;
+    let len = source.metadata().map_err(io_error(backup))?.len();
+    check(&mut BufReader::new(source), &mut |done| progress(Restoring::Checking(done, len)))?;
+    let unfinished = Unfinished::begin(data).map_err(not_begun)?;
+    match restore_into(&unfinished, backup, len, now, progress) {
+        Ok(restored) => {
+            unfinished.finish().map_err(io_error(data))?;
+            Ok(restored)
         }
-        Ok(Restored { taken_at: Timestamp(head.taken_at), records: verified.records })
-    })();
-    remove(&scratch)?;
-    let placed = restored.and_then(|restored| put_in_place(&part, data).map(|()| restored));
-    if placed.is_err() {
-        remove(&part)?;
-    }
-    placed
-}
-
-fn check_empty(data: &Path) -> Result<(), RestoreError> {
-    match fs::read_dir(data) {
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(RestoreError::NotEmpty(data.to_owned())),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io_error(data)(error)),
+        // The failure is told first also if what was written cannot be removed.
+        Err(first) => Err(match unfinished.abandon() {
+            Ok(()) => first,
+            Err(cause) => RestoreError::Left { first: Box::new(first), left: data.to_owned(), cause },
+        }),
     }
 }
 
-fn put_in_place(part: &Path, data: &Path) -> Result<(), RestoreError> {
-    restrict(part).map_err(io_error(part))?;
-    // Takes the place of an empty directory; if it is not empty any more, this fails.
-    fs::rename(part, data).map_err(io_error(data))?;
-    let above = data.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = File::open(above).and_then(|above| above.sync_all());
-    synced.map_err(io_error(above))
-}
-
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let name = path.components().as_path().as_os_str();
-    let mut name = name.to_owned();
-    name.push(ending);
-    name.into()
-}
-
-fn remove(directory: &Path) -> Result<(), RestoreError> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(directory)(error)),
-        _ => Ok(()),
+fn restore_into(
+    unfinished: &Unfinished,
+    backup: &Path,
+    len: u64,
+    now: Timestamp,
+    progress: &mut dyn FnMut(Restoring),
+) -> Result<Restored, RestoreError> {
+    let open = || {
+        let failed = |cause| RestoreError::Open { directory: unfinished.directory().to_owned(), cause };
+        unfinished.open().map_err(failed)
+    };
+    let mut source = BufReader::new(File::open(backup).map_err(io_error(backup))?);
+    let store = open()?;
+    let head = fill(&mut source, &store, now, &mut |done| progress(Restoring::Writing(done, len)))?;
+    drop(store);
+    // Opened anew, as a server will: that also finds what is missing on disk.
+    let mut compared = |done, all| progress(Restoring::Comparing(done, all));
+    let verified = verify_store(&open()?, &unfinished.scratch(), &mut compared)?;
+    match verified.differences.into_iter().next() {
+        Some(difference) => Err(RestoreError::Unsound(difference)),
+        None => Ok(Restored { taken_at: Timestamp(head.taken_at), records: verified.records }),
     }
 }
 

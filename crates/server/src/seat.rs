@@ -133,7 +133,14 @@ impl Seat {
             self.uncovered.store(false, Ordering::Relaxed);
         }
         let after = self.after.load(Ordering::Relaxed);
-        after == 0 || self.shared.shard.shows(after) || self.shared.shard.shown(after).await.is_ok()
+        let is_durable =
+            after == 0 || self.shared.shard.shows(after) || self.shared.shard.shown(after).await.is_ok();
+        is_durable && self.shared.authority.is_fresh()
+    }
+
+    /// Whether no other process can have the namespace.
+    pub(crate) fn is_sole(&self) -> bool {
+        self.shared.authority.is_sole()
     }
 
     /// Takes locks, and says who is in the way if they have to wait.

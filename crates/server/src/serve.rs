@@ -1,55 +1,25 @@
 //! The life of a server: open, listen, drain, stop. Knows nothing of protocols.
 
 use crate::{
-    clock::Clock,
-    cluster::{self, Cluster, ClusterConfig, SHARDS_MAX, keeper, replica},
+    authority::Authority,
+    cluster::SHARDS_MAX,
+    clustered,
     config::Config,
-    elasticsearch::{Elasticsearch, Library},
-    feeds::Feeds,
-    grace::{self, Grace},
-    lease,
-    listener::listen,
+    elasticsearch::Library,
+    front::Front,
+    lease::LeaseTime,
     listeners::Listeners,
-    locktopus::Locktopus,
-    memory::Account,
-    metrics::Metrics,
-    native::Native,
-    numbers::Numbers,
-    openslides::{Bus, Openslides, Side},
-    purge::{self, Purges},
-    registry::Registry,
-    schema_registry::SchemaRegistry,
-    schemas::Schemas,
-    secret::{Secrets, random},
-    session::Notice,
-    shard::{Shard, ShardLimits},
-    shared::Shared,
-    work::Work,
+    runtime::{Origin, Runtime},
 };
-use lockwood_locks::Series;
-use lockwood_model::Timestamp;
-use lockwood_storage::{Embedded, Ledger, OpenError, Recovered, Store, StoreError};
-use lockwood_wire::{GraceInfo, Interface};
+use lockwood_storage::{Embedded, OpenError, StoreError};
+use lockwood_wire::GraceInfo;
 use std::{
     io::ErrorKind,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::Arc,
 };
-use tokio::{sync::mpsc, time::Instant};
-
-/// How often a stopping server looks whether it is done.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
-/// How often old history is looked for.
-const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
-/// How often the data directory is looked after.
-const TEND_INTERVAL: Duration = Duration::from_millis(250);
-/// How long connections may take to end once they are told to.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+use tokio::sync::mpsc;
 
 /// Where a server listens and how it starts.
 #[derive(Debug, Clone)]
@@ -118,6 +88,9 @@ pub enum ServeError {
         /// Why.
         cause: OpenError,
     },
+    /// The database of the cluster.
+    #[error("cannot use the database of the cluster")]
+    Database(#[from] lockwood_cluster::DatabaseError),
     /// The data directory cannot be written.
     #[error("cannot write to the data directory")]
     Write(#[from] StoreError),
@@ -148,68 +121,41 @@ pub async fn run(
     mut stop: mpsc::Receiver<()>,
 ) -> Result<Stopped, ServeError> {
     check(&config)?;
+    if let Some(node) = config.node.clone() {
+        return clustered::run(config, node, ready, stop).await;
+    }
     config.limit_defaults();
     let listeners = Listeners::bind(&mut config).await?;
-    let library = match &config.elasticsearch {
-        Some(facade) => {
-            let limit = config.limits.script_bytes_max;
-            Some(Library::open(facade.scripts.as_deref(), limit).map_err(ServeError::Setting)?)
-        }
-        None => None,
+    let library = open_library(&config)?;
+    let directory = config.data.clone();
+    clustered::check_single(&directory)?;
+    let front = Front::new(config);
+    let origin = Origin {
+        front: Arc::clone(&front),
+        interfaces: listeners.interfaces(),
+        library,
+        authority: Arc::new(Authority::sole()),
+        lease_time: LeaseTime::Continues,
+        directory: directory.clone(),
     };
-    let shared = open(config, listeners.interfaces()).await?;
-    shared.cluster.restore(&shared)?;
-    restore_leases(&shared)?;
-    if let Err(error) = shared.shard.undo_loads().await {
-        tracing::error!(?error, "take away what is left of a load");
-    }
-    if let Err(error) = purge::resume(&shared).await {
-        tracing::error!(?error, "go on with a purge");
-    }
-    let bound = listeners.bound(shared.grace.list());
-    let Listeners { native, locktopus, openslides, elasticsearch, schema_registry, .. } = listeners;
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
-    tasks.spawn(grace::keep_time(Arc::clone(&shared)));
-    tasks.spawn(grace::keep_low(Arc::clone(&shared)));
-    tasks.spawn(tend_documents(Arc::clone(&shared)));
-    tasks.spawn(tend_store(Arc::clone(&shared)));
-    replica::ask_around(&shared).await;
-    tasks.spawn(listen(native, Arc::clone(&shared), Native::new(&shared)));
-    if let Some(listener) = locktopus {
-        let facade = Locktopus::new(&shared);
-        tasks.spawn(facade.clone().log_stats());
-        tasks.spawn(listen(listener, Arc::clone(&shared), facade));
-    }
-    if let Some((reader, writer)) = openslides {
-        // Before the first write, so that the bus misses none.
-        if let Some(bus) = open_bus(&shared).await? {
-            tasks.spawn(bus.run());
-        }
-        tasks.spawn(listen(reader, Arc::clone(&shared), Openslides::new(&shared, Side::Reader)));
-        tasks.spawn(listen(writer, Arc::clone(&shared), Openslides::new(&shared, Side::Writer)));
-    }
-    if let (Some(listener), Some(library)) = (elasticsearch, library) {
-        let facade = Elasticsearch::new(&shared, library);
-        tasks.spawn(facade.clone().sweep());
-        tasks.spawn(listen(listener, Arc::clone(&shared), facade));
-    }
-    if let Some(listener) = schema_registry {
-        tasks.spawn(listen(listener, Arc::clone(&shared), SchemaRegistry::new(&shared)));
-    }
-    if shared.cluster.is_on() {
-        tasks.spawn(keeper::keep(Arc::clone(&shared)));
-        tasks.spawn(replica::follow(Arc::clone(&shared)));
-        tasks.spawn(cluster::join(Arc::clone(&shared)));
-        if let Some(current) = shared.cluster.current() {
-            shared.cluster.follow_up(&shared, &current);
-        }
-    }
+    let runtime = Runtime::open(origin, move || {
+        restrict_data(&directory);
+        Ok(Arc::new(Embedded::open(&directory)?))
+    })
+    .await?;
+    let bound = listeners.bound(runtime.shared.grace.list());
+    let _listening = listeners.serve(&front, &runtime.services);
     ready(&bound);
     let _ = stop.recv().await;
-    let held = drain(&shared, &mut stop).await;
-    close(&shared).await?;
+    let held = runtime.drain(&mut stop).await;
+    runtime.close().await?;
     Ok(if held == 0 { Stopped::Clean } else { Stopped::LocksHeld(held) })
+}
+
+pub(crate) fn open_library(config: &Config) -> Result<Option<Library>, ServeError> {
+    let Some(facade) = &config.elasticsearch else { return Ok(None) };
+    let limit = config.limits.script_bytes_max;
+    Library::open(facade.scripts.as_deref(), limit).map(Some).map_err(ServeError::Setting)
 }
 
 fn check(config: &Config) -> Result<(), ServeError> {
@@ -253,81 +199,8 @@ fn check(config: &Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Puts back leases, unless they are those of the host that writes, which this one only follows.
-fn restore_leases(shared: &Arc<Shared>) -> Result<(), StoreError> {
-    let current = shared.cluster.current();
-    if current.as_ref().is_some_and(|current| current.is_replica) {
-        shared.cluster.idle_leases.store(true, Ordering::Release);
-        return Ok(());
-    }
-    lease::restore(shared)?;
-    if let Some(current) = current {
-        // It may have stopped between the map and what comes of it.
-        lease::moving::follow(shared, &current);
-    }
-    Ok(())
-}
-
-async fn open(config: Config, interfaces: Vec<Interface>) -> Result<Arc<Shared>, ServeError> {
-    let directory = config.data.clone();
-    let limits = ShardLimits {
-        pending_bytes_max: config.limits.pending_bytes_max,
-        namespaces_max: config.limits.namespaces_max,
-    };
-    let (ledger, recovered, shard) = blocking(move || {
-        restrict_data(&directory);
-        open_data(&directory, limits).map_err(|cause| ServeError::Data { directory, cause })
-    })
-    .await?;
-    let Recovered { ceiling, grace, secret_key } = recovered;
-    let ledger = Arc::new(ledger);
-    let numbers = {
-        let ledger = Arc::clone(&ledger);
-        let series = config.cluster.as_ref().map_or(Series::ALL, numbers_of);
-        blocking(move || Numbers::start(ledger, ceiling, series)).await?
-    };
-    let grace = {
-        let ledger = Arc::clone(&ledger);
-        blocking(move || Grace::start(ledger, &grace)).await?
-    };
-    let clock = Clock::new();
-    let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
-    let cluster = Cluster::new(config.cluster.as_ref(), &interfaces[0].address);
-    let work = Work::new(&config.limits, config.cluster.is_some());
-    let shared = Shared {
-        cluster,
-        memory: Account::new(config.limits.held_bytes_max),
-        config,
-        interfaces,
-        started_at: clock.now(),
-        clock,
-        numbers: Arc::new(numbers),
-        grace: Arc::new(grace),
-        secrets: Secrets::new(session_key.unwrap_or(secret_key)),
-        ledger,
-        shard: Arc::new(shard),
-        registry: Registry::default(),
-        schemas: Schemas::default(),
-        metrics: Metrics::default(),
-        feeds: Feeds::default(),
-        work,
-        connections: AtomicU64::new(0),
-        sessions: AtomicU64::new(0),
-        draining: AtomicBool::new(false),
-        owners: AtomicU64::new(1),
-        backups: AtomicU64::new(0),
-        purges: Purges::default(),
-    };
-    Ok(Arc::new(shared))
-}
-
-/// The lock numbers of a node: no two shards ever give out the same.
-fn numbers_of(cluster: &ClusterConfig) -> Series {
-    Series::new(SHARDS_MAX, u64::from(cluster.this) % SHARDS_MAX)
-}
-
 /// Closes the data directory to other users of the machine. If it belongs to another user, its modes are that user's.
-fn restrict_data(directory: &Path) {
+pub(crate) fn restrict_data(directory: &Path) {
     match lockwood_storage::restrict(directory) {
         Ok(0) => {}
         Ok(changed) => tracing::warn!(
@@ -341,89 +214,6 @@ fn restrict_data(directory: &Path) {
         }
         Err(_) => {}
     }
-}
-
-fn open_data(directory: &Path, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {
-    let store: Arc<dyn Store> = Arc::new(Embedded::open(directory)?);
-    let (ledger, recovered) = Ledger::open(Arc::clone(&store), random())?;
-    let shard = Shard::open(store, limits)?;
-    Ok((ledger, recovered, shard))
-}
-
-async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
-    let Some(facade) = &shared.config.openslides else { return Ok(None) };
-    let Some(redis) = facade.redis.clone() else { return Ok(None) };
-    let (shared, namespace) = (Arc::clone(shared), facade.namespace.clone());
-    blocking(move || Bus::open(&shared, &namespace, &redis).map(Some)).await
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("opening files does not panic")
-}
-
-/// Notices a data directory that is gone although nothing is written. Ends when it is.
-async fn tend_store(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(TEND_INTERVAL).await;
-        let store = Arc::clone(&shared.shard);
-        if let Err(error) = blocking(move || store.tend()).await {
-            return tracing::error!(%error, "look after the data directory");
-        }
-    }
-}
-
-/// Completes indexes whose building was interrupted, and forgets old history if that is wanted.
-async fn tend_documents(shared: Arc<Shared>) {
-    if let Err(error) = shared.shard.fill_indexes().await {
-        tracing::error!(?error, "build indexes");
-    }
-    let Some(retain) = shared.config.retain else { return };
-    loop {
-        let keep_ms = u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
-        let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms)).after(1);
-        match shared.shard.trim(before).await {
-            Ok(0) => {}
-            Ok(trimmed) => tracing::info!(trimmed, "old history is forgotten"),
-            Err(error) => tracing::error!(?error, "forget old history"),
-        }
-        tokio::time::sleep(TRIM_INTERVAL).await;
-    }
-}
-
-/// Sends waiters away and waits for holders; says how many locks are left.
-async fn drain(shared: &Shared, stop: &mut mpsc::Receiver<()>) -> usize {
-    shared.draining.store(true, Ordering::Release);
-    shared.feeds.close();
-    for namespace in shared.registry.all() {
-        namespace.drain(shared);
-    }
-    shared.cluster.sessions.tell_all(|| Notice::Draining);
-    let deadline = Instant::now() + shared.config.drain_timeout;
-    loop {
-        let held = shared.registry.all().iter().map(|namespace| namespace.mortal_len()).sum();
-        if held == 0 || Instant::now() >= deadline {
-            return held;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(DRAIN_INTERVAL) => {}
-            _ = stop.recv() => return held,
-        }
-    }
-}
-
-/// Ends the connections and notes what is still held.
-async fn close(shared: &Arc<Shared>) -> Result<(), ServeError> {
-    shared.work.stop();
-    for namespace in shared.registry.all() {
-        namespace.tell_all_to_close();
-    }
-    shared.cluster.sessions.tell_all(|| Notice::Closing);
-    let deadline = Instant::now() + CLOSE_PATIENCE;
-    let connected = || shared.gauges().sessions_connected + shared.cluster.sessions.len();
-    while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
-        tokio::time::sleep(DRAIN_INTERVAL).await;
-    }
-    Ok(shared.grace.close(shared).await?)
 }
 
 #[cfg(test)]

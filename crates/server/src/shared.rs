@@ -1,10 +1,12 @@
 //! What every connection of a server shares. Knows nothing of protocols.
 
 use crate::{
+    authority::Authority,
     clock::Clock,
     cluster::Cluster,
     config::Config,
     feeds::Feeds,
+    front::Front,
     grace::Grace,
     memory::Account,
     metrics::{Gauges, Metrics, Process},
@@ -36,17 +38,18 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) shard: Arc<Shard>,
+    pub(crate) authority: Arc<Authority>,
     pub(crate) cluster: Cluster,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) grace: Arc<Grace>,
     pub(crate) secrets: Secrets,
     pub(crate) registry: Registry,
     pub(crate) schemas: Schemas,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Arc<Account>,
     pub(crate) feeds: Feeds,
     pub(crate) work: Work,
-    pub(crate) connections: AtomicU64,
+    pub(crate) front: Arc<Front>,
     pub(crate) sessions: AtomicU64,
     pub(crate) draining: AtomicBool,
     pub(crate) owners: AtomicU64,
@@ -91,7 +94,7 @@ impl Shared {
 
     pub(crate) fn gauges(&self) -> Gauges {
         let ready = self.grace.everywhere_left_ms() == 0 && !self.is_draining() && !self.is_poisoned();
-        let connections = self.connections.load(Ordering::Relaxed);
+        let connections = self.front.connections.load(Ordering::Relaxed);
         let counts = self.shard.counts();
         let mut gauges = Gauges {
             connections,

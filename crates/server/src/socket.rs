@@ -24,6 +24,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The close code and the reason when there is no memory for what is to be said or heard.
 pub(crate) const CLOSE_TRY_LATER: u16 = 1013;
+/// The close code when nothing can be promised any more.
+const CLOSE_STORAGE_FAILED: u16 = 1011;
 pub(crate) const NO_MEMORY: &str = "memory_in_use";
 
 /// What happens next on a connection.
@@ -348,6 +350,14 @@ impl Socket {
 }
 
 impl Goodbye {
+    /// What was answered cannot be told: the disk of a single server failed, or another node may own the shard by now.
+    pub(crate) fn unsettled(is_sole: bool) -> Goodbye {
+        match is_sole {
+            true => Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed"),
+            false => Goodbye::new(CLOSE_TRY_LATER, "shard_unreachable"),
+        }
+    }
+
     pub(crate) fn new(code: u16, reason: &'static str) -> Goodbye {
         Goodbye { code: Some(code), reason }
     }

@@ -37,6 +37,15 @@ pub fn verify(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Verified, VerifyError> {
     let store = Embedded::open_existing(data).map_err(|cause| failed(data, cause))?;
+    verify_store(&store, scratch, progress)
+}
+
+/// The same for a store that is open.
+pub(crate) fn verify_store(
+    store: &Embedded,
+    scratch: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Verified, VerifyError> {
     let rebuilt = Embedded::open(scratch).map_err(|cause| failed(scratch, cause))?;
     let mut records = 0;
     let mut seen = |done, all| {

@@ -34,6 +34,8 @@ const NUMBERS_GAP: u64 = 1_000_000_000;
 /// What each store has of its own among the numbers: how it is laid out, and the key session secrets are made with, which
 /// nobody gets who may read a backup.
 const OWN: [&[u8]; 3] = [b"format", b"spaces", b"secret_key"];
+/// With that key no session comes back to a restored store, so it has to wait for none.
+const OWN_PREFIX: &[u8] = b"grace";
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Body<'a> {
@@ -177,7 +179,7 @@ impl BackupWriter {
 }
 
 fn is_own(space: Space, key: &[u8]) -> bool {
-    space == Space::Numbers && OWN.contains(&key)
+    space == Space::Cache || space == Space::Numbers && (OWN.contains(&key) || key.starts_with(OWN_PREFIX))
 }
 
 fn block(number: u64, body: &Body<'_>) -> Vec<u8> {
@@ -245,7 +247,7 @@ fn shifted_leases(snapshot: &dyn Snapshot, taken_at: Timestamp, now: Timestamp) 
         let Some(expires_at) = lease.expires_at.filter(|_| shift > 0) else { continue };
         index += 1;
         let expires_at = Some(Timestamp(expires_at.0.saturating_add(shift)));
-        let entry = Entry::LeaseRenewed { namespace, lock: lease.lock, expires_at };
+        let entry = Entry::LeaseRenewed { namespace, lock: lease.lock, expires_at, ttl_ms: None };
         let view = crate::overlay::Overlay { below: snapshot, above: &changes };
         let mut fold = Fold::new(&view, index);
         fold.apply(&entry)?;
@@ -356,7 +358,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ledger, Memory, state::verify};
+    use crate::{GraceBook, Ledger, Memory, state::verify};
     use lockwood_model::{
         Change, Commit, Depth, DocumentKey, Event, FieldPath, Json, Key, Lease, LeaseVia, LockId, Mode, Path,
         Position, Resource, Token,
@@ -375,6 +377,7 @@ mod tests {
             resources: vec![Resource::new(Path::from_segments(["c"]), Mode::Write, Depth::SUBTREE)],
             granted_at: Timestamp(500),
             expires_at: expires_at.map(Timestamp),
+            ttl_ms: None,
             note: None,
             version: 1,
             part: None,
@@ -418,6 +421,7 @@ mod tests {
         numbers.put(Space::Numbers, "ceiling", 5000u64.to_be_bytes());
         numbers.put(Space::Numbers, "format", 2u64.to_be_bytes());
         numbers.put(Space::Numbers, "secret_key", SECRET);
+        numbers.put(Space::Numbers, "grace/n", [1; 16]);
         store.commit(&numbers, Durability::Synced).unwrap();
         store
     }
@@ -465,6 +469,11 @@ mod tests {
         let copy = restored(&backup, TAKEN_AT.0).unwrap();
         let (_, recovered) = Ledger::open(Arc::new(copy), [3; 32]).unwrap();
         assert_eq!((recovered.ceiling, recovered.secret_key), (5000 + NUMBERS_GAP, [3; 32]));
+        assert_eq!(
+            recovered.grace,
+            GraceBook::default(),
+            "sessions that cannot come back are not waited for"
+        );
     }
 
     #[test]

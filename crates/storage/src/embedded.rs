@@ -18,6 +18,7 @@ use crate::{
     acknowledged::{self, Acknowledged, Noted},
     journal::{self, Journals, SEAL},
     log::check_records,
+    restoring,
     seal::{SEALED, Seal},
     state::{snapshot_index, verify},
     store::{
@@ -39,9 +40,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-const FORMAT: u64 = 4;
+const FORMAT: u64 = 5;
+/// Since this format the file `acknowledged` has a digest.
+const FORMAT_DIGEST: u64 = 4;
 /// Format 1 had the ledger only; everything else comes into being when it is opened. Up to format 2 commits had no
-/// numbers, up to format 3 the file `acknowledged` had no digest.
+/// numbers, up to format 3 the file `acknowledged` had no digest, up to format 4 leases did not say how long they last.
 const FORMAT_READABLE: std::ops::RangeInclusive<u64> = 1..=FORMAT;
 
 const CACHE_BYTES: u64 = 128 * 1024 * 1024;
@@ -60,7 +63,7 @@ const SPACES: &str = "spaces";
 /// What is damaged if the engine does not say more.
 const ENGINE_FILE: &str = "a file of the storage engine";
 /// Where a state is rebuilt to be compared.
-const SCRATCH: &str = "verify";
+pub(crate) const SCRATCH: &str = "verify";
 
 /// The open data directory; it belongs to this process alone.
 pub struct Embedded {
@@ -91,6 +94,15 @@ pub enum OpenError {
         /// The format found.
         found: u64,
     },
+    /// A backup is being restored into it.
+    #[error("a backup is being restored into it; wait until that has ended")]
+    Restoring,
+    /// A restore of a backup did not end.
+    #[error(
+        "a backup was being restored into it, and that did not end; run `lockwood restore-backup` with this directory \
+         again, which begins anew"
+    )]
+    Unrestored,
     /// Something in it is not what was written.
     #[error(transparent)]
     Damaged(StoreError),
@@ -166,6 +178,14 @@ fn make_directory(directory: &Path) -> Result<(), OpenError> {
 impl Embedded {
     /// Opens the store in `directory`, or makes a new one.
     pub fn open(directory: &Path) -> Result<Embedded, OpenError> {
+        match restoring::open_error(directory) {
+            Some(error) => Err(error),
+            None => Embedded::open_marked(directory),
+        }
+    }
+
+    /// The same for a restore, which alone may open what is not restored yet.
+    pub(crate) fn open_marked(directory: &Path) -> Result<Embedded, OpenError> {
         make_directory(directory)?;
         let inspected = inspect(directory)?;
         // The engine panics on some damaged files.
@@ -183,6 +203,9 @@ impl Embedded {
 
     /// Opens the store in `directory` if there is one.
     pub fn open_existing(directory: &Path) -> Result<Embedded, OpenError> {
+        if let Some(error) = restoring::open_error(directory) {
+            return Err(error);
+        }
         match has_version(directory)? {
             true => Embedded::open(directory),
             false if Noted::read(directory)?.is_none() => Err(OpenError::NotThere),
@@ -345,7 +368,7 @@ impl Embedded {
     }
 
     /// Nothing more is committed, for the reason given first.
-    fn poison(&self, error: &StoreError) {
+    fn set_poison(&self, error: &StoreError) {
         let _ = self.poisoned.set(match error {
             StoreError::Gone { .. } => error.clone(),
             _ => StoreError::Poisoned,
@@ -401,6 +424,30 @@ fn remove_unfinished(directory: &Path) -> Result<(), OpenError> {
     unfinished.try_for_each(std::fs::remove_file).map_err(failed)
 }
 
+/// Whether there is a store in `directory`, or what is left of one.
+pub fn is_there(directory: &Path) -> Result<bool, OpenError> {
+    let has = |name: &str| directory.join(name).exists();
+    Ok(has_version(directory)?
+        || has(TABLES)
+        || Noted::read(directory)?.is_some()
+        || restoring::open_error(directory).is_some())
+}
+
+/// Deletes the store in `directory`, unless another process has it open, and nothing else. The file by which the engine
+/// knows a store goes last but for the notes.
+pub(crate) fn discard(directory: &Path) -> Result<(), OpenError> {
+    let _lock = lock(directory)?;
+    let done = |done: io::Result<()>| match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OpenError::Unusable(error.to_string())),
+        _ => Ok(()),
+    };
+    [SCRATCH, TABLES].iter().try_for_each(|name| done(std::fs::remove_dir_all(directory.join(name))))?;
+    journal::list(directory)?.into_iter().try_for_each(|(_, path)| done(std::fs::remove_file(path)))?;
+    [VERSION, acknowledged::NAME, LOCK]
+        .iter()
+        .try_for_each(|name| done(std::fs::remove_file(directory.join(name))))
+}
+
 /// What a comparison left behind that was killed.
 fn remove_scratch(directory: &Path) -> Result<(), OpenError> {
     let scratch = directory.join(SCRATCH);
@@ -438,8 +485,10 @@ impl Inspected {
     ) -> Result<(), OpenError> {
         let missing = |what: &str| Err(StoreError::damaged(format!("{what}, which is missing,")).into());
         match (format, &self.noted) {
-            (Some(FORMAT), None) => return missing("the file \"acknowledged\""),
-            (Some(FORMAT), Some(noted)) if !noted.is_checked => return Err(acknowledged::damaged().into()),
+            (Some(FORMAT_DIGEST..=FORMAT), None) => return missing("the file \"acknowledged\""),
+            (Some(FORMAT_DIGEST..=FORMAT), Some(noted)) if !noted.is_checked => {
+                return Err(acknowledged::damaged().into());
+            }
             (None, Some(noted)) if noted.commit > 0 => return missing("the number of the format"),
             _ => {}
         }
@@ -480,11 +529,15 @@ impl Store for Embedded {
         if let Some(error) = self.poisoned.get() {
             return Err(error.clone());
         }
-        self.write(batch, durability).inspect_err(|error| self.poison(error))
+        self.write(batch, durability).inspect_err(|error| self.set_poison(error))
     }
 
     fn is_poisoned(&self) -> bool {
         self.poisoned.get().is_some()
+    }
+
+    fn poison(&self) -> Option<StoreError> {
+        self.poisoned.get().cloned()
     }
 
     fn scrub(&self, go_on: &dyn Fn(Scrubbing) -> bool) -> Result<bool, StoreError> {
@@ -493,7 +546,7 @@ impl Store for Embedded {
 
     fn tend(&self) -> Result<(), StoreError> {
         let tended = self.acknowledged.note_journals().and_then(|()| self.acknowledged.check_there());
-        tended.inspect_err(|error| self.poison(error))
+        tended.inspect_err(|error| self.set_poison(error))
     }
 }
 

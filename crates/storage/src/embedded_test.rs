@@ -85,6 +85,7 @@ fn leased() -> Entry {
         )],
         granted_at: Timestamp(1),
         expires_at: Some(Timestamp(2)),
+        ttl_ms: None,
         note: None,
         version: 1,
         part: None,
@@ -269,7 +270,7 @@ pub(crate) fn expected(source: &Path) -> Contents {
     let directory = tempfile::tempdir().unwrap();
     copy(source, directory.path());
     let contents = read_everything(directory.path()).unwrap();
-    for space in Space::ALL {
+    for space in Space::ALL.iter().filter(|space| **space != Space::Cache) {
         assert!(contents.keys().any(|(found, _)| found == space), "{space:?} has something in it");
     }
     contents
@@ -387,7 +388,7 @@ fn a_newer_format_is_refused_with_a_clear_sentence_and_left_alone() {
         let error = Embedded::open(directory.path()).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::Format { found } if found == super::FORMAT + 1), "{error}");
         let sentence = error.to_string();
-        assert!(sentence.contains("has format 5, this version reads format 4"), "{sentence}");
+        assert!(sentence.contains("has format 6, this version reads format 5"), "{sentence}");
         assert!(sentence.contains("use the version that wrote it"), "{sentence}");
     }
 }

@@ -121,6 +121,8 @@ pub enum Entry {
         lock: LockId,
         /// When it ends now.
         expires_at: Option<Timestamp>,
+        /// How long it lasts from its renewal; none if that is as before.
+        ttl_ms: Option<u64>,
     },
     /// Leases are over.
     LeasesEnded {
@@ -182,6 +184,14 @@ pub enum Entry {
         /// The record of the purge.
         purge: u64,
     },
+    /// Some of what is known of a namespace besides its documents is gone, because all of it is purged. There may be
+    /// too much of that for one record.
+    Cleared {
+        /// Where.
+        namespace: Box<str>,
+        /// How much, at most: the first in the order in which it is kept.
+        len: u64,
+    },
     /// What is purged is gone from the state, and so is the name of a collection or a namespace.
     Dropped {
         /// Where.
@@ -231,6 +241,7 @@ impl Entry {
             | Entry::Unmarked { namespace, .. }
             | Entry::Purged { namespace, .. }
             | Entry::Unanswered { namespace, .. }
+            | Entry::Cleared { namespace, .. }
             | Entry::Dropped { namespace, .. } => Some(namespace),
             Entry::Erased { namespace } => namespace.as_deref(),
             Entry::Trimmed { .. }
@@ -385,6 +396,16 @@ enum StoredEntry<'a> {
     Erased {
         namespace: Option<&'a str>,
     },
+    Cleared {
+        namespace: &'a str,
+        len: u64,
+    },
+    LeaseRenewedFor {
+        namespace: &'a str,
+        lock: u64,
+        expires_at: Option<u64>,
+        ttl_ms: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -484,8 +505,12 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
         Entry::Versioned { namespace, version } => StoredEntry::Versioned { namespace, version: *version },
         Entry::Loading { namespace, done } => StoredEntry::Loading { namespace, done: *done },
         Entry::Leased { namespace, lease } => StoredEntry::Leased { namespace, lease: lease.into() },
-        Entry::LeaseRenewed { namespace, lock, expires_at } => {
-            StoredEntry::LeaseRenewed { namespace, lock: lock.0, expires_at: expires_at.map(|at| at.0) }
+        Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms } => {
+            let (lock, expires_at) = (lock.0, expires_at.map(|at| at.0));
+            match *ttl_ms {
+                None => StoredEntry::LeaseRenewed { namespace, lock, expires_at },
+                Some(ttl_ms) => StoredEntry::LeaseRenewedFor { namespace, lock, expires_at, ttl_ms },
+            }
         }
         Entry::LeasesEnded { namespace, locks } => {
             StoredEntry::LeasesEnded { namespace, locks: locks.iter().map(|lock| lock.0).collect() }
@@ -518,6 +543,7 @@ fn stored(entry: &Entry) -> StoredEntry<'_> {
         Entry::Dropped { namespace, purged, purge } => {
             StoredEntry::Dropped { namespace, purged: stored_purged(Some(purged)), purge: *purge }
         }
+        Entry::Cleared { namespace, len } => StoredEntry::Cleared { namespace, len: *len },
         Entry::PurgeEnded { purge } => StoredEntry::PurgeEnded { purge: *purge },
         Entry::Erased { namespace } => StoredEntry::Erased { namespace: namespace.as_deref() },
     }
@@ -627,6 +653,13 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
             namespace: namespace.into(),
             lock: LockId(lock),
             expires_at: expires_at.map(Timestamp),
+            ttl_ms: None,
+        },
+        StoredEntry::LeaseRenewedFor { namespace, lock, expires_at, ttl_ms } => Entry::LeaseRenewed {
+            namespace: namespace.into(),
+            lock: LockId(lock),
+            expires_at: expires_at.map(Timestamp),
+            ttl_ms: Some(ttl_ms),
         },
         StoredEntry::LeasesEnded { namespace, locks } => {
             Entry::LeasesEnded { namespace: namespace.into(), locks: locks.into_iter().map(LockId).collect() }
@@ -665,6 +698,7 @@ fn entry(stored: StoredEntry<'_>) -> Option<Entry> {
         }
         StoredEntry::PurgeEnded { purge } => Entry::PurgeEnded { purge },
         StoredEntry::Erased { namespace } => Entry::Erased { namespace: namespace.map(Into::into) },
+        StoredEntry::Cleared { namespace, len } => Entry::Cleared { namespace: namespace.into(), len },
     })
 }
 

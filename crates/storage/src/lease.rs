@@ -30,14 +30,22 @@ enum StoredKind<'a> {
         whole: Vec<StoredResource<'a>>,
         settled: bool,
     },
+    /// What ends by itself, with how long it lasts.
+    Timed {
+        elasticsearch: bool,
+        ttl_ms: u64,
+    },
 }
 
 impl<'a> From<&'a Lease> for StoredLease<'a> {
     fn from(lease: &'a Lease) -> StoredLease<'a> {
-        let kind = match (&lease.part, lease.via) {
-            (Some(part), _) => StoredKind::Part { whole: stored(&part.whole), settled: part.settled },
-            (None, LeaseVia::Native) => StoredKind::Native,
-            (None, LeaseVia::Elasticsearch) => StoredKind::Elasticsearch,
+        let kind = match (&lease.part, lease.via, lease.ttl_ms) {
+            (Some(part), ..) => StoredKind::Part { whole: stored(&part.whole), settled: part.settled },
+            (None, via, Some(ttl_ms)) => {
+                StoredKind::Timed { elasticsearch: via == LeaseVia::Elasticsearch, ttl_ms }
+            }
+            (None, LeaseVia::Native, None) => StoredKind::Native,
+            (None, LeaseVia::Elasticsearch, None) => StoredKind::Elasticsearch,
         };
         StoredLease {
             lock: lease.lock.0,
@@ -56,12 +64,23 @@ impl<'a> From<&'a Lease> for StoredLease<'a> {
 impl StoredLease<'_> {
     /// None if it is not what was written.
     pub(crate) fn to_lease(&self) -> Option<Lease> {
-        let (via, part) = match &self.kind {
-            StoredKind::Native => (LeaseVia::Native, None),
-            StoredKind::Elasticsearch => (LeaseVia::Elasticsearch, None),
+        let (mut via, mut ttl_ms) = (LeaseVia::Native, None);
+        let part = match &self.kind {
+            StoredKind::Native => None,
+            StoredKind::Elasticsearch => {
+                via = LeaseVia::Elasticsearch;
+                None
+            }
+            StoredKind::Timed { elasticsearch, ttl_ms: lasts_ms } => {
+                ttl_ms = Some(*lasts_ms);
+                if *elasticsearch {
+                    via = LeaseVia::Elasticsearch;
+                }
+                None
+            }
             StoredKind::Part { whole, settled } => {
                 let part = LeasePart { whole: read(whole)?, settled: *settled };
-                (LeaseVia::Native, Some(Box::new(part)))
+                Some(Box::new(part))
             }
         };
         Some(Lease {
@@ -72,6 +91,7 @@ impl StoredLease<'_> {
             resources: read(&self.resources)?,
             granted_at: Timestamp(self.granted_at),
             expires_at: self.expires_at.map(Timestamp),
+            ttl_ms,
             note: self.note.map(Json::trusted),
             version: self.version,
             part,

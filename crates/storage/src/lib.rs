@@ -14,6 +14,8 @@ mod memory;
 mod moved;
 mod overlay;
 mod permissions;
+pub mod postgres;
+mod restoring;
 mod seal;
 mod state;
 mod store;
@@ -22,7 +24,7 @@ mod suite;
 mod tables;
 
 pub use backup::{BackupError, BackupWriter, Head as BackupHead, check_backup, restore_backup};
-pub use embedded::{Embedded, OpenError};
+pub use embedded::{Embedded, OpenError, is_there};
 pub use entry::{Answer, Entry};
 pub use grace::{GraceBook, GraceRecord};
 pub use ledger::{ACTIONS_LEN_MAX, Action, Ledger, Recovered};
@@ -31,6 +33,7 @@ pub use memory::{Failing, Failure, Forgetful, Memory};
 pub use moved::{Moved, MovedAnswer, MovedStep};
 pub use overlay::Overlay;
 pub use permissions::restrict;
+pub use restoring::{BeginError, Unfinished, check_restorable};
 pub use state::{
     Answered, CommitAt, Difference, DocumentRef, Documents, Erasure, ErasureStep, Fold, Folded, IndexInfo,
     IndexState, NamespaceId, Origin, See, State, Step, UndoFields, has_snapshot_before, rebuild,

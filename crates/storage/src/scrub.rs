@@ -70,7 +70,7 @@ impl Embedded {
     }
 
     fn write_or_poison(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.write(batch, Durability::Buffered).inspect_err(|error| self.poison(error))
+        self.write(batch, Durability::Buffered).inspect_err(|error| self.set_poison(error))
     }
 
     /// Waits until all journals that there are now are gone.
@@ -111,7 +111,7 @@ impl Embedded {
         }
         writes.insert(&self.seals, SEAL, next.to_bytes());
         let written = writes.commit().map_err(StoreError::from);
-        written.inspect_err(|error| self.poison(error))?;
+        written.inspect_err(|error| self.set_poison(error))?;
         *seal = next;
         Ok(())
     }

@@ -55,6 +55,8 @@ spaces! {
     Marks = "marks";
     /// Document and position → who made that change of a document that came from elsewhere.
     Origins = "origins";
+    /// What a cache of a shared log notes of itself.
+    Cache = "cache";
 }
 
 impl Space {
@@ -91,6 +93,24 @@ pub enum StoreError {
     Gone {
         /// The directory.
         directory: PathBuf,
+    },
+    /// Another node has claimed the shard; nothing was written.
+    #[error("another node owns this shard by now (epoch {epoch})")]
+    Fenced {
+        /// The epoch of its claim.
+        epoch: u64,
+    },
+    /// The shared log cannot be reached; nothing was written.
+    #[error("the shared log cannot be reached: {why}")]
+    Unreachable {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The shared log did not confirm a write, which may or may not be there.
+    #[error("the shared log did not confirm a write: {why}")]
+    Unconfirmed {
+        /// What happened instead.
+        why: String,
     },
     /// Something there is not what was written.
     #[error("{what} is damaged; restore the data directory from a backup")]
@@ -209,6 +229,11 @@ pub trait Store: Send + Sync {
 
     /// True after a failed commit.
     fn is_poisoned(&self) -> bool;
+
+    /// Why there are no more commits, if there are none.
+    fn poison(&self) -> Option<StoreError> {
+        self.is_poisoned().then_some(StoreError::Poisoned)
+    }
 
     /// Gets what was removed out of the files as well, for as long as `go_on` says so. True if none of it is left. What is
     /// written meanwhile may be there in its older forms.

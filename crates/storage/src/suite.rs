@@ -1,5 +1,5 @@
 //! One suite for every back end: the same tests run on a store in memory, on one that loses power whenever it
-//! is restarted, and on the disk. Knows nothing of how any of them works.
+//! is restarted, on the disk, and on PostgreSQL with a cache on the disk. Knows nothing of how any of them works.
 //!
 //! `LOCKWOOD_MODEL_HISTORIES` and `LOCKWOOD_MODEL_SEED` make the random ones longer or start them elsewhere; a
 //! history that fails prints its seed.
@@ -38,7 +38,7 @@ mod purge;
 mod state;
 mod store;
 
-use crate::{Embedded, Forgetful, Memory, Store};
+use crate::{Embedded, Forgetful, Memory, Store, postgres::postgres_test::Cluster};
 use std::sync::Arc;
 
 /// Something that runs a store and can go down and come back.
@@ -113,11 +113,45 @@ impl Machine for OnDisk {
     }
 }
 
+/// A node that owns a shard; it claims it again whenever it is restarted.
+struct OnPostgres {
+    directory: tempfile::TempDir,
+    cluster: Cluster,
+    shard: u64,
+    store: Option<Arc<dyn Store>>,
+}
+
+impl Default for OnPostgres {
+    fn default() -> OnPostgres {
+        let (cluster, shard) = (Cluster::shared(), Cluster::new_shard());
+        let mut machine = OnPostgres { directory: tempfile::tempdir().unwrap(), cluster, shard, store: None };
+        machine.restart();
+        machine
+    }
+}
+
+impl Machine for OnPostgres {
+    fn histories(&self) -> u64 {
+        1
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(self.store.as_ref().unwrap())
+    }
+
+    fn restart(&mut self) {
+        self.store = None;
+        let (store, _) = self.cluster.open("a", self.shard, self.directory.path()).unwrap();
+        self.store = Some(store);
+    }
+}
+
 macro_rules! on_every_back_end {
     ($($module:ident :: $name:ident),* $(,)?) => {
         on_every_back_end!(@one memory InMemory [$($module :: $name),*]);
         on_every_back_end!(@one forgetful LosingPower [$($module :: $name),*]);
         on_every_back_end!(@one embedded OnDisk [$($module :: $name),*]);
+        on_every_back_end!(@one clustered OnPostgres [$($module :: $name),*]);
     };
     (@one $back_end:ident $machine:ident [$($module:ident :: $name:ident),*]) => {
         mod $back_end {

@@ -1,5 +1,6 @@
 //! The native protocol as types, and their conversions to and from the model. Knows nothing of sockets.
 
+mod cluster;
 mod code;
 pub mod documents;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod session;
 mod session_fuzz;
 pub mod shards;
 
+pub use cluster::{ClusterNodeInfo, ClusterShardInfo, ClusterStatus, DatabaseInfo};
 pub use code::Code;
 pub use http::{
     Blocker, CycleStep, GraceInfo, GraceList, Intents, Interface, LockInfo, LockList, LockState,

@@ -9,6 +9,7 @@ pub(crate) mod etcd;
 pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod lockwood;
+pub(crate) mod nodes;
 pub(crate) mod postgres;
 pub(crate) mod random;
 pub(crate) mod run;

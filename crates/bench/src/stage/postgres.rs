@@ -57,6 +57,12 @@ impl Postgres {
         postgres
     }
 
+    /// Makes an empty database; gives how it is reached.
+    pub(crate) fn url(&self, database: &str) -> String {
+        self.sql(&format!("CREATE DATABASE {database}"));
+        format!("postgres://{OWNER}@127.0.0.1:{}/{database}", self.port)
+    }
+
     pub(crate) fn sql(&self, text: &str) {
         succeed(self.client("psql").args(["-q", "-v", "ON_ERROR_STOP=1", "-c", text, "-d", OWNER]));
     }
@@ -116,7 +122,7 @@ fn rate(said: &Output) -> f64 {
     rate.unwrap_or_else(|| panic!("no rate in {text}"))
 }
 
-/// A program of the server, by somebody it does not refuse.
+/// A program of the server, run as a user that it accepts.
 fn as_owner(program: &str) -> Command {
     let path = Path::new(PROGRAMS).join(program);
     if !rustix::process::getuid().is_root() {

@@ -1,7 +1,7 @@
 //! `lockwood count`: how many documents match.
 
 use super::{Deleted, Reader, Target, exit_codes, filter::expressions, parse_filter};
-use crate::{exit::Failure, output};
+use crate::{collection::Collection, exit::Failure, output};
 use lockwood_client::wire::{CountRequest, WireFilter};
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Which collection
-    collection: String,
+    collection: Collection,
     /// Which documents [default: all]
     #[arg(value_name = "FILTER", value_parser = parse_filter)]
     filter: Option<WireFilter>,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = args.reader.options(&args.target);
     let request = CountRequest {
-        collection: args.collection.clone(),
+        collection: args.collection.to_string(),
         filter: args.filter.clone(),
         deleted: args.deleted.into(),
         at: args.at,

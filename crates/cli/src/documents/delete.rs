@@ -1,6 +1,6 @@
 //! `lockwood delete`: hides a document, or removes a node of it.
 
-use super::{Holding, Target, Writer, exit_codes, not_written, parse_node, print_written};
+use super::{Write, Writer, exit_codes, parse_node};
 use lockwood_client::NodeAddress;
 use std::process::ExitCode;
 
@@ -29,23 +29,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     writer: Writer,
     #[command(flatten)]
-    holding: Holding,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    target: Target,
+    write: Write,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = args.writer.options(args.holding.terms(&args.target));
-    let (store, NodeAddress { document, path }) = (args.target.store(), &args.node);
+    let options = args.writer.options(args.write.terms());
+    let (store, NodeAddress { document, path }) = (args.write.store(), &args.node);
     let written = match path.is_empty() {
         true => store.delete(document, &options).await,
         false => store.unset(document, path, &options).await,
     };
-    match written {
-        Ok(written) => print_written(&written, args.json, &format!("{} deleted", args.node)),
-        Err(error) => Ok(not_written(&error).report()),
-    }
+    args.write.report(written, &format!("{} deleted", args.node))
 }

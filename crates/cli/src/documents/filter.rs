@@ -2,6 +2,7 @@
 
 use super::{Deleted, Reader, Target, cell, exit_codes, field_list, parse_filter};
 use crate::{
+    collection::Collection,
     exit::Failure,
     output::{self, Table},
 };
@@ -47,7 +48,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Which collection
-    collection: String,
+    collection: Collection,
     /// Which documents [default: all]
     #[arg(value_name = "FILTER", value_parser = parse_filter)]
     filter: Option<WireFilter>,
@@ -120,7 +121,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn request(args: &Args) -> FilterRequest {
     let options = args.reader.options(&args.target);
     FilterRequest {
-        collection: args.collection.clone(),
+        collection: args.collection.to_string(),
         filter: args.filter.clone(),
         fields: (!args.fields.is_empty()).then(|| field_list(&args.fields)),
         sort: args.sort.clone(),

@@ -2,11 +2,12 @@
 
 use super::{Target, exit_codes};
 use crate::{
+    collection::Collection,
     exit::Failure,
     output::{self, Table},
 };
 use lockwood_client::{
-    Error,
+    Error, FieldPath,
     wire::{IndexInfo, IndexState},
 };
 use std::process::ExitCode;
@@ -49,14 +50,25 @@ enum Action {
 #[derive(clap::Args)]
 struct Which {
     /// Of which collection
-    collection: String,
+    collection: Collection,
     /// By which field, or by what inside one: address.zip
+    #[arg(value_parser = parse_field)]
     field: String,
     /// Print the index as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
+}
+
+fn parse_field(text: &str) -> Result<String, String> {
+    match text.parse::<FieldPath>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) if text.is_empty() => {
+            Err("nothing is given; write the name of a field, for example email".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {

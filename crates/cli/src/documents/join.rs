@@ -2,6 +2,7 @@
 
 use super::{Reader, Target, cell, exit_codes, field_list, filter::expressions, parse_filter};
 use crate::{
+    collection::Collection,
     exit::Failure,
     output::{self, Table},
 };
@@ -37,10 +38,10 @@ Examples:
 pub(crate) struct Args {
     /// The collection on the left and its field
     #[arg(value_name = "COLLECTION.FIELD", value_parser = parse_side)]
-    left_side: (String, String),
+    left_side: (Collection, String),
     /// The collection on the right and its field
     #[arg(value_name = "COLLECTION.FIELD", value_parser = parse_side)]
-    right_side: (String, String),
+    right_side: (Collection, String),
     /// Also show documents on the left that have no partner
     #[arg(long)]
     left: bool,
@@ -72,10 +73,10 @@ pub(crate) struct Args {
 }
 
 /// `order.customer`: everything up to the first dot is the collection.
-fn parse_side(text: &str) -> Result<(String, String), String> {
+fn parse_side(text: &str) -> Result<(Collection, String), String> {
     match text.split_once('.') {
         Some((collection, field)) if !collection.is_empty() && !field.is_empty() => {
-            Ok((collection.to_owned(), field.to_owned()))
+            Ok((collection.parse()?, field.to_owned()))
         }
         _ => Err("write collection and field, for example order.customer".to_owned()),
     }
@@ -115,8 +116,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn request(args: &Args) -> JoinRequest {
     let (left, right) = (&args.left_side, &args.right_side);
     let (left_fields, right_fields) = split_fields(&args.fields, &left.0, &right.0);
-    let side = |(collection, field): &(String, String), filter: &Option<WireFilter>, fields| JoinSide {
-        collection: collection.clone(),
+    let side = |(collection, field): &(Collection, String), filter: &Option<WireFilter>, fields| JoinSide {
+        collection: collection.to_string(),
         field: field.clone(),
         filter: filter.clone(),
         fields,
@@ -203,8 +204,11 @@ mod tests {
 
     #[test]
     fn sides_are_a_collection_and_a_field() {
-        assert_eq!(parse_side("order.customer"), Ok(("order".into(), "customer".into())));
-        assert_eq!(parse_side("a.b.c"), Ok(("a".into(), "b.c".into())));
+        let side = |collection: &str, field: &str| Ok((collection.parse().unwrap(), field.to_owned()));
+        assert_eq!(parse_side("order.customer"), side("order", "customer"));
+        assert_eq!(parse_side("/order.customer"), side("order", "customer"));
+        assert_eq!(parse_side("a.b.c"), side("a", "b.c"));
+        assert!(parse_side("order/42.x").is_err());
         assert!(parse_side("order").is_err() && parse_side(".x").is_err() && parse_side("x.").is_err());
     }
 

@@ -105,6 +105,36 @@ struct Writer {
     note: Option<String>,
 }
 
+/// Where a write goes, which locks it respects, and how its answer is printed.
+#[derive(clap::Args, Debug, Clone)]
+struct Write {
+    #[command(flatten)]
+    holding: Holding,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Write {
+    fn store(&self) -> Store {
+        self.target.store()
+    }
+
+    fn terms(&self) -> Terms {
+        self.holding.terms(&self.target)
+    }
+
+    /// Prints what came of it; `done` says what was done.
+    fn report(&self, written: Result<wire::Written, Error>, done: &str) -> anyhow::Result<ExitCode> {
+        match written {
+            Ok(written) => print_written(&written, self.json, done),
+            Err(error) => Ok(not_written(&error).report()),
+        }
+    }
+}
+
 /// How a read stands to locks.
 #[derive(clap::Args, Debug, Clone)]
 struct Reader {

@@ -1,13 +1,13 @@
 //! `lockwood purge`: takes documents, a collection or a namespace away for good.
 
-use super::{Holding, Target, exit_codes, not_written, progress::Progress};
+use super::{Target, Write, exit_codes, not_written, progress::Progress};
 use crate::{
     exit::{Failure, USAGE},
     output,
 };
 use lockwood_client::{Admin, DocumentKey, Path, PathError, text, wire};
 use std::{
-    io::{IsTerminal, Write},
+    io::{IsTerminal, Write as _},
     process::ExitCode,
     time::Duration,
 };
@@ -61,12 +61,7 @@ pub(crate) struct Args {
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
-    holding: Holding,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    target: Target,
+    write: Write,
 }
 
 /// `user/42`, `user` or `/`; a document is read as everywhere.
@@ -132,15 +127,15 @@ fn misused(message: &str) -> Failure {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let admin = Admin { address: args.target.server.address.clone() };
+    let admin = Admin { address: args.write.target.server.address.clone() };
     if args.paths.is_empty() {
-        return list(&admin, args.json).await;
+        return list(&admin, args.write.json).await;
     }
     let request = match request(&args) {
         Ok(request) => request,
         Err(failure) => return Ok(failure.report()),
     };
-    let begun = match args.target.store().purge(&request).await {
+    let begun = match args.write.store().purge(&request).await {
         Ok(begun) => begun,
         Err(error) => return Ok(not_written(&error).report()),
     };
@@ -149,7 +144,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         return Ok(failure.report());
     }
-    if args.json {
+    if args.write.json {
         return output::print(&output::json_line(&begun));
     }
     let what = describe(&begun.purged);
@@ -162,12 +157,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn request(args: &Args) -> Result<wire::PurgeRequest, Failure> {
     let what = What::of(&args.paths)?;
-    let confirm = what.name(&args.target).map(|name| confirm(&what, name, args.yes)).transpose()?;
+    let confirm = what.name(&args.write.target).map(|name| confirm(&what, name, args.yes)).transpose()?;
     let environment = || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = args.user.clone().or_else(environment).filter(|user| !user.is_empty());
     let user = user.ok_or_else(|| misused("say who purges, for the record: --user NAME"))?;
     let value = |text: String| wire::WireValue::from(&serde_json::Value::from(text));
-    let terms = args.holding.terms(&args.target);
+    let terms = args.write.terms();
     let (collection, keys) = match what {
         What::Documents { collection, keys } => (Some(collection), Some(keys)),
         What::Collection(name) => (Some(name), None),

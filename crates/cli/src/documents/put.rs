@@ -1,8 +1,6 @@
 //! `lockwood put`: makes a document, or a node of it, what it is told.
 
-use super::{
-    Holding, Target, Writer, exit_codes, not_written, parse_node, print_written, read_fields, read_value,
-};
+use super::{Write, Writer, exit_codes, parse_node, read_fields, read_value};
 use crate::exit::Failure;
 use lockwood_client::{
     Error, NodeAddress, PutIf, PutOptions, Store,
@@ -43,12 +41,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     writer: Writer,
     #[command(flatten)]
-    holding: Holding,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    target: Target,
+    write: Write,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -66,11 +59,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Case::Absent => PutIf::Absent,
         Case::Present => PutIf::Present,
     });
-    let options = PutOptions { only_if, ..args.writer.options(args.holding.terms(&args.target)) };
-    match value.put(&args.target.store(), &args.node, &options).await {
-        Ok(written) => print_written(&written, args.json, &format!("{} written", args.node)),
-        Err(error) => Ok(not_written(&error).report()),
-    }
+    let options = PutOptions { only_if, ..args.writer.options(args.write.terms()) };
+    let written = value.put(&args.write.store(), &args.node, &options).await;
+    args.write.report(written, &format!("{} written", args.node))
 }
 
 /// What is put: a document consists of fields, a node is any JSON.

@@ -1,6 +1,6 @@
 //! `lockwood restore`: brings a deleted document back.
 
-use super::{Holding, Target, Writer, exit_codes, not_written, parse_document, print_written};
+use super::{Write, Writer, exit_codes, parse_document};
 use lockwood_client::DocumentKey;
 use std::process::ExitCode;
 
@@ -27,18 +27,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     writer: Writer,
     #[command(flatten)]
-    holding: Holding,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    target: Target,
+    write: Write,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = args.writer.options(args.holding.terms(&args.target));
-    match args.target.store().restore(&args.document, &options).await {
-        Ok(written) => print_written(&written, args.json, &format!("{} restored", args.document)),
-        Err(error) => Ok(not_written(&error).report()),
-    }
+    let options = args.writer.options(args.write.terms());
+    let written = args.write.store().restore(&args.document, &options).await;
+    args.write.report(written, &format!("{} restored", args.document))
 }

@@ -1,6 +1,6 @@
 //! `lockwood set`: replaces or removes one node of a document.
 
-use super::{Holding, Target, Writer, exit_codes, not_written, parse_node, print_written, read_value};
+use super::{Write, Writer, exit_codes, parse_node, read_value};
 use lockwood_client::NodeAddress;
 use std::process::ExitCode;
 
@@ -35,12 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     writer: Writer,
     #[command(flatten)]
-    holding: Holding,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    target: Target,
+    write: Write,
 }
 
 fn parse_inner(text: &str) -> Result<NodeAddress, String> {
@@ -52,7 +47,7 @@ fn parse_inner(text: &str) -> Result<NodeAddress, String> {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (store, options) = (args.target.store(), args.writer.options(args.holding.terms(&args.target)));
+    let (store, options) = (args.write.store(), args.writer.options(args.write.terms()));
     let NodeAddress { document, path } = &args.node;
     let written = match args.value.as_deref().map(read_value).transpose() {
         Ok(Some(value)) => store.set(document, path, &value, &options).await,
@@ -60,8 +55,5 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(failure) => return Ok(failure.report()),
     };
     let done = if args.delete { "removed" } else { "written" };
-    match written {
-        Ok(written) => print_written(&written, args.json, &format!("{} {done}", args.node)),
-        Err(error) => Ok(not_written(&error).report()),
-    }
+    args.write.report(written, &format!("{} {done}", args.node))
 }

@@ -1,7 +1,7 @@
 //! `lockwood watch`: writes as they happen.
 
 use super::{Target, exit_codes, purge::describe};
-use crate::{exit::Failure, output};
+use crate::{collection::Collection, exit::Failure, output};
 use lockwood_client::{
     FeedStep, Subject, text,
     wire::{CommitEvent, WireCommit},
@@ -28,7 +28,7 @@ Examples:
 pub(crate) struct Args {
     /// Only writes to these collections [default: all]
     #[arg(value_name = "COLLECTION")]
-    collections: Vec<String>,
+    collections: Vec<Collection>,
     /// Begin after this position [default: from now on]
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
@@ -43,7 +43,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let subject = Subject { collections: args.collections.clone(), fields: args.fields.clone() };
+    let collections = args.collections.iter().map(ToString::to_string).collect();
+    let subject = Subject { collections, fields: args.fields.clone() };
     let mut feed = match args.target.store().feed(subject, args.after).await {
         Ok(feed) => feed,
         Err(error) => return Ok(Failure::from(&error).report()),

@@ -1,6 +1,6 @@
 //! `lockwood write`: a write request as the server takes it.
 
-use super::{Holding, Target, exit_codes, not_written, print_written, read_file};
+use super::{Write, exit_codes, read_file};
 use crate::exit::{self, Failure};
 use lockwood_client::wire::WireValue;
 use std::process::ExitCode;
@@ -42,12 +42,7 @@ pub(crate) struct Args {
     #[arg(default_value = "-")]
     file: String,
     #[command(flatten)]
-    holding: Holding,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    target: Target,
+    write: Write,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -55,10 +50,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(body) => body,
         Err(failure) => return Ok(failure.report()),
     };
-    match args.target.store().write_text_on(&body, &args.holding.terms(&args.target)).await {
-        Ok(written) => print_written(&written, args.json, "written"),
-        Err(error) => Ok(not_written(&error).report()),
-    }
+    let written = args.write.store().write_text_on(&body, &args.write.terms()).await;
+    args.write.report(written, "written")
 }
 
 fn read_body(text: String) -> Result<WireValue, Failure> {

@@ -7,6 +7,7 @@ use crate::{
     exit::{self, Failure},
     output,
 };
+use clap::builder::NonEmptyStringValueParser;
 use lockwood_client::{
     DocumentKey, ShardMode,
     shard_wire::ShardDocument,
@@ -171,6 +172,7 @@ pub(super) struct Call {
     /// Whether it may write (rw), or only reads (ro)
     mode: Mode,
     /// Its name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     procedure: String,
     #[command(flatten)]
     at: At,

@@ -5,6 +5,7 @@ use crate::{
     exit::{Failure, read_file},
     output::{self, Table},
 };
+use clap::builder::NonEmptyStringValueParser;
 use lockwood_client::text;
 use std::io::IsTerminal;
 
@@ -38,6 +39,7 @@ enum Action {
 #[derive(clap::Args)]
 struct Put {
     /// Its name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// The file with its text; - for standard input
     #[arg(default_value = "-")]
@@ -57,6 +59,7 @@ struct List {
 #[derive(clap::Args)]
 struct Show {
     /// Its name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     #[command(flatten)]
     common: Common,
@@ -66,6 +69,7 @@ struct Show {
 #[derive(clap::Args)]
 struct Delete {
     /// Its name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     #[command(flatten)]
     common: Common,

@@ -36,13 +36,9 @@ type Done = Result<(), Broken>;
 pub(crate) fn write(reading: &Reading, pieces: &Pieces) {
     let mut copy = Copy { pieces, runtime: Handle::current(), bytes: Vec::new() };
     match copy.all(reading) {
-        Ok(()) => {}
-        Err(broken) => {
-            if let Broken::Store(error) = broken {
-                tracing::error!(%error, "copy everything for a host that only reads");
-            }
-            pieces.break_off();
-        }
+        Ok(()) => pieces.complete(),
+        Err(Broken::Store(error)) => tracing::error!(%error, "copy everything for a host that only reads"),
+        Err(Broken::Gone) => {}
     }
 }
 

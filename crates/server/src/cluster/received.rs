@@ -85,6 +85,7 @@ pub(crate) fn check_entry(entry: &Entry) -> Result<(), Trouble> {
         Entry::Raised { floor } => check_position(*floor),
         Entry::Purged { .. }
         | Entry::Unanswered { .. }
+        | Entry::Cleared { .. }
         | Entry::Dropped { .. }
         | Entry::PurgeEnded { .. }
         | Entry::Erased { .. } => Err(Trouble::new(Code::BadBody, "nodes of a cluster purge nothing")),

@@ -213,13 +213,18 @@ async fn hear_of_newer_maps(shared: &Arc<Shared>) {
 async fn follow_once(shared: &Arc<Shared>, current: &Current) -> Result<bool, Trouble> {
     let Some(host) = current.map.rw_host(shared.cluster.this()) else { return Ok(false) };
     let followed = load(shared)?;
-    if followed.copying || (followed.index == 0 && has_documents(shared)?) {
+    // This host may be about to write by that map, and what comes now is its own, sent back.
+    let is_over = followed.taken > current.map.epoch;
+    if !is_over && (followed.copying || (followed.index == 0 && has_documents(shared)?)) {
         return copy_all(shared, &host.address, current.map.epoch).await.map(|()| true);
     }
     let question = question(&followed, true);
     // The turn is not kept meanwhile: a newer map may come with the answer, by which this host takes over.
     let answer = shared.cluster.ask(shared, &host.address, &question).await;
     let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    if is_over {
+        return Ok(false);
+    }
     let Some(part) = given(&host.address, &answer)? else {
         return copy_all(shared, &host.address, current.map.epoch).await.map(|()| true);
     };
@@ -301,7 +306,7 @@ fn is_followed(entry: &Entry) -> bool {
 /// Puts everything that another host has in the place of what is here.
 async fn copy_all(shared: &Arc<Shared>, address: &str, epoch: Epoch) -> Result<(), Trouble> {
     let _turn = shared.cluster.replica.turn.lock().await;
-    if shared.cluster.epoch() != epoch {
+    if shared.cluster.epoch() != epoch || load(shared)?.taken > epoch {
         return Ok(());
     }
     copy_here(shared, address, epoch).await

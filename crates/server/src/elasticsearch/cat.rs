@@ -1,5 +1,4 @@
-//! What people and clients ask before they begin: how the server is, and which indexes there are. Knows nothing of what
-//! is in an index.
+//! Which indexes there are, as a table or a list. Knows nothing of what is in an index.
 
 use super::{
     Asked, Elasticsearch,
@@ -9,16 +8,14 @@ use super::{
     request::Params,
     route::Scope,
     search::SHARDS,
-    several::Meant,
+    several::Address,
 };
-use hyper::StatusCode;
-use std::{collections::BTreeMap, fmt::Write};
+use std::{cmp::Ordering, collections::BTreeMap, fmt::Write};
 
-/// From bad to good.
-const STATUSES: [&str; 3] = ["red", "yellow", "green"];
+/// A column of a list of indexes, and whether it has numbers, which stand at the right.
+type Column = (&'static str, bool);
 
-/// The columns of a list of indexes, and whether their values stand at the right.
-const COLUMNS: [(&str, bool); 10] = [
+const COLUMNS: [Column; 10] = [
     ("health", false),
     ("status", false),
     ("index", false),
@@ -32,44 +29,24 @@ const COLUMNS: [(&str, bool); 10] = [
 ];
 
 /// Parameters of a list of indexes that would change it, and are not understood here.
-const UNSUPPORTED: [&str; 4] = ["s", "health", "pri", "help"];
+const UNSUPPORTED: [&str; 3] = ["health", "pri", "help"];
 
 impl Elasticsearch {
-    pub(super) fn health(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
-        if let Some(level) = asked.params.get("level").filter(|level| *level != "cluster") {
-            return Err(Refusal::argument(format!("the level [{level}] is not supported; cluster is")));
-        }
-        let indexes = Meant::read(&self.0.shared, scope, &asked.params)?.indexes.len() as u64;
-        let status = self.status();
-        let is_reached = match asked.params.get("wait_for_status") {
-            None => true,
-            Some(wanted) => rank(status) >= Some(rank(wanted).ok_or_else(|| unknown_status(wanted))?),
-        };
-        let code = if is_reached { StatusCode::OK } else { StatusCode::REQUEST_TIMEOUT };
-        Ok(answer::json(code, health(status, indexes * SHARDS, !is_reached)))
-    }
-
-    /// As far as it concerns those who want to write.
-    fn status(&self) -> &'static str {
-        let shared = &self.0.shared;
-        match () {
-            () if shared.is_poisoned() => "red",
-            () if shared.is_draining() || !shared.grace.list().is_empty() => "yellow",
-            () => "green",
-        }
-    }
-
     pub(super) async fn cat_indices(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
         if let Some(name) = UNSUPPORTED.into_iter().find(|name| asked.params.get(name).is_some()) {
             return Err(Refusal::argument(format!("the parameter [{name}] is not supported")));
         }
         let columns = columns(&asked.params)?;
+        let order = order(&asked.params)?;
         let has_head = asked.params.flag("v")?.unwrap_or(false);
-        let meant = Meant::read(&self.0.shared, scope, &asked.params)?;
-        let counts = self.look(move |looker| count(looker, meant)).await?;
+        let address = Address::read(self.limits(), scope, &asked.params)?;
+        let counts = self.look(move |looker| count(looker, address)).await?;
         let health = self.status();
-        let rows: Vec<Row> =
+        let mut rows: Vec<Row> =
             counts.into_iter().map(|(index, documents)| row(index, documents, health)).collect();
+        rows.sort_by(|one, other| {
+            order.iter().fold(Ordering::Equal, |so_far, by| so_far.then(by.compare(one, other)))
+        });
         if is_json(asked) {
             let rows = rows.iter().map(|row| as_object(row, &columns));
             return Ok(ok(list(rows)));
@@ -78,38 +55,11 @@ impl Elasticsearch {
     }
 }
 
-fn rank(status: &str) -> Option<usize> {
-    STATUSES.iter().position(|known| *known == status)
-}
-
-fn unknown_status(status: &str) -> Refusal {
-    Refusal::argument(format!("unknown cluster health status [{status}]"))
-}
-
-fn health(status: &str, shards: u64, timed_out: bool) -> String {
-    Object::new()
-        .text("cluster_name", "lockwood")
-        .text("status", status)
-        .flag("timed_out", timed_out)
-        .number("number_of_nodes", 1)
-        .number("number_of_data_nodes", 1)
-        .number("active_primary_shards", shards)
-        .number("active_shards", shards)
-        .number("relocating_shards", 0)
-        .number("initializing_shards", 0)
-        .number("unassigned_shards", 0)
-        .number("delayed_unassigned_shards", 0)
-        .number("number_of_pending_tasks", 0)
-        .number("number_of_in_flight_fetch", 0)
-        .number("task_max_waiting_in_queue_millis", 0)
-        .raw("active_shards_percent_as_number", "100.0")
-        .done()
-}
-
 /// How many documents each index has, its locks among them.
-fn count(looker: Looker<'_>, meant: Meant) -> Result<BTreeMap<String, u64>, Refusal> {
+fn count(looker: Looker<'_>, address: Address) -> Result<BTreeMap<String, u64>, Refusal> {
+    let meant = address.find(looker)?;
     let mut counts: BTreeMap<String, u64> = meant.indexes.iter().map(|index| (index.clone(), 0)).collect();
-    let place = Place::open(looker.shared, meant)?;
+    let place = Place::open(looker, meant)?;
     place.visit(looker, &Query::All, Cursor::default(), &mut |hit| {
         if let Some(count) = counts.get_mut(&hit.stage.index) {
             *count += 1;
@@ -138,15 +88,53 @@ fn row(index: String, documents: u64, health: &str) -> Row {
 }
 
 /// The columns that are wanted, in that order.
-fn columns(params: &Params) -> Result<Vec<(&'static str, bool)>, Refusal> {
+fn columns(params: &Params) -> Result<Vec<Column>, Refusal> {
     let Some(wanted) = params.get("h") else { return Ok(COLUMNS.to_vec()) };
-    let find = |name: &str| {
-        COLUMNS.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
-            let known = COLUMNS.map(|(name, _)| name).join(", ");
-            Refusal::argument(format!("there is no column [{name}]; there are {known}"))
-        })
+    wanted.split(',').map(column).collect()
+}
+
+fn column(name: &str) -> Result<Column, Refusal> {
+    COLUMNS.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        let known = COLUMNS.map(|(name, _)| name).join(", ");
+        Refusal::argument(format!("there is no column [{name}]; there are {known}"))
+    })
+}
+
+/// A column that rows are sorted by.
+struct SortBy {
+    column: Column,
+    descending: bool,
+}
+
+/// What `s` says: `docs.count:desc,index`.
+fn order(params: &Params) -> Result<Vec<SortBy>, Refusal> {
+    let read = |text: &str| {
+        let (name, direction) = text.split_once(':').unwrap_or((text, "asc"));
+        let descending = match direction {
+            "asc" => false,
+            "desc" => true,
+            other => {
+                return Err(Refusal::argument(format!(
+                    "[s] sorts asc or desc; found [{other}] for [{name}]"
+                )));
+            }
+        };
+        Ok(SortBy { column: column(name)?, descending })
     };
-    wanted.split(',').map(find).collect()
+    params.get("s").into_iter().flat_map(|text| text.split(',')).map(read).collect()
+}
+
+impl SortBy {
+    fn compare(&self, one: &Row, other: &Row) -> Ordering {
+        let (name, is_number) = self.column;
+        let value = |row: &Row| {
+            let text = row.get(name).cloned().flatten().unwrap_or_default();
+            let number: u64 = if is_number { text.parse().unwrap_or(0) } else { 0 };
+            (number, text)
+        };
+        let ordering = value(one).cmp(&value(other));
+        if self.descending { ordering.reverse() } else { ordering }
+    }
 }
 
 /// Tables are for people, unless a client takes JSON only.
@@ -157,15 +145,15 @@ fn is_json(asked: &Asked) -> bool {
     }
 }
 
-fn as_object(row: &Row, columns: &[(&'static str, bool)]) -> String {
-    let add = |object: Object, (name, _): &(&'static str, bool)| {
+fn as_object(row: &Row, columns: &[Column]) -> String {
+    let add = |object: Object, (name, _): &Column| {
         let value = row.get(name).and_then(Option::as_deref).map_or_else(|| "null".to_owned(), quoted);
         object.raw(name, &value)
     };
     columns.iter().fold(Object::new(), add).done()
 }
 
-fn as_table(rows: &[Row], columns: &[(&'static str, bool)], has_head: bool) -> String {
+fn as_table(rows: &[Row], columns: &[Column], has_head: bool) -> String {
     let value = |row: &Row, name: &str| row.get(name).cloned().flatten().unwrap_or_default();
     let mut lines: Vec<Vec<String>> = Vec::new();
     if has_head {
@@ -208,8 +196,18 @@ mod tests {
     }
 
     #[test]
-    fn statuses_have_an_order() {
-        assert!(rank("green") > rank("yellow") && rank("yellow") > rank("red"));
-        assert_eq!(rank("blue"), None);
+    fn numbers_are_sorted_as_numbers() {
+        let rows = [row("a".to_owned(), 9, "green"), row("b".to_owned(), 10, "green")];
+        let compare = |query: &str| {
+            let order = order(&Params::read(Some(query)).unwrap()).unwrap();
+            order[0].compare(&rows[0], &rows[1])
+        };
+        assert_eq!(compare("s=docs.count"), Ordering::Less);
+        assert_eq!(compare("s=docs.count:desc"), Ordering::Greater);
+        assert_eq!(compare("s=index:asc"), Ordering::Less);
+        assert_eq!(compare("s=rep"), Ordering::Equal);
+        for wrong in ["s=x", "s=index:up", "s="] {
+            assert!(order(&Params::read(Some(wrong)).unwrap()).is_err(), "{wrong}");
+        }
     }
 }

@@ -8,9 +8,9 @@ use super::{
     lock_document,
     place::{Cursor, Looker, Place, Target, TargetState},
     query::Query,
-    request::{self, Params, members, part},
+    request::{self, Params, part, unambiguous_members},
     route::Scope,
-    several::Meant,
+    several::Address,
 };
 use crate::limits::Limits;
 use hyper::StatusCode;
@@ -65,7 +65,7 @@ impl Deletion {
         if params.flag("wait_for_completion")? == Some(false) {
             return Err(Refusal::argument("there are no tasks here; leave out wait_for_completion"));
         }
-        let mut members = members("delete_by_query", json)?;
+        let mut members = unambiguous_members("delete_by_query", json)?;
         let mut take = |name: &str| -> Result<Option<Value>, Refusal> {
             members.remove(name).map(|raw| part(name, raw.get())).transpose()
         };
@@ -150,8 +150,8 @@ impl Elasticsearch {
         let began = Instant::now();
         let deletion =
             Arc::new(self.decode(asked, |reader, text| Deletion::read(reader.limits, text, &asked.params))?);
-        let meant = Meant::read_named(&self.0.shared, scope, &asked.params)?;
-        let place = Arc::new(Place::open(&self.0.shared, meant)?);
+        let address = Address::read_named(self.limits(), scope, &asked.params)?;
+        let place = Arc::new(self.look(move |looker| Place::open(looker, address.find(looker)?)).await?);
         let mut report = Report::default();
         let mut cursor = Cursor::default();
         let mut left = deletion.documents_max;
@@ -290,6 +290,9 @@ mod tests {
             ("", r#"{"query":{"match_all":{}},"conflicts":7}"#),
             ("conflicts=maybe", all),
             ("wait_for_completion=false", all),
+            ("", r#"{"query":{"match_all":{}},"query":{"match_none":{}}}"#),
+            ("", r#"{"query":{"term":{"a":1,"a":2}}}"#),
+            ("", r#"{"query":{"bool":{"must":[{"term":{"a":1}}],"must":[]}}}"#),
             ("max_docs=0", all),
             ("scroll_size=0", all),
         ] {

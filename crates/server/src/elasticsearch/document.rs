@@ -61,7 +61,7 @@ impl Seen {
     fn look(shared: &Shared, at: &At) -> Result<Seen, Refusal> {
         let reading = shared.shard.read();
         let Some((namespace, position)) = reading.namespace(&at.index)? else {
-            return Ok(Seen { position: Position::START, document: None, current: None });
+            return Ok(Seen { position: reading.position(&at.index)?, document: None, current: None });
         };
         let document = reading.state().document(namespace, &at.key)?.filter(Document::is_born);
         let current = document.as_ref().filter(|document| !document.deleted).map(current);

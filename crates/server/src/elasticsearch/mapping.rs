@@ -1,20 +1,24 @@
-//! Which fields the documents of a type have, and of which kind: found by looking at them, since there are no mappings.
+//! Which fields the documents of a type have, and of which kind: found by looking at some of them, since there are no
+//! mappings.
 //! Knows nothing of schemas.
 
 use super::{
     Asked, Elasticsearch,
     answer::{Answer, Object, Refusal, list, ok, quoted},
     name::UNTYPED,
-    place::{Cursor, Looker, Place},
-    query::Query,
+    place::{Looker, Place, Sample},
     route::Scope,
-    several::{Meant, Names},
+    several::{Address, Meant, Names},
 };
 use crate::shard::PageError;
 use hyper::StatusCode;
 use lockwood_model::Budget;
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// So many documents of each type are looked at, those that come first in a search, and fewer of long ones. Looking at
+/// all of them would take longer the more there are, and some day it would exceed the budget of a request.
+const SAMPLE: Sample = Sample { len_max: 1000, bytes_max: 16 << 20 };
 
 /// What a field holds, as far as searches care.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +38,13 @@ type Types = BTreeMap<String, BTreeMap<String, Properties>>;
 
 impl Elasticsearch {
     pub(super) async fn mapping(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
-        let meant = Meant::read(&self.0.shared, scope, &asked.params)?;
-        let (indexes, types) = (meant.indexes.clone(), meant.types.clone());
-        let found = self.look(move |looker| look_at_fields(looker, meant)).await?;
-        self.settle(&indexes).await?;
+        let address = Address::read(self.limits(), scope, &asked.params)?;
+        let look = move |looker: Looker<'_>| {
+            let meant = address.find(looker)?;
+            Ok((meant.types.clone(), look_at_fields(looker, meant)?))
+        };
+        let (types, found) = self.look(look).await?;
+        self.settle(found.keys()).await?;
         let is_there = |name: &str| found.values().any(|types| types.contains_key(name));
         let missing: Vec<String> = types.exact().filter(|name| !is_there(name)).map(quoted).collect();
         if !missing.is_empty() {
@@ -54,19 +61,19 @@ impl Elasticsearch {
 
     /// The mappings of one index.
     pub(super) async fn mappings_of(&self, index: &str) -> Result<String, Refusal> {
-        let meant = Meant { indexes: vec![index.to_owned()], types: Names::read(None) };
+        let meant = Meant { indexes: vec![index.to_owned()], types: Names::all() };
         let found = self.look(move |looker| look_at_fields(looker, meant)).await?;
-        self.settle(&[index.to_owned()]).await?;
+        self.settle(found.keys()).await?;
         Ok(found.get(index).map_or_else(|| "{}".to_owned(), |types| mappings(types, false)))
     }
 }
 
 fn look_at_fields(looker: Looker<'_>, meant: Meant) -> Result<Types, Refusal> {
     let mut types: Types = meant.indexes.iter().map(|index| (index.clone(), BTreeMap::new())).collect();
-    let place = Place::open(looker.shared, meant)?;
+    let place = Place::open(looker, meant)?;
     let mut merger = Merger { budget: looker.budget, bytes: 0 };
     let (limit, mut outcome) = (looker.shared.config.limits.answer_bytes_max, Ok(()));
-    place.visit(looker, &Query::All, Cursor::default(), &mut |hit| {
+    place.sample(looker, SAMPLE, &mut |hit| {
         let properties = types.entry(hit.stage.index.clone()).or_default();
         let properties = properties.entry(hit.stage.collection.clone()).or_default();
         outcome = hit.fields().try_for_each(|(name, json)| merger.field(properties, name, json));

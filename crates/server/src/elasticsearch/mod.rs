@@ -9,6 +9,8 @@ mod change;
 mod decode_fuzz;
 mod delete_by_query;
 mod document;
+mod filter_path;
+mod health;
 mod index;
 mod library;
 mod lock_document;
@@ -30,6 +32,7 @@ use self::{
     answer::{Answer, Object, Refusal, list, method_not_allowed, ok, plain, shards},
     bulk::{Item, new_id},
     change::{Current, Order, Write},
+    filter_path::FilterPath,
     lock_document::is_lock,
     name::{At, UNTYPED, check_index},
     outcome::Done,
@@ -39,17 +42,16 @@ use self::{
     route::{Aspect, Route, Scope},
     scroll::{Scroll, Scrolls, keep_alive},
     search::{Extent, Search, Wanted},
-    several::Meant,
+    several::Address,
 };
 use crate::{
-    body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble,
-    work::Job,
+    arriving::Arriving, body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared,
+    trouble::Trouble, work::Job,
 };
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
-    body::Incoming,
     header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
 };
 use lockwood_model::Budget;
@@ -100,7 +102,7 @@ impl Service for Elasticsearch {
         Interface::Elasticsearch
     }
 
-    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, _: SocketAddr, request: Request<Arriving>) -> Answer {
         let is_pretty = pretty::is_wanted(request.uri().query());
         let answer = self.try_answer(request).await.unwrap_or_else(Refusal::into_answer);
         if is_pretty { pretty::lay_out(answer, self.limits().answer_bytes_max).await } else { answer }
@@ -113,7 +115,7 @@ impl Service for Elasticsearch {
             || matches!(last, "_search" | "_mget" | "_count" | "scroll")
     }
 
-    fn refuse(&self, trouble: Trouble) -> Answer {
+    fn refuse(trouble: Trouble) -> Answer {
         Refusal::from(trouble).into_answer()
     }
 }
@@ -123,11 +125,11 @@ impl Elasticsearch {
         Elasticsearch(Arc::new(Facade { shared: Arc::clone(shared), library, scrolls: Scrolls::default() }))
     }
 
-    /// Lets go of scrolls that nobody asked for in time, for ever.
+    /// Lets go of scrolls that are over, for ever.
     pub(crate) async fn sweep(self) {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            self.0.scrolls.drop_old();
+            self.0.scrolls.drop_old(&self.0.shared.purges);
         }
     }
 
@@ -139,7 +141,7 @@ impl Elasticsearch {
         Reader { limits: self.limits(), library: &self.0.library }
     }
 
-    async fn try_answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn try_answer(&self, request: Request<Arriving>) -> Result<Answer, Refusal> {
         let (path, method) = (request.uri().path().to_owned(), request.method().clone());
         let Some(route) = Route::read(&path)? else { return Ok(no_handler(&path, &method)) };
         let allowed = route.methods();
@@ -147,10 +149,15 @@ impl Elasticsearch {
             return Ok(method_not_allowed(method.as_str(), &path, allowed));
         }
         let params = Params::read(request.uri().query())?;
+        let filter = params.get("filter_path").map(FilterPath::read).transpose()?;
         let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let accept = accept.unwrap_or_default().to_owned();
         let body = self.body(request, route.takes_forms()).await?;
-        self.route(route, Asked { method, params, accept, body }).await
+        let answer = self.route(route, Asked { method, params, accept, body }).await?;
+        match filter {
+            Some(filter) => Ok(filter.apply(answer).await),
+            None => Ok(answer),
+        }
     }
 
     async fn route(&self, route: Route, asked: Asked) -> Result<Answer, Refusal> {
@@ -158,7 +165,8 @@ impl Elasticsearch {
             Route::Info => Ok(ok(info())),
             Route::Index(index) => self.index(&index, &asked).await,
             Route::Refresh(scope) => {
-                let indexes = Meant::read(&self.0.shared, &scope, &asked.params)?.indexes.len() as u64;
+                let address = Address::read(self.limits(), &scope, &asked.params)?;
+                let indexes = self.look(move |looker| address.find(looker)).await?.indexes.len() as u64;
                 Ok(ok(Object::new().raw("_shards", &shards(10 * indexes, 5 * indexes)).done()))
             }
             Route::New { index, collection } => {
@@ -175,14 +183,14 @@ impl Elasticsearch {
             Route::Count(scope) => self.count(scope, &asked).await,
             Route::DeleteByQuery(scope) => self.delete_by_query(&scope, &asked).await,
             Route::Mapping(scope) => self.mapping(&scope, &asked).await,
-            Route::Health(scope) => self.health(&scope, &asked),
+            Route::Health(scope) => self.health(&scope, &asked).await,
             Route::CatIndices(scope) => self.cat_indices(&scope, &asked).await,
             Route::Scroll(ids) if asked.method == Method::DELETE => self.clear_scrolls(ids, &asked),
             Route::Scroll(ids) => self.scroll(ids, &asked).await,
         }
     }
 
-    async fn body(&self, request: Request<Incoming>, takes_forms: bool) -> Result<Bytes, Refusal> {
+    async fn body(&self, request: Request<Arriving>, takes_forms: bool) -> Result<Bytes, Refusal> {
         let kind = check_kind(request.headers(), takes_forms);
         let body = body::read(&self.0.shared, request.into_body()).await?;
         if !body.is_empty() {
@@ -365,21 +373,26 @@ impl Elasticsearch {
     }
 
     /// A search, and where it is to look.
-    fn read_search(&self, scope: &Scope, asked: &Asked, is_scroll: bool) -> Result<(Search, Meant), Refusal> {
-        let meant = Meant::read(&self.0.shared, scope, &asked.params)?;
+    fn read_search(
+        &self,
+        scope: &Scope,
+        asked: &Asked,
+        is_scroll: bool,
+    ) -> Result<(Search, Address), Refusal> {
+        let address = Address::read(self.limits(), scope, &asked.params)?;
         let is_typed = scope.collection.is_some();
         let search = Search::read(self.limits(), is_typed, asked.text()?, &asked.params, is_scroll)?;
-        Ok((search, meant))
+        Ok((search, address))
     }
 
     async fn search(&self, scope: Scope, asked: &Asked) -> Result<Answer, Refusal> {
         let began = std::time::Instant::now();
         let alive = asked.params.get("scroll").map(|text| keep_alive(self.limits(), text)).transpose()?;
-        let (search, meant) = self.read_search(&scope, asked, alive.is_some())?;
+        let (search, address) = self.read_search(&scope, asked, alive.is_some())?;
         let extent = Extent { from: search.from, size: search.size, count: true, cut: alive.is_some() };
         let (search, place, page) = self
             .look(move |looker| {
-                let place = Place::open(looker.shared, meant)?;
+                let place = Place::open(looker, address.find(looker)?)?;
                 let page = search.page(looker, &place, Cursor::default(), extent)?;
                 Ok((search, place, page))
             })
@@ -389,7 +402,7 @@ impl Elasticsearch {
         let Some(alive) = alive else { return Ok(ok(search.answer(page.hits, page.seen, began, None))) };
         let until = Instant::now() + alive;
         let scroll = Scroll { search: search.clone(), place, cursor: page.next, total: page.seen, until };
-        let id = self.0.scrolls.insert(self.limits(), scroll)?;
+        let id = self.0.scrolls.insert(&self.0.shared, scroll)?;
         Ok(ok(search.answer(page.hits, page.seen, began, Some(&id))))
     }
 
@@ -398,22 +411,23 @@ impl Elasticsearch {
         let (ids, alive) = scroll_of(ids, asked)?;
         let [id] = &ids[..] else { return Err(request::validation("scrollId is missing")) };
         let alive = alive.map(|text| keep_alive(self.limits(), &text)).transpose()?;
-        let scroll = self.0.scrolls.take(id)?;
-        let scroll = self
-            .look(move |looker| {
-                let Scroll { search, place, cursor, total, until } = scroll;
-                let extent = Extent { from: 0, size: search.size, count: false, cut: true };
-                let page = search.page(looker, &place, cursor, extent)?;
-                let until = alive.map_or(until, |alive| Instant::now() + alive);
-                Ok((page.hits, Scroll { search, place, cursor: page.next, total, until }))
-            })
-            .await;
-        let (hits, scroll) = scroll?;
+        let mut taken = self.0.scrolls.take(&self.0.shared.purges, id)?;
+        if let Some(alive) = alive {
+            taken.scroll().until = Instant::now() + alive;
+        }
+        let look = move |looker: Looker<'_>| {
+            let Scroll { search, place, cursor, .. } = taken.scroll();
+            let extent = Extent { from: 0, size: search.size, count: false, cut: true };
+            let page = search.page(looker, place, cursor.clone(), extent)?;
+            Ok((taken, page))
+        };
+        let (mut taken, page) = self.look(look).await?;
+        let scroll = taken.scroll();
         self.settle(&scroll.place.indexes).await?;
+        // Whoever did not get a page can ask for it again.
+        scroll.cursor = page.next;
         let began = (began, scroll.place.indexes.len());
-        let answer = scroll.search.answer(hits, scroll.total, began, Some(id));
-        self.0.scrolls.put_back(id, scroll);
-        Ok(ok(answer))
+        Ok(ok(scroll.search.answer(page.hits, scroll.total, began, Some(id))))
     }
 
     fn clear_scrolls(&self, ids: Vec<String>, asked: &Asked) -> Result<Answer, Refusal> {
@@ -431,20 +445,20 @@ impl Elasticsearch {
     }
 
     async fn count(&self, scope: Scope, asked: &Asked) -> Result<Answer, Refusal> {
-        let (search, meant) = self.read_search(&scope, asked, false)?;
+        let (search, address) = self.read_search(&scope, asked, false)?;
         let extent = Extent { from: 0, size: 0, count: true, cut: false };
-        let indexes = meant.indexes.clone();
         let count = move |looker: Looker<'_>| {
-            let place = Place::open(looker.shared, meant)?;
-            Ok(search.page(looker, &place, Cursor::default(), extent)?.seen)
+            let place = Place::open(looker, address.find(looker)?)?;
+            let count = search.page(looker, &place, Cursor::default(), extent)?.seen;
+            Ok((place.indexes, count))
         };
-        let count = self.look(count).await?;
+        let (indexes, count) = self.look(count).await?;
         self.settle(&indexes).await?;
         Ok(ok(Object::new().number("count", count).raw("_shards", &search::shards(indexes.len())).done()))
     }
 
     /// Waits until everything that could be seen of the locks of these indexes is durable.
-    async fn settle(&self, indexes: &[String]) -> Result<(), Refusal> {
+    async fn settle(&self, indexes: impl IntoIterator<Item = &String>) -> Result<(), Refusal> {
         for index in indexes {
             lease::settle(&self.0.shared, index).await?;
         }

@@ -16,9 +16,12 @@ use crate::{
 };
 use lockwood_model::{Budget, DocumentKey, Key, Lease, LockId, Path};
 use lockwood_storage::{DocumentRef, NamespaceId};
+use std::collections::BTreeSet;
 
 pub(super) struct Place {
     reading: Reading,
+    /// The last record that it shows.
+    pub(super) seen: u64,
     pub(super) indexes: Vec<String>,
     stages: Vec<Stage>,
 }
@@ -59,6 +62,13 @@ pub(super) struct Looker<'a> {
     pub(super) budget: &'a Budget,
 }
 
+/// How much of each type is looked at when not all of it has to be.
+#[derive(Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) len_max: usize,
+    pub(super) bytes_max: usize,
+}
+
 /// Something that was found.
 pub(super) struct Hit<'a> {
     pub(super) stage: &'a Stage,
@@ -91,7 +101,8 @@ pub(super) enum TargetState {
 type See<'a> = dyn FnMut(&Hit<'_>) -> bool + 'a;
 
 impl Place {
-    pub(super) fn open(shared: &Shared, meant: Meant) -> Result<Place, Refusal> {
+    pub(super) fn open(looker: Looker<'_>, meant: Meant) -> Result<Place, Refusal> {
+        let Looker { shared, budget } = looker;
         let reading = shared.shard.read();
         let mut stages = Vec::new();
         for index in &meant.indexes {
@@ -102,8 +113,9 @@ impl Place {
             }
             let there =
                 namespace.map_or(Ok(Vec::new()), |namespace| reading.state().collections(namespace))?;
-            for collection in collections(&meant, there, &locks) {
+            for collection in collections(&meant, there, &locks, budget)? {
                 let holds = if is_lock(index, &collection) {
+                    budget.spend(locks.len() as u64).map_err(PageError::from)?;
                     Holds::Locks(locks_below(&collection, &locks))
                 } else if let Some(namespace) = namespace {
                     Holds::Documents(namespace)
@@ -113,7 +125,8 @@ impl Place {
                 stages.push(Stage { index: index.clone(), collection, holds });
             }
         }
-        Ok(Place { reading, indexes: meant.indexes, stages })
+        let seen = reading.state().applied()?;
+        Ok(Place { reading, seen, indexes: meant.indexes, stages })
     }
 
     /// Shows what a query finds from `start` on, until told to stop.
@@ -127,21 +140,54 @@ impl Place {
         let Cursor { stage: first, mut inside } = start;
         for (number, stage) in self.stages.iter().enumerate().skip(first) {
             let inside = std::mem::take(&mut inside);
-            let goes_on = match &stage.holds {
-                Holds::Locks(locks) => {
-                    let skip = if let Inside::Count(count) = inside { count } else { 0 };
-                    locks_of(looker, query, (number, stage, locks), skip, see)?
-                }
-                Holds::Documents(namespace) => {
-                    let after = if let Inside::Key(key) = inside { Some(key) } else { None };
-                    self.documents_of(looker, query, (number, stage, *namespace), after.as_ref(), see)?
-                }
-            };
+            if !self.visit_stage(looker, query, (number, stage), inside, see)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the first documents of each type, as many as a sample of it has, until told to stop.
+    pub(super) fn sample(
+        &self,
+        looker: Looker<'_>,
+        Sample { len_max, bytes_max }: Sample,
+        see: &mut See<'_>,
+    ) -> Result<(), Refusal> {
+        for (number, stage) in self.stages.iter().enumerate() {
+            let (mut len, mut bytes, mut goes_on) = (0, 0, true);
+            self.visit_stage(looker, &Query::All, (number, stage), Inside::Start, &mut |hit| {
+                len += 1;
+                bytes += hit.fields().map(|(_, json)| json.len()).sum::<usize>();
+                goes_on = see(hit);
+                goes_on && len < len_max && bytes < bytes_max
+            })?;
             if !goes_on {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// False if told to stop.
+    fn visit_stage(
+        &self,
+        looker: Looker<'_>,
+        query: &Query,
+        (number, stage): (usize, &Stage),
+        inside: Inside,
+        see: &mut See<'_>,
+    ) -> Result<bool, Refusal> {
+        match &stage.holds {
+            Holds::Locks(locks) => {
+                let skip = if let Inside::Count(count) = inside { count } else { 0 };
+                Ok(locks_of(looker, query, (number, stage, locks), skip, see)?)
+            }
+            Holds::Documents(namespace) => {
+                let after = if let Inside::Key(key) = inside { Some(key) } else { None };
+                self.documents_of(looker, query, (number, stage, *namespace), after.as_ref(), see)
+            }
+        }
     }
 
     fn documents_of(
@@ -184,15 +230,22 @@ impl Place {
 }
 
 /// The types that are meant of those that are there. What the server keeps for itself is no type.
-fn collections(meant: &Meant, there: Vec<String>, locks: &[Lease]) -> Vec<String> {
-    let of_locks =
-        locks.iter().filter_map(|lock| lock.resources.first()?.path.segments().next().map(str::to_owned));
-    let is_type = |name: &String| name == UNTYPED || !name.starts_with('_');
-    let there = there.into_iter().chain(of_locks).filter(|name| is_type(name) && meant.types.fit(name));
-    let mut names: Vec<String> = there.chain(meant.types.exact().map(str::to_owned)).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+fn collections(
+    meant: &Meant,
+    there: Vec<String>,
+    locks: &[Lease],
+    budget: &Budget,
+) -> Result<Vec<String>, PageError> {
+    let locked = locks.iter().flat_map(|lock| &lock.resources);
+    let of_locks: BTreeSet<&str> = locked.filter_map(|resource| resource.path.segments().next()).collect();
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for name in there.into_iter().chain(of_locks.into_iter().map(str::to_owned)) {
+        let is_type = name == UNTYPED || !name.starts_with('_');
+        if is_type && meant.types.fit(&name, budget)? {
+            names.insert(name);
+        }
+    }
+    Ok(names.into_iter().collect())
 }
 
 fn locks_below(collection: &str, locks: &[Lease]) -> Vec<LockId> {

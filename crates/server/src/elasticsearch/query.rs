@@ -200,7 +200,10 @@ impl Reader<'_> {
         let fields: Vec<_> =
             object.iter().filter(|(name, _)| !["boost", "_name"].contains(&name.as_str())).collect();
         let [(field, value)] = fields[..] else {
-            return Err(wrong(format!("[{query}] query doesn't support multiple fields")));
+            return Err(wrong(match fields.len() {
+                0 => format!("[{query}] query names no field; write {{\"{query}\":{{\"FIELD\":\"VALUE\"}}}}"),
+                _ => format!("[{query}] query doesn't support multiple fields"),
+            }));
         };
         let value = match value {
             Value::Object(object) => {

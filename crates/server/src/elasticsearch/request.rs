@@ -6,13 +6,20 @@ use super::{
     change::{Expected, Invocation, Order, Update, Write, failed_script, script_exception},
     library::Library,
     script::Script,
-    source::Source,
+    source::{Members, Source},
 };
 use crate::limits::Limits;
 use hyper::StatusCode;
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Value, value::RawValue};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 /// More retries than this make no difference.
 const RETRIES_MAX: u64 = 10_000;
@@ -132,7 +139,94 @@ pub(super) fn members(what: &str, json: &str) -> Result<BTreeMap<String, Box<Raw
     if json.trim().is_empty() {
         return Ok(BTreeMap::new());
     }
-    part(what, json)
+    part::<Members>(what, json).map(|Members(members)| members.into_iter().collect())
+}
+
+/// The same for what says which documents are meant: a name that comes twice, wherever it is, might mean others.
+pub(super) fn unambiguous_members(
+    what: &str,
+    json: &str,
+) -> Result<BTreeMap<String, Box<RawValue>>, Refusal> {
+    if !json.trim().is_empty() {
+        serde_json::from_str::<Unambiguous>(json).map_err(|error| {
+            let reason = format!("failed to parse [{what}]: {error}");
+            Refusal::new(StatusCode::BAD_REQUEST, "parsing_exception", reason)
+        })?;
+    }
+    members(what, json)
+}
+
+/// Any JSON in which no object has a name twice.
+struct Unambiguous;
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Unambiguous, D::Error> {
+        struct Look;
+        impl<'de> Visitor<'de> for Look {
+            type Value = Unambiguous;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unambiguous, A::Error> {
+                let mut names: HashSet<String> = HashSet::new();
+                while let Some((name, Unambiguous)) = map.next_entry::<String, Unambiguous>()? {
+                    if let Some(name) = names.replace(name) {
+                        return Err(A::Error::custom(format_args!("Duplicate field '{name}'")));
+                    }
+                }
+                Ok(Unambiguous)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Unambiguous, A::Error> {
+                while list.next_element::<Unambiguous>()?.is_some() {}
+                Ok(Unambiguous)
+            }
+
+            fn visit_unit<E>(self) -> Result<Unambiguous, E> {
+                Ok(Unambiguous)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Unambiguous, E> {
+                Ok(Unambiguous)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Unambiguous, E> {
+                Ok(Unambiguous)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Unambiguous, E> {
+                Ok(Unambiguous)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Unambiguous, E> {
+                Ok(Unambiguous)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Unambiguous, E> {
+                Ok(Unambiguous)
+            }
+        }
+        deserializer.deserialize_any(Look)
+    }
+}
+
+/// How long a time is that is written like `5m`, in milliseconds.
+pub(super) fn time_ms(text: &str) -> Option<u64> {
+    if text == "0" {
+        return Some(0);
+    }
+    let (number, unit) = text.split_at(text.find(|char: char| !char.is_ascii_digit())?);
+    let unit_ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    Some(number.parse::<u64>().ok()?.saturating_mul(unit_ms))
 }
 
 /// Reads the bodies of writes.

@@ -4,12 +4,13 @@
 use super::{
     answer::{Refusal, list, quoted},
     place::{Cursor, Place},
+    request::time_ms,
     search::Search,
 };
-use crate::{limits::Limits, secret::random, trouble::Trouble};
+use crate::{limits::Limits, purge::Purges, secret::random, shared::Shared, trouble::Trouble};
 use hyper::StatusCode;
 use parking_lot::Mutex;
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// A search whose next page may be asked for.
@@ -21,16 +22,47 @@ pub(super) struct Scroll {
     pub(super) until: Instant,
 }
 
+impl Scroll {
+    /// Whether its next page may be shown. What was purged since it began must not be; and its view is given up, as the
+    /// purge waits for that.
+    fn is_over(&self, purges: &Purges) -> bool {
+        let Place { indexes, seen, .. } = &self.place;
+        self.until <= Instant::now() || indexes.iter().any(|index| purges.is_shown(index, *seen))
+    }
+}
+
 /// All of them. Those that are being looked at are not among them.
 #[derive(Default)]
-pub(super) struct Scrolls(Mutex<HashMap<String, Scroll>>);
+pub(super) struct Scrolls(Arc<Mutex<HashMap<String, Scroll>>>);
+
+/// One that is being looked at. It is put back when this is dropped, as it is then: also if looking fails or its client
+/// leaves.
+pub(super) struct Taken {
+    id: String,
+    scroll: Option<Scroll>,
+    scrolls: Arc<Mutex<HashMap<String, Scroll>>>,
+}
+
+impl Taken {
+    pub(super) fn scroll(&mut self) -> &mut Scroll {
+        self.scroll.as_mut().expect("it is there until it is put back")
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(scroll) = self.scroll.take() {
+            self.scrolls.lock().insert(std::mem::take(&mut self.id), scroll);
+        }
+    }
+}
 
 impl Scrolls {
     /// Keeps a new one; gives its id.
-    pub(super) fn insert(&self, limits: &Limits, scroll: Scroll) -> Result<String, Refusal> {
-        self.drop_old();
+    pub(super) fn insert(&self, shared: &Shared, scroll: Scroll) -> Result<String, Refusal> {
+        self.drop_old(&shared.purges);
         let mut scrolls = self.0.lock();
-        let limit = limits.scrolls_max;
+        let limit = shared.config.limits.scrolls_max;
         if scrolls.len() as u64 >= limit {
             return Err(
                 Trouble::too_many("scrolls_max", limit, "there are too many scrolls; clear some").into()
@@ -41,13 +73,10 @@ impl Scrolls {
         Ok(id)
     }
 
-    pub(super) fn take(&self, id: &str) -> Result<Scroll, Refusal> {
-        let found = self.0.lock().remove(id).filter(|scroll| scroll.until > Instant::now());
-        found.ok_or_else(|| missing(id))
-    }
-
-    pub(super) fn put_back(&self, id: &str, scroll: Scroll) {
-        self.0.lock().insert(id.to_owned(), scroll);
+    pub(super) fn take(&self, purges: &Purges, id: &str) -> Result<Taken, Refusal> {
+        let found = self.0.lock().remove(id).filter(|scroll| !scroll.is_over(purges));
+        let scroll = Some(found.ok_or_else(|| missing(id))?);
+        Ok(Taken { id: id.to_owned(), scroll, scrolls: Arc::clone(&self.0) })
     }
 
     /// True if it was there.
@@ -62,9 +91,8 @@ impl Scrolls {
         all.len()
     }
 
-    pub(super) fn drop_old(&self) {
-        let now = Instant::now();
-        self.0.lock().retain(|_, scroll| scroll.until > now);
+    pub(super) fn drop_old(&self, purges: &Purges) {
+        self.0.lock().retain(|_, scroll| !scroll.is_over(purges));
     }
 }
 
@@ -87,18 +115,7 @@ pub(super) fn keep_alive(limits: &Limits, text: &str) -> Result<Duration, Refusa
             "failed to parse setting [scroll] with value [{text}] as a time value; write 1m"
         ))
     };
-    let digits = text.find(|char: char| !char.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let unit_ms: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(wrong()),
-    };
-    let ms = number.saturating_mul(unit_ms);
+    let ms = time_ms(text).ok_or_else(wrong)?;
     let limit = limits.scroll_ttl_ms_max;
     if ms > limit {
         return Err(Refusal::over(

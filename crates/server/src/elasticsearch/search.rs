@@ -6,7 +6,7 @@ use super::{
     name::UNTYPED,
     place::{Cursor, Hit, Looker, Place},
     query::Query,
-    request::{Params, members, part},
+    request::{Params, part, unambiguous_members},
     source::object,
 };
 use crate::limits::Limits;
@@ -116,7 +116,7 @@ impl Search {
         let plain_total = params.flag("rest_total_hits_as_int")?.unwrap_or(is_typed);
         let shape = Shape { source: Wanted::of_params(params)?, version: false, seq_no: false, plain_total };
         let mut search = Search { query: Query::All, size: SIZE, from: 0, shape };
-        for (name, raw) in members("search", json)? {
+        for (name, raw) in unambiguous_members("search", json)? {
             search.take(limits, &name, &part(&name, raw.get())?)?;
         }
         search.size = params.number("size")?.unwrap_or(search.size);

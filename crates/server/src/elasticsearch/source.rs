@@ -84,7 +84,8 @@ impl Fields for Source {
     }
 }
 
-struct Members(Vec<(String, Box<RawValue>)>);
+/// The members of an object in their order; no name comes twice.
+pub(super) struct Members(pub(super) Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Members {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members, D::Error> {

@@ -28,7 +28,7 @@ pub(crate) async fn rewrite(
         let lease = state.leases.held.get_mut(&lock).filter(|lease| lease.version == version)?;
         lease.note = Some(note);
         lease.version += 1;
-        lease.expires_at = expires_at;
+        (lease.expires_at, lease.ttl_ms) = (expires_at, ttl_ms);
         let lease = lease.clone();
         let owner = state.table.owner_of(lock).expect("a lease is in the table");
         let renewed = state.table.renew(owner, lock, expires_at);

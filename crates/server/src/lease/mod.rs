@@ -178,7 +178,7 @@ impl State {
             }
         }
         let view = self.table.view(lock).expect("it was just granted");
-        let Asked { owner, via, note, whole, .. } = asked;
+        let Asked { owner, via, note, whole, ttl_ms, .. } = asked;
         let part = whole.filter(|_| !is_settled).map(|whole| Box::new(LeasePart { whole, settled: false }));
         let lease = Lease {
             lock,
@@ -188,6 +188,7 @@ impl State {
             resources: view.resources,
             granted_at: view.granted_at.expect("it was just granted"),
             expires_at: view.expires_at,
+            ttl_ms,
             note,
             version: 1,
             part,
@@ -240,18 +241,29 @@ impl State {
         }
     }
 
+    /// Gives a lease its full time again, on record.
+    fn restart_lease(&mut self, shared: &Shared, lease: &mut Lease) {
+        let Some(ttl_ms) = lease.ttl_ms.filter(|_| lease.expires_at.is_some()) else { return };
+        lease.expires_at = Some(shared.clock.now().after(ttl_ms));
+        let (namespace, lock, expires_at) = ((&*self.name).into(), lease.lock, lease.expires_at);
+        self.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: None });
+    }
+
     /// Puts back what was held when the server stopped. What nobody relied on yet is asked for again, by whoever took it
     /// if that is still there.
-    fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>) {
+    fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>, time: LeaseTime) {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
-        for lease in leases {
+        for mut lease in leases {
             if self.leases.get(lease.lock).is_some() {
                 continue;
             }
             if !lease.is_settled() {
                 self.leases.ended.push(lease.lock);
                 continue;
+            }
+            if time == LeaseTime::Restarts {
+                self.restart_lease(shared, &mut lease);
             }
             let recorded = Recorded {
                 lock: lease.lock,
@@ -277,20 +289,29 @@ impl State {
     }
 }
 
+/// How the time of leases goes on when their log has another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseTime {
+    /// They end when they would have.
+    Continues,
+    /// Each has its full time again: while there was no owner, no holder could renew, and clocks of two nodes differ.
+    Restarts,
+}
+
 /// Puts back all leases on record. To be called before anybody can ask for anything.
-pub(crate) fn restore(shared: &Arc<Shared>) -> Result<(), StoreError> {
+pub(crate) fn restore(shared: &Arc<Shared>, time: LeaseTime) -> Result<(), StoreError> {
     let reading = shared.shard.read();
     let mut by_namespace: BTreeMap<Box<str>, Vec<Lease>> = BTreeMap::new();
     for (namespace, lease) in reading.state().leases()? {
         by_namespace.entry(namespace).or_default().push(lease);
     }
     for (name, leases) in by_namespace {
-        restore_in(shared, &name, leases);
+        restore_in(shared, &name, leases, time);
     }
     Ok(())
 }
 
-fn restore_in(shared: &Arc<Shared>, name: &str, leases: Vec<Lease>) {
+fn restore_in(shared: &Arc<Shared>, name: &str, leases: Vec<Lease>, time: LeaseTime) {
     loop {
         let namespace = shared.registry.insert(shared, name);
         let mut state = namespace.lock();
@@ -298,7 +319,7 @@ fn restore_in(shared: &Arc<Shared>, name: &str, leases: Vec<Lease>) {
         if state.is_closed() {
             continue;
         }
-        state.restore_leases(shared, leases);
+        state.restore_leases(shared, leases, time);
         namespace.rearm(state);
         return;
     }

@@ -108,6 +108,7 @@ impl MovingLease {
             resources,
             granted_at: Timestamp(self.granted_at),
             expires_at: self.expires_at.map(Timestamp),
+            ttl_ms: None,
             note: self.note.as_deref().map(Json::trusted),
             version: self.version,
         })
@@ -141,7 +142,7 @@ pub(crate) async fn take_over(shared: &Arc<Shared>) -> Result<(), Trouble> {
     for namespace in shared.registry.all().into_iter().filter(|namespace| *namespace.name != *SYSTEM) {
         namespace.lock().forget_leases(shared, shared.clock.now());
     }
-    Ok(super::restore(shared)?)
+    Ok(super::restore(shared, super::LeaseTime::Continues)?)
 }
 
 /// What goes from this node to others when the next map is in force, as of a map by which nobody decides about it.

@@ -50,10 +50,11 @@ pub(crate) async fn renew(
             let renewed = state.table.renew(owner, *lock, Some(until));
             debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
             if let Some(lease) = state.leases.held.get_mut(lock) {
-                lease.expires_at = Some(until);
+                (lease.expires_at, lease.ttl_ms) = (Some(until), Some(ttl_ms));
             }
             let namespace = (&*state.name).into();
-            state.record(shared, &Entry::LeaseRenewed { namespace, lock: *lock, expires_at: Some(until) });
+            let (lock, expires_at) = (*lock, Some(until));
+            state.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: Some(ttl_ms) });
         }
         found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>()
     })?;

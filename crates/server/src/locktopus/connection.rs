@@ -16,7 +16,6 @@ use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
 const CLOSE_ERROR: u16 = 3000;
 const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
-const CLOSE_STORAGE_FAILED: u16 = 1011;
 
 /// Carries on a connection until it ends.
 pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: &[u8]) {
@@ -103,7 +102,7 @@ impl Conversation for Talk {
     async fn settled(&mut self) -> Result<(), Goodbye> {
         match self.seat.settled().await {
             true => Ok(()),
-            false => Err(Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed")),
+            false => Err(Goodbye::unsettled(self.seat.is_sole())),
         }
     }
 

@@ -7,6 +7,7 @@ mod message;
 mod message_fuzz;
 
 use crate::{
+    arriving::Arriving,
     config::LocktopusConfig,
     handshake::{self, NotHandshake, Upgrade},
     listener::{Counted, Service},
@@ -22,7 +23,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::Incoming,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION},
 };
 use std::{
@@ -54,7 +54,7 @@ impl Service for Locktopus {
         Interface::Locktopus
     }
 
-    async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Answer {
+    async fn answer(&self, peer: SocketAddr, mut request: Request<Arriving>) -> Answer {
         match request.uri().path() {
             "/v1" => self.connect(peer, &mut request).await,
             "/stats_v1" => self.stats(&request),
@@ -67,7 +67,7 @@ impl Service for Locktopus {
         true
     }
 
-    fn refuse(&self, trouble: Trouble) -> Answer {
+    fn refuse(trouble: Trouble) -> Answer {
         refusal(&trouble)
     }
 }
@@ -82,7 +82,7 @@ impl Locktopus {
     }
 
     /// Namespace first, then the timeout, then the handshake: in this order mistakes are reported.
-    async fn connect(&self, peer: SocketAddr, request: &mut Request<Incoming>) -> Answer {
+    async fn connect(&self, peer: SocketAddr, request: &mut Request<Arriving>) -> Answer {
         let (namespace, timeout) = match self.read_query(request) {
             Ok(read) => read,
             Err(message) => return text(StatusCode::BAD_REQUEST, &message),
@@ -103,7 +103,7 @@ impl Locktopus {
         }
     }
 
-    fn read_query(&self, request: &Request<Incoming>) -> Result<(String, u64), String> {
+    fn read_query(&self, request: &Request<Arriving>) -> Result<(String, u64), String> {
         let query = request.uri().query().unwrap_or_default();
         let value = |name: &str| {
             let mut pairs = form_urlencoded::parse(query.as_bytes());
@@ -160,7 +160,7 @@ impl Locktopus {
         drop(counted);
     }
 
-    fn stats(&self, request: &Request<Incoming>) -> Answer {
+    fn stats(&self, request: &Request<Arriving>) -> Answer {
         let query = request.uri().query().unwrap_or_default();
         let namespace = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "namespace");
         let Some((_, name)) = namespace.filter(|(_, name)| !name.is_empty()) else {

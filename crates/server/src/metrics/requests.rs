@@ -15,16 +15,19 @@ pub(crate) enum Interface {
     OpenslidesWriter,
     Elasticsearch,
     SchemaRegistry,
+    /// Other nodes of the cluster.
+    Peer,
 }
 
 impl Interface {
-    const ALL: [Interface; 6] = [
+    const ALL: [Interface; 7] = [
         Interface::Native,
         Interface::Locktopus,
         Interface::OpenslidesReader,
         Interface::OpenslidesWriter,
         Interface::Elasticsearch,
         Interface::SchemaRegistry,
+        Interface::Peer,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -35,6 +38,7 @@ impl Interface {
             Interface::OpenslidesWriter => "openslides_writer",
             Interface::Elasticsearch => "elasticsearch",
             Interface::SchemaRegistry => "schema_registry",
+            Interface::Peer => "peer",
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use super::connection::{
     CLOSE_BYE, CLOSE_GOING_AWAY, CLOSE_NO_HELLO, CLOSE_REPLACED, HELLO_PATIENCE, about, check_opening,
-    fault_answer, fault_trouble, id_of, read_change, read_resources,
+    fault_answer, fault_trouble, id_of, misspelt, read_change, read_resources,
 };
 use crate::{
     cluster::locks::{self, Known},
@@ -644,6 +644,7 @@ impl Session {
         let is_draining = self.shared().is_draining();
         let wait = if is_draining { Wait::Never } else { wait };
         let (owner, ttl_ms) = (self.id.clone(), self.ttl_ms());
+        let wanted = change.clone();
         let wish = locks::Wish { lock, owner, seat: self.seat, change, wait, ttl_ms };
         let (watched, converting) = locks::convert(self.shared(), &self.namespace, wish);
         let (mut converting, mut stage) = (Box::pin(converting), watched.stage);
@@ -663,7 +664,13 @@ impl Session {
                 return match done {
                     Err(trouble) if is_draining && trouble.code == Code::Locked => Err(Trouble::draining()),
                     Err(trouble) if trouble.code == Code::LockLost => Err(Trouble::unknown_lock(lock)),
-                    done => done.map(|ended| self.say_converted((id, lock), ended)),
+                    Err(trouble) => misspelt(trouble, &wanted, |named| {
+                        check_locked_in_place(self.shared(), &self.namespace, named)
+                    }),
+                    Ok(ended) => {
+                        self.say_converted((id, lock), ended);
+                        Ok(())
+                    }
                 };
             }
         };

@@ -15,7 +15,7 @@ use crate::{
     view::Line,
 };
 use lockwood_locks::Change;
-use lockwood_model::{AddressError, LockId, NodeAddress, Path, Resource, Wait};
+use lockwood_model::{AddressError, Depth, LockId, NodeAddress, Path, Resource, Wait};
 use lockwood_wire::{ClientMessage, Code, Reclaim, ServerMessage, WireResource};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
@@ -31,7 +31,6 @@ pub(super) const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
 const CLOSE_TOO_SLOW: u16 = 1008;
 const CLOSE_TOO_LARGE: u16 = 1009;
-const CLOSE_STORAGE_FAILED: u16 = 1011;
 
 /// Carries on a connection until it ends.
 pub(crate) async fn run(
@@ -224,7 +223,7 @@ fn read_reclaims(shared: &Shared, locks: Vec<Reclaim>) -> Result<Vec<Reclaimed>,
 /// A session that is open on this connection.
 struct Talk {
     shared: Arc<Shared>,
-    /// Nothing once the client has said `bye`.
+    /// Ended when the client has said `bye`; nothing is heard after that.
     seat: Seat,
 }
 
@@ -287,7 +286,7 @@ impl Conversation for Talk {
     async fn settled(&mut self) -> Result<(), Goodbye> {
         match self.seat.settled().await {
             true => Ok(()),
-            false => Err(Goodbye::new(CLOSE_STORAGE_FAILED, "the disk failed")),
+            false => Err(Goodbye::unsettled(self.seat.is_sole())),
         }
     }
 
@@ -363,10 +362,26 @@ fn convert(
     wait: Wait,
 ) -> Result<ServerMessage, Trouble> {
     let change = read_change(to, |resources| seat.check(resources))?;
-    Ok(match seat.convert(LockId(lock), &change, wait, id)? {
+    let answer = seat.convert(LockId(lock), &change, wait, id);
+    let answer = answer.or_else(|trouble| misspelt(trouble, &change, |named| seat.check_names(named)))?;
+    Ok(match answer {
         Answer::Done { lock, token } => ServerMessage::Converted { id, lock: lock.0, token },
         Answer::Queued { lock, line } => queued(id, lock, line),
     })
+}
+
+/// Tells a path that a lock does not have, and that the schema does not know either, as an unknown field. What the lock
+/// has can be converted, even if it is older than the schema.
+pub(super) fn misspelt<T>(
+    trouble: Trouble,
+    change: &Change,
+    check: impl FnOnce(&[Resource]) -> Result<(), Trouble>,
+) -> Result<T, Trouble> {
+    if let (Code::NoSuchResource, Change::Paths(paths)) = (trouble.code, change) {
+        let named = paths.iter().map(|(path, mode)| Resource::new(path.clone(), *mode, Depth::NODE));
+        check(&named.collect::<Vec<_>>())?;
+    }
+    Err(trouble)
 }
 
 /// What a lock is to become: one mode for the whole of it, or modes for some of its paths.
@@ -408,14 +423,17 @@ pub(super) fn read_resources(resources: Vec<WireResource>) -> Result<Vec<Resourc
     Ok(read)
 }
 
-/// A lock on another spelling of a key would not be on the document.
+/// A lock on another spelling of a key, or on what no key can be, would not be on a document.
 fn check_spelling(path: &Path) -> Result<(), Trouble> {
-    // Only escapes have several spellings.
-    if !path.segments().nth(1).is_some_and(|key| key.contains('%')) {
+    // Only escapes have several spellings, and only they and empty parts can be wrong.
+    let can_be_wrong = |key: &str| key.is_empty() || key.contains(['%', ':']);
+    if !path.segments().nth(1).is_some_and(can_be_wrong) {
         return Ok(());
     }
     match NodeAddress::of(path) {
-        Err(error @ AddressError::Spelling { .. }) => Err(Trouble::new(Code::BadKey, error.to_string())),
+        Err(error @ (AddressError::Spelling { .. } | AddressError::Key(_))) => {
+            Err(Trouble::new(Code::BadKey, error.to_string()))
+        }
         _ => Ok(()),
     }
 }

@@ -1,12 +1,12 @@
 //! The routes about grace periods: which namespaces are in one, and an operator's end of it. Each handler decodes, calls,
 //! encodes.
 
-use super::http::{App, InPath, check_namespace, check_reason, read_query};
-use crate::{operator, trouble::Trouble};
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
+use super::{
+    http::{App, InPath, check_namespace, check_reason},
+    query::InQuery,
 };
+use crate::{operator, trouble::Trouble};
+use axum::{Json, extract::State};
 use lockwood_wire::{Code, GraceList, OperatorAction, Problem};
 use serde::Deserialize;
 
@@ -31,9 +31,9 @@ pub(super) struct EndQuery {
 pub(super) async fn end_grace(
     State(shared): App,
     InPath(name): InPath<String>,
-    query: Result<Query<EndQuery>, QueryRejection>,
+    InQuery(query): InQuery<EndQuery>,
 ) -> Result<Json<OperatorAction>, Trouble> {
-    let reason = read_query(query)?.reason;
+    let reason = query.reason;
     check_namespace(&shared, &name)?;
     check_reason(reason.as_deref())?;
     let left_ms = shared.grace.left_ms(&name);

@@ -2,7 +2,8 @@
 //! encodes.
 
 use super::{
-    connection, documents, grace, internal, internal_locks, internal_spread, leases, openapi, schemas, shards,
+    connection, documents, grace, internal, internal_locks, internal_spread, leases, openapi, query::InQuery,
+    schemas, shards,
 };
 use crate::{
     clock::rfc3339,
@@ -16,7 +17,7 @@ use crate::{
 use axum::{
     Json, Router,
     body::Body,
-    extract::{FromRequestParts, Path as UrlPath, Query, Request, State, rejection::QueryRejection},
+    extract::{FromRequestParts, Path as UrlPath, Request, State},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
@@ -41,7 +42,7 @@ pub(super) use crate::listing::read_path;
 
 pub(super) type App = State<Arc<Shared>>;
 
-pub(crate) fn router(shared: &Arc<Shared>) -> Router {
+pub(super) fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -64,6 +65,11 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .merge(documents::router())
         .merge(schemas::router())
         .merge(shards::router())
+}
+
+/// The same with what others are told who ask for something else.
+pub(super) fn router(shared: &Arc<Shared>, routes: Router<Arc<Shared>>) -> Router {
+    routes
         .merge(peers(shared))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -149,7 +155,7 @@ async fn server_status(State(shared): App) -> Answer<ServerStatus> {
         uptime_ms: now.since(shared.started_at),
         data: shared.config.data.display().to_string(),
         interfaces: shared.interfaces.clone(),
-        connections: shared.connections.load(Ordering::Relaxed),
+        connections: shared.front.connections.load(Ordering::Relaxed),
         memory_bytes: metrics::resident_bytes(),
         namespaces: list_namespaces(&shared)?,
     }))
@@ -240,9 +246,9 @@ struct LocksQuery {
 async fn locks(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<LocksQuery>, QueryRejection>,
+    InQuery(query): InQuery<LocksQuery>,
 ) -> Answer<LockList> {
-    let LocksQuery { owner, path, state, limit, after } = read_query(query)?;
+    let LocksQuery { owner, path, state, limit, after } = query;
     let selection = Selection { owner, path, state, after, len_max: page_len(&shared, limit)? };
     if shared.cluster.spreads(&namespace) {
         return Ok(Json(spread::page(&shared, &namespace, &selection).await?));
@@ -265,9 +271,9 @@ struct LockQuery {
 async fn lock(
     State(shared): App,
     InPath((name, lock)): InPath<(String, String)>,
-    query: Result<Query<LockQuery>, QueryRejection>,
+    InQuery(query): InQuery<LockQuery>,
 ) -> Answer<LockInfo> {
-    let LockQuery { poll_ms } = read_query(query)?;
+    let LockQuery { poll_ms } = query;
     let number = lock_number(&lock)?;
     let limit = shared.config.limits.wait_ms_max;
     if let Some(poll_ms) = poll_ms.filter(|poll_ms| *poll_ms > limit) {
@@ -300,9 +306,9 @@ struct ReleaseQuery {
 async fn release(
     State(shared): App,
     InPath((name, lock)): InPath<(String, String)>,
-    query: Result<Query<ReleaseQuery>, QueryRejection>,
+    InQuery(query): InQuery<ReleaseQuery>,
 ) -> Answer<OperatorAction> {
-    let reason = read_query(query)?.reason;
+    let reason = query.reason;
     check_reason(reason.as_deref())?;
     let number = lock_number(&lock)?;
     let action = match shared.cluster.spreads(&name) {
@@ -338,9 +344,9 @@ struct TreeQuery {
 async fn tree(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<TreeQuery>, QueryRejection>,
+    InQuery(query): InQuery<TreeQuery>,
 ) -> Answer<Tree> {
-    let path = read_query(query)?.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
+    let path = query.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
     match shared.cluster.spreads(&namespace) {
         true => Ok(Json(spread::tree(&shared, &namespace, &path).await?)),
         false => Ok(Json(listing::tree(&shared, &namespace, &path))),
@@ -424,31 +430,13 @@ pub(super) fn check_namespace(shared: &Shared, name: &str) -> Result<(), Trouble
     Ok(())
 }
 
-pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
-    query.map(|Query(query)| query).map_err(|error| Trouble::new(Code::BadQuery, plain(error.body_text())))
-}
-
-/// What is wrong with a number, in words that say what to write.
-fn plain(text: String) -> String {
-    let wrong = [
-        "invalid digit found in string",
-        "cannot parse integer from empty string",
-        "number too large to fit in target type",
-    ];
-    let number = format!("a whole number from 0 to {} is needed", u64::MAX);
-    wrong.iter().fold(text, |text, wrong| text.replace(wrong, &number))
-}
-
-/// A route without parameters refuses every one: one that is overlooked would mislead.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoQuery {}
-
 fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
     let most = shared.config.limits.page_len_max;
     match limit {
         None => Ok(PAGE_LEN.min(most as usize)),
-        Some(0) => Err(Trouble::new(Code::BadQuery, "limit counts from 1")),
+        Some(0) => {
+            Err(Trouble::new(Code::BadQuery, "the parameter `limit` must be a whole number from 1, not 0"))
+        }
         Some(len) if len as u64 > most => Err(Trouble::over("page_len_max", most, "limit is too large")),
         Some(len) => Ok(len),
     }

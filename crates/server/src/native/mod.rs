@@ -10,6 +10,7 @@ mod internal_locks;
 mod internal_spread;
 mod leases;
 mod openapi;
+mod query;
 mod schemas;
 mod shards;
 
@@ -17,19 +18,23 @@ pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
     collection_resource, get_limits, get_resources, isolation_in_force, json_of, key_cursor, list_request,
-    read_head, read_json_body, stream, too_old, unread, written_documents,
+    no_namespace, read_head, read_json_body, stream, too_old, unread, written_documents,
 };
 
 pub(crate) use schemas::trouble as schema_trouble;
 
-use crate::{cluster::dispatch, listener::Service, metrics::Interface, shared::Shared, trouble::Trouble};
+use crate::{
+    arriving::Arriving, cluster::dispatch, listener::Service, metrics::Interface, shared::Shared,
+    trouble::Trouble,
+};
 use axum::{
     Router,
     body::Body,
     extract::Request,
+    middleware,
     response::{IntoResponse, Response},
 };
-use hyper::{Method, body::Incoming};
+use hyper::Method;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use tower_service::Service as _;
 
@@ -38,11 +43,15 @@ use tower_service::Service as _;
 pub(crate) struct Native {
     shared: Arc<Shared>,
     router: Router,
+    /// The same for requests with parameters.
+    checking: Router,
 }
 
 impl Native {
     pub(crate) fn new(shared: &Arc<Shared>) -> Native {
-        Native { shared: Arc::clone(shared), router: http::router(shared) }
+        let checking = http::routes().route_layer(middleware::from_fn(query::admit));
+        let [router, checking] = [http::routes(), checking].map(|routes| http::router(shared, routes));
+        Native { shared: Arc::clone(shared), router, checking }
     }
 }
 
@@ -53,7 +62,7 @@ impl Service for Native {
         Interface::Native
     }
 
-    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response {
+    async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Response {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         match self.shared.cluster.is_on() {
@@ -74,7 +83,7 @@ impl Service for Native {
                 || method == Method::POST && READS.contains(&last))
     }
 
-    fn refuse(&self, trouble: Trouble) -> Response {
+    fn refuse(trouble: Trouble) -> Response {
         trouble.into_response()
     }
 }
@@ -86,7 +95,8 @@ impl Native {
         if let Some(namespace) = written_namespace(&request) {
             return documents::write_to(&self.shared, namespace, request).await;
         }
-        let answer: Result<Response, Infallible> = self.router.clone().call(request).await;
+        let router = if request.uri().query().is_some() { &self.checking } else { &self.router };
+        let answer: Result<Response, Infallible> = router.clone().call(request).await;
         match answer {
             Ok(response) => response,
             Err(never) => match never {},
@@ -94,9 +104,10 @@ impl Native {
     }
 }
 
-/// The namespace of a plain `POST /v1/{namespace}/write`.
+/// The namespace of a plain `POST /v1/{namespace}/write`; the router refuses parameters.
 fn written_namespace(request: &Request<Body>) -> Option<String> {
     let namespace = request.uri().path().strip_prefix("/v1/")?.strip_suffix("/write")?;
     let plain = !namespace.is_empty() && namespace.bytes().all(|byte| byte != b'/' && byte != b'%');
-    (plain && request.method() == Method::POST).then(|| namespace.to_owned())
+    let is_plain = plain && request.method() == Method::POST && request.uri().query().is_none();
+    is_plain.then(|| namespace.to_owned())
 }

@@ -4,12 +4,14 @@ mod examples;
 mod variants;
 
 use super::http::Api;
+use hyper::Method;
 use lockwood_wire::Code;
+use std::collections::BTreeMap;
 use utoipa::{
     OpenApi,
     openapi::{
         Content, KnownFormat, ObjectBuilder, Ref, RefOr, ResponseBuilder, SchemaFormat, Type,
-        path::{Operation, PathItem},
+        path::{Operation, ParameterIn, PathItem},
         response::Response,
     },
 };
@@ -31,6 +33,32 @@ pub(crate) fn document() -> String {
     let mut text = api.to_pretty_json().expect("the description is valid JSON");
     text.push('\n');
     text
+}
+
+/// The parameters behind the `?` of each method and path.
+pub(super) type Parameters = BTreeMap<(Method, String), Vec<String>>;
+
+/// Which parameters the description has.
+pub(super) fn parameters() -> Parameters {
+    let mut parameters = Parameters::new();
+    for (path, item) in Api::openapi().paths.paths {
+        let methods = [
+            (Method::GET, item.get),
+            (Method::PUT, item.put),
+            (Method::POST, item.post),
+            (Method::DELETE, item.delete),
+        ];
+        for (method, operation) in methods {
+            let Some(operation) = operation else { continue };
+            let described = operation.parameters.into_iter().flatten();
+            let in_query = described.filter_map(|one| match one {
+                RefOr::T(one) if one.parameter_in == ParameterIn::Query => Some(one.name),
+                _ => None,
+            });
+            parameters.insert((method, path.clone()), in_query.collect());
+        }
+    }
+    parameters
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

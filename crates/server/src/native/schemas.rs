@@ -2,19 +2,21 @@
 
 use super::{
     documents::{Decoder, JsonBody, json_of},
-    http::{App, InPath, check_namespace, read_query},
+    http::{App, InPath, check_namespace},
+    query::InQuery,
 };
 use crate::{
     schemas::{
         self, Book, For, Mode, SchemaError, Subject, SubjectSettings, Version, policy_name, read_policy,
         read_schema,
     },
+    shard::ShardError,
     shared::Shared,
     trouble::{Trouble, Why},
 };
 use axum::{
     Router,
-    extract::{Query, State, rejection::QueryRejection},
+    extract::State,
     response::Response,
     routing::{get, post},
 };
@@ -58,9 +60,9 @@ pub(super) struct SeenQuery {
 pub(super) async fn subjects(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<SeenQuery>, QueryRejection>,
+    InQuery(query): InQuery<SeenQuery>,
 ) -> Result<Response, Trouble> {
-    let SeenQuery { deleted } = read_query(query)?;
+    let SeenQuery { deleted } = query;
     let book = open(&shared, &namespace)?;
     let info = |(name, subject): (&str, &Subject)| {
         let version = subject.latest().or_else(|| subject.latest_of(deleted))?;
@@ -98,9 +100,9 @@ fn words(book: &Book, subject: &str) -> (String, String, String) {
 pub(super) async fn versions(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
-    query: Result<Query<SeenQuery>, QueryRejection>,
+    InQuery(query): InQuery<SeenQuery>,
 ) -> Result<Response, Trouble> {
-    let SeenQuery { deleted } = read_query(query)?;
+    let SeenQuery { deleted } = query;
     let book = open(&shared, &namespace)?;
     let known = seen(&book, &subject, deleted)?;
     let (level, policy, mode) = words(&book, &subject);
@@ -130,9 +132,9 @@ fn no_subject(subject: &str) -> Trouble {
 pub(super) async fn version(
     State(shared): App,
     InPath((namespace, subject, version)): InPath<(String, String, String)>,
-    query: Result<Query<SeenQuery>, QueryRejection>,
+    InQuery(query): InQuery<SeenQuery>,
 ) -> Result<Response, Trouble> {
-    let SeenQuery { deleted } = read_query(query)?;
+    let SeenQuery { deleted } = query;
     let number = read_version(&version)?;
     let book = open(&shared, &namespace)?;
     let found = pick(&book, &subject, number, deleted)?;
@@ -260,9 +262,9 @@ pub(super) struct DiffQuery {
 pub(super) async fn differences(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
-    query: Result<Query<DiffQuery>, QueryRejection>,
+    InQuery(query): InQuery<DiffQuery>,
 ) -> Result<Response, Trouble> {
-    let DiffQuery { from, to } = read_query(query)?;
+    let DiffQuery { from, to } = query;
     let (from, to) = (from.as_deref().map(read_version), to.as_deref().map_or(Ok(None), read_version)?);
     let book = open(&shared, &namespace)?;
     // Deleted versions can be compared by their number.
@@ -312,9 +314,9 @@ pub(super) struct DeleteQuery {
 pub(super) async fn delete_subject(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
-    query: Result<Query<DeleteQuery>, QueryRejection>,
+    InQuery(query): InQuery<DeleteQuery>,
 ) -> Result<Response, Trouble> {
-    let DeleteQuery { permanent } = read_query(query)?;
+    let DeleteQuery { permanent } = query;
     delete(&shared, &namespace, subject, None, permanent).await
 }
 
@@ -326,9 +328,9 @@ pub(super) async fn delete_subject(
 pub(super) async fn delete_version(
     State(shared): App,
     InPath((namespace, subject, version)): InPath<(String, String, String)>,
-    query: Result<Query<DeleteQuery>, QueryRejection>,
+    InQuery(query): InQuery<DeleteQuery>,
 ) -> Result<Response, Trouble> {
-    let DeleteQuery { permanent } = read_query(query)?;
+    let DeleteQuery { permanent } = query;
     let number = match read_version(&version)? {
         Some(number) => number,
         None => pick(&*open(&shared, &namespace)?, &subject, None, permanent)?.number,
@@ -527,6 +529,7 @@ pub(crate) fn trouble(error: SchemaError, subject: &str) -> Trouble {
         ),
         SchemaError::Over { name, limit, what } => Trouble::over(name, limit, &what),
         SchemaError::Gate(error) => error.into(),
+        SchemaError::Overtaken => ShardError::Purging.into(),
     }
 }
 

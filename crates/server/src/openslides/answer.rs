@@ -150,8 +150,11 @@ impl From<ShardError> for Refusal {
             ShardError::IdempotencyMismatch
             | ShardError::Misfit(_)
             | ShardError::Purged(_)
+            | ShardError::Ahead(..)
             | ShardError::TooManyIndexes(_) => {
-                unreachable!("the facade has neither idempotency keys nor dumps nor indexes")
+                unreachable!(
+                    "the facade has neither idempotency keys nor dumps nor indexes, and takes any position"
+                )
             }
         }
     }

@@ -18,6 +18,7 @@ use self::{
     read::{Library, Question},
 };
 use crate::{
+    arriving::Arriving,
     body,
     config::OpenslidesConfig,
     gate::{self, Terms},
@@ -33,7 +34,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
-    body::Incoming,
     header::{CONTENT_TYPE, HeaderMap},
 };
 use lockwood_model::{Budget, Wait};
@@ -87,7 +87,7 @@ impl Service for Openslides {
         }
     }
 
-    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, _: SocketAddr, request: Request<Arriving>) -> Answer {
         let Some(route) = self.route(request.uri().path()) else {
             return plain(StatusCode::NOT_FOUND, "there is no such route");
         };
@@ -104,7 +104,7 @@ impl Service for Openslides {
         self.side == Side::Reader
     }
 
-    fn refuse(&self, trouble: Trouble) -> Answer {
+    fn refuse(trouble: Trouble) -> Answer {
         Refusal::from(trouble).into_answer("\n")
     }
 }
@@ -153,14 +153,14 @@ impl Openslides {
         silent(StatusCode::OK)
     }
 
-    async fn ask(&self, question: Question, request: Request<Incoming>) -> Answer {
+    async fn ask(&self, question: Question, request: Request<Arriving>) -> Answer {
         match self.try_ask(question, request).await {
             Ok(body) => answer::json(StatusCode::OK, body),
             Err(refusal) => refusal.into_answer(""),
         }
     }
 
-    async fn try_ask(&self, question: Question, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
+    async fn try_ask(&self, question: Question, request: Request<Arriving>) -> Result<Vec<u8>, Refusal> {
         let body = self.body(request).await?;
         let look = move |facade: &Openslides, body: &[u8], budget: &Budget| {
             let (shared, namespace) = (&facade.shared, &facade.config().namespace);
@@ -180,7 +180,7 @@ impl Openslides {
         Job::new(&self.shared).run(move |budget| look(&facade, &body, budget)).await?
     }
 
-    async fn order(&self, order: Order, request: Request<Incoming>) -> Answer {
+    async fn order(&self, order: Order, request: Request<Arriving>) -> Answer {
         let done = match order {
             Order::Write => self.write(request).await,
             Order::ReserveIds => self.reserve_ids(request).await,
@@ -199,13 +199,13 @@ impl Openslides {
         done.unwrap_or_else(|refusal| refusal.into_answer("\n"))
     }
 
-    async fn write(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn write(&self, request: Request<Arriving>) -> Result<Answer, Refusal> {
         let call: Call = self.decode(request, request::read_call).await?;
         let done = gate::write(&self.shared, &self.config().namespace, &call, &self.terms()).await?;
         Ok(written(done.positions.last().copied()))
     }
 
-    async fn reserve_ids(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn reserve_ids(&self, request: Request<Arriving>) -> Result<Answer, Refusal> {
         let (collection, amount) = self.decode(request, request::read_reserve).await?;
         let namespace = &self.config().namespace;
         let last_max = name::ID_MAX as u64;
@@ -213,7 +213,7 @@ impl Openslides {
         Ok(ids(first, amount))
     }
 
-    async fn write_without_events(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn write_without_events(&self, request: Request<Arriving>) -> Result<Answer, Refusal> {
         let keep: Keep = self.decode(request, request::read_volatile).await?;
         let status = match keep {
             Keep::Remove(_) => StatusCode::OK,
@@ -231,7 +231,7 @@ impl Openslides {
 
     async fn decode<T: Send + 'static>(
         &self,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         read: fn(&[u8], &Limits) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let body = self.body(request).await?;
@@ -242,7 +242,7 @@ impl Openslides {
         blocking(move || read(&body, &shared.config.limits)).await
     }
 
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
+    async fn body(&self, request: Request<Arriving>) -> Result<Bytes, Refusal> {
         if !is_json(request.headers()) {
             return Err(Refusal::Request("the body must be json: send it as application/json".to_owned()));
         }

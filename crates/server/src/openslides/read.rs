@@ -92,9 +92,10 @@ impl<'a> Library<'a> {
         (limits, budget): (&'a Limits, &'a Budget),
         active: Arc<Active>,
     ) -> Result<Library<'a>, Refusal> {
-        let found = reading.namespace(name)?;
-        let position = found.map_or(Position::START, |(_, position)| position);
-        let namespace = found.map(|(namespace, _)| namespace);
+        let (namespace, position) = match reading.namespace(name)? {
+            Some((namespace, position)) => (Some(namespace), position),
+            None => (None, reading.position(name)?),
+        };
         Ok(Library { limits, budget, reading, namespace, position, active })
     }
 

@@ -172,6 +172,7 @@ impl Refusal {
                 Refusal::over("indexes_max", limit, "the namespace has as many indexes as it may have")
             }
             SchemaError::Gate(GateError::Shard(error)) => Refusal::of_trouble(error.into()),
+            SchemaError::Overtaken => Refusal::of_trouble(ShardError::Purging.into()),
         }
     }
 

@@ -19,12 +19,12 @@ use self::{
     route::Route,
 };
 use crate::{
-    body, config::SchemaRegistryConfig, listener::Service, metrics::Interface, schemas::Book, shared::Shared,
-    trouble::Trouble,
+    arriving::Arriving, body, config::SchemaRegistryConfig, listener::Service, metrics::Interface,
+    schemas::Book, shared::Shared, trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Method, Request, StatusCode, body::Incoming, header::CONTENT_TYPE};
+use hyper::{Method, Request, StatusCode, header::CONTENT_TYPE};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Answers everything on the facade's listener.
@@ -40,7 +40,7 @@ impl Service for SchemaRegistry {
         Interface::SchemaRegistry
     }
 
-    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, _: SocketAddr, request: Request<Arriving>) -> Answer {
         let kind = media::negotiated(request.headers());
         let answered = self.try_answer(request, kind.as_ref().err()).await;
         let mut answer = answered.unwrap_or_else(Refusal::into_answer);
@@ -54,7 +54,7 @@ impl Service for SchemaRegistry {
         method == Method::GET || method == Method::HEAD
     }
 
-    fn refuse(&self, trouble: Trouble) -> Answer {
+    fn refuse(trouble: Trouble) -> Answer {
         Refusal::of_trouble(trouble).into_answer()
     }
 }
@@ -75,7 +75,7 @@ impl SchemaRegistry {
     /// `unacceptable` is why no answer would be accepted; what the address is worth is said before that.
     async fn try_answer(
         &self,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         unacceptable: Option<&Refusal>,
     ) -> Result<Answer, Refusal> {
         let mut route = Route::read(request.uri().path(), self.contexts())?;
@@ -121,7 +121,7 @@ impl SchemaRegistry {
         Ok(self.shared.schemas.book(&self.shared, namespace)?)
     }
 
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
+    async fn body(&self, request: Request<Arriving>) -> Result<Bytes, Refusal> {
         Ok(body::read(&self.shared, request.into_body()).await?)
     }
 }

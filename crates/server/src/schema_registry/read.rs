@@ -8,7 +8,7 @@ use super::{
     query::Query,
     route::{Number, OfId, Route},
 };
-use crate::schemas::{Book, Settings, Subject, Version, policy_name};
+use crate::schemas::{Book, Settings, Subject, Version, aside, policy_name};
 use hyper::StatusCode;
 use lockwood_schema::{Guid, Level};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ impl SchemaRegistry {
     pub(super) async fn look(&self, route: &Route, query: &Query) -> Result<Answer, Refusal> {
         match route {
             Route::Root => done(&json!({})),
-            Route::Subjects(namespace) => self.subjects(namespace, query),
+            Route::Subjects(namespace) => aside(|| self.subjects(namespace, query)),
             Route::Metadata(place) if query.get("key").is_none() => {
                 self.version(place, Number::Latest, query, described)
             }
@@ -32,14 +32,14 @@ impl SchemaRegistry {
             }
             // Nothing refers to anything else.
             Route::ReferencedBy(place, number) => self.version(place, *number, query, |_, _| Ok(json!([]))),
-            Route::Schemas(namespace) => self.schemas(namespace, query),
+            Route::Schemas(namespace) => aside(|| self.schemas(namespace, query)),
             Route::Types => done(&json!(["JSON"])),
             Route::Id(namespace, id, part) => self.by_id(namespace, id, *part, query),
-            Route::Guid(guid) => self.by_guid(guid),
-            Route::GuidIds(guid) => self.ids_of_guid(guid, query),
+            Route::Guid(guid) => aside(|| self.by_guid(guid)),
+            Route::GuidIds(guid) => aside(|| self.ids_of_guid(guid, query)),
             Route::Config(place) => self.config_of(place, query),
             Route::Mode(place) => self.mode_of(place, query),
-            Route::Contexts => self.all_contexts(query),
+            Route::Contexts => aside(|| self.all_contexts(query)),
             Route::ServerId => {
                 let clusters = json!({ "schema-registry-cluster": "lockwood" });
                 done(&json!({ "id": "", "scope": { "path": [], "clusters": clusters } }))
@@ -49,13 +49,16 @@ impl SchemaRegistry {
         }
     }
 
-    /// The namespaces that have a registry, the default one always.
+    /// The namespaces that have a registry, the default one always. There may be many, and none of their registries
+    /// may have been read before, so this is done [`aside`].
     fn namespaces(&self) -> Result<Vec<String>, Refusal> {
         let default = self.contexts().default;
         let mut names = vec![default.to_owned()];
-        for (name, _) in self.shared.shard.read().state().namespaces()? {
+        let reading = self.shared.shard.read();
+        for (name, id) in reading.state().namespaces()? {
             // A name with a colon cannot be written as a context.
-            if name != default && !name.contains(':') && !self.book(&name)?.subjects.is_empty() {
+            let is_context = name != default && !name.contains(':') && Book::is_there(reading.state(), id)?;
+            if is_context && !self.book(&name)?.subjects.is_empty() {
                 names.push(name);
             }
         }

@@ -119,7 +119,7 @@ impl SchemaRegistry {
         match route {
             Route::Config(place) => {
                 let settings = read_config(body)?;
-                self.check_alias(place, settings.alias.as_ref())?;
+                self.check_alias(place, &settings)?;
                 let answer = said(&settings);
                 self.set(place, settings).await?;
                 done(&answer)
@@ -134,13 +134,15 @@ impl SchemaRegistry {
         }
     }
 
-    /// An alias is another name for one subject.
-    fn check_alias(&self, place: &Place, alias: Option<&Option<Box<str>>>) -> Result<(), Refusal> {
-        let Some(Some(alias)) = alias else { return Ok(()) };
-        if place.subject.is_none() {
+    /// An alias is another name for one subject. To say that all subjects together have none is to say nothing.
+    fn check_alias(&self, place: &Place, settings: &SubjectSettings) -> Result<(), Refusal> {
+        let Some(alias) = &settings.alias else { return Ok(()) };
+        let says_more = settings.level.is_some() || settings.policy.is_some() || settings.normalize.is_some();
+        if place.subject.is_none() && (alias.is_some() || !says_more) {
             let message = "alias belongs to the config of one subject: PUT /config/SUBJECT";
             return Err(Refusal::not_permitted(message));
         }
+        let Some(alias) = alias else { return Ok(()) };
         self.contexts().read(&place.namespace, alias)?.subject().map(drop)
     }
 

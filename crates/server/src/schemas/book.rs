@@ -97,6 +97,22 @@ impl Subject {
 }
 
 impl Book {
+    /// One subject with one version.
+    #[cfg(test)]
+    pub(super) fn of_one(subject: &str, text: &str) -> Book {
+        let schema = Schema::parse(text).expect("a schema");
+        let version = Version { number: 1, id: 1, schema, text: text.into(), deleted: false, key: 1 };
+        let mut book = Book::default();
+        book.add(subject, version);
+        book
+    }
+
+    /// Whether a namespace has a registry with anything in it, which is found without reading any schema.
+    pub(crate) fn is_there(state: State<'_>, namespace: NamespaceId) -> Result<bool, StoreError> {
+        let first = state.documents(namespace, COLLECTION, None, Order::Forward).next();
+        Ok(first.transpose()?.is_some())
+    }
+
     /// Reads the registry of a namespace.
     pub(crate) fn read(state: State<'_>, namespace: NamespaceId) -> Result<Book, StoreError> {
         let mut book = Book::default();

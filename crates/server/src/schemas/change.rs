@@ -4,20 +4,23 @@
 //! in between leaves an index too many, which changes no answer.
 
 use super::{
-    Book, Mode, Subject, Version,
+    Book, Known, Mode, Subject, Version,
     book::{Settings, at, policy_name, quoted},
 };
 use crate::{
     gate::{self, GateError, Terms},
-    shard::{Call, in_place},
+    shard::{Call, ShardError, in_place},
     shared::Shared,
 };
-use lockwood_engine::{Action, Intent, PutIf, Request};
+use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
 use lockwood_model::{FieldPath, FieldValue, Json, Wait};
 use lockwood_schema::{Incompatibility, Invalid, Level, Policy, Schema, check};
 use lockwood_storage::StoreError;
 use lockwood_wire::documents::Isolation;
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// What became of a schema that was to be registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub(crate) enum SchemaError {
     NotDeleted(Option<u32>),
     /// More than a named limit allows.
     Over { name: &'static str, limit: u64, what: String },
+    /// The registry is not what the change was made of any more.
+    Overtaken,
     /// The store, or locks.
     Gate(GateError),
 }
@@ -110,9 +115,12 @@ pub(crate) async fn register(
 ) -> Result<Registered, SchemaError> {
     check_sizes(shared, subject, text)?;
     let schema = aside(|| read_schema(text, purpose))?;
-    let (text, subject) = (Arc::from(text), subject.to_owned());
-    whole(shared, namespace, move |registry| async move { registry.register(&subject, schema, text).await })
-        .await
+    let (text, subject): (Arc<str>, _) = (Arc::from(text), subject.to_owned());
+    whole(shared, namespace, move |registry| {
+        let (subject, schema, text) = (subject.clone(), schema.clone(), Arc::clone(&text));
+        async move { registry.register(&subject, schema, text).await }
+    })
+    .await
 }
 
 /// The schema a text is, if it may be registered for this purpose.
@@ -134,11 +142,10 @@ pub(crate) async fn delete(
     permanent: bool,
 ) -> Result<Removed, SchemaError> {
     let subject = subject.to_owned();
-    whole(
-        shared,
-        namespace,
-        move |registry| async move { registry.delete(&subject, version, permanent).await },
-    )
+    whole(shared, namespace, move |registry| {
+        let subject = subject.clone();
+        async move { registry.delete(&subject, version, permanent).await }
+    })
     .await
 }
 
@@ -151,15 +158,49 @@ pub(crate) async fn set(
 ) -> Result<(), SchemaError> {
     check_sizes(shared, subject.unwrap_or_default(), "")?;
     let subject = subject.map(str::to_owned);
-    whole(shared, namespace, move |registry| async move { registry.set(subject.as_deref(), &settings).await })
-        .await
+    whole(shared, namespace, move |registry| {
+        let (subject, settings) = (subject.clone(), settings.clone());
+        async move { registry.set(subject.as_deref(), &settings).await }
+    })
+    .await
+}
+
+/// Takes away all that is said of a subject, for a purge that holds the locks on the registry and on the collection: it
+/// waits for nobody, so nobody has to wait for it to give up. The indexes go with the collection.
+pub(crate) async fn unbind(shared: &Arc<Shared>, namespace: &str, subject: &str) -> Result<(), SchemaError> {
+    let book = shared.schemas.book(shared, namespace)?;
+    let Some(known) = book.subjects.get(subject) else { return Ok(()) };
+    let mut changes: Vec<(i64, Action)> =
+        known.versions.values().map(|version| (version.key, Action::Delete)).collect();
+    let mut after = Book::clone(&book);
+    if let Some(key) = known.settings.key {
+        let nothing = Settings { key: Some(key), ..Settings::default() };
+        let fields = settings_fields(Some(subject), &nothing);
+        changes.push((key, Action::Put { fields, when: PutIf::Always }));
+        after.say(Some(subject), nothing);
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    after.subjects.entry(subject.into()).or_default().versions.clear();
+    let (call, after) = (call_of(changes), Known::new(after));
+    shared.schemas.install(namespace, &book, &after);
+    let settled = async {
+        let pending = shared.shard.decide_write(namespace, &call, &NoRules, shared.clock.now())?;
+        shared.shard.settle_write(&call, pending).await
+    };
+    let settled = settled.await;
+    // Also if it went well: a change that was refused meanwhile may have read again what was there before.
+    shared.schemas.reread(shared, namespace);
+    settled.map_err(GateError::from)?;
+    Ok(())
 }
 
 /// Does a change to its end, also if nobody waits for it any more, and no other one meanwhile.
 async fn whole<T, F>(
     shared: &Arc<Shared>,
     namespace: &str,
-    change: impl FnOnce(Registry) -> F + Send + 'static,
+    change: impl Fn(Registry) -> F + Send + Sync + 'static,
 ) -> Result<T, SchemaError>
 where
     T: Send + 'static,
@@ -169,8 +210,14 @@ where
     let work = tokio::spawn(async move {
         let turn = Arc::clone(&shared);
         let _turn = turn.schemas.changing.lock().await;
-        let book = shared.schemas.book(&shared, &namespace)?;
-        change(Registry { shared, namespace, book }).await
+        loop {
+            let book = shared.schemas.book(&shared, &namespace)?;
+            let registry = Registry { shared: Arc::clone(&shared), namespace: namespace.clone(), book };
+            match change(registry).await {
+                Err(SchemaError::Overtaken) => {}
+                done => return done,
+            }
+        }
     });
     work.await.unwrap_or_else(|error| {
         tracing::error!(%error, "change a schema registry");
@@ -362,19 +409,28 @@ impl Registry {
 
     /// Writes records, after which the registry is what `after` is.
     async fn write(&self, changes: Vec<(i64, Action)>, after: Book) -> Result<(), SchemaError> {
-        let Registry { shared, namespace, .. } = self;
-        let intents = changes.into_iter().map(|(key, action)| Intent { at: at(key), action }).collect();
-        let request = Request { intents, ..Request::default() };
-        let call = Call { requests: vec![request], ..Call::default() };
+        let Registry { shared, namespace, book } = self;
+        let (call, after) = (call_of(changes), Known::new(after));
         let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
-        let install = || shared.schemas.install(namespace, after.clone());
+        let is_overtaken = AtomicBool::new(false);
+        let install = || {
+            let is_installed = shared.schemas.install(namespace, book, &after);
+            is_overtaken.store(!is_installed, Ordering::Relaxed);
+            if is_installed { Ok(()) } else { Err(ShardError::Purging) }
+        };
         let written = gate::write_registry(shared, namespace, &call, &terms, install).await;
-        if let Err(error) = written {
-            shared.schemas.reread(shared, namespace);
-            return Err(error.into());
+        let Err(error) = written else { return Ok(()) };
+        if is_overtaken.into_inner() {
+            return Err(SchemaError::Overtaken);
         }
-        Ok(())
+        shared.schemas.reread(shared, namespace);
+        Err(error.into())
     }
+}
+
+fn call_of(changes: Vec<(i64, Action)>) -> Call {
+    let intents = changes.into_iter().map(|(key, action)| Intent { at: at(key), action }).collect();
+    Call { requests: vec![Request { intents, ..Request::default() }], ..Call::default() }
 }
 
 /// Reading and comparing schemas may take long; other tasks of this thread go on elsewhere meanwhile.

@@ -1,9 +1,10 @@
-//! Holding documents to the schemas of their namespace while a call is decided. Knows nothing of what the call does.
+//! Holding documents to the schemas of their namespace while a call is decided, and the names in a call that is only
+//! made then. Knows nothing of how either is checked.
 //!
-//! All other writers wait while a call is decided, so only little validation is done meanwhile. What takes longer
-//! is put off: the call is refused as not checked yet, the documents it would make are validated off the serving
-//! threads, and the call is decided again. A document that is the same then, under the same schema, is not validated
-//! once more.
+//! All other writers wait while a call is decided, so only little is checked meanwhile. What takes longer is put off:
+//! the call is refused as not checked yet, its names are looked up and the documents it would make are validated off
+//! the serving threads, and the call is decided again. Names that are the same then, and a document that is the same,
+//! both under the same schema, are not checked once more.
 
 use super::{Active, NameError, Schemas, active::check_within};
 use crate::{
@@ -13,13 +14,13 @@ use crate::{
     work::Job,
 };
 use lockwood_engine::{Refused, Request, Rules};
-use lockwood_model::{Budget, Document, DocumentKey, Exhausted};
-use lockwood_schema::Schema;
+use lockwood_model::{Budget, Document, DocumentKey, Exhausted, Path};
+use lockwood_schema::{FieldKnown, Schema};
 use lockwood_wire::Code;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-/// Steps of validation while a call is decided, when all others wait: about a millisecond.
+/// Steps of validation and of looking names up while a call is decided, when all others wait: about a millisecond.
 const STEPS_IN_PLACE: u64 = 200_000;
 /// A longer document is not even read then.
 const BYTES_IN_PLACE: usize = 32 * 1024;
@@ -40,6 +41,8 @@ struct State {
     put_off: Vec<Sheet>,
     /// Calls that were made while they were decided, whose names take long to look up.
     calls_put_off: Vec<Made>,
+    /// Whether there was one. What is made the next time takes as long, so it is put off at once.
+    has_long_names: bool,
     /// Those of them whose names are known.
     known: Vec<Made>,
     /// Documents that were put off once, and fit. A call may make several of one key, one after the other.
@@ -69,14 +72,18 @@ impl Held<'_> {
     /// Whether the schemas know what a call names that is made while it is decided. If that takes long it is put off,
     /// and the call is refused as not checked yet.
     pub(crate) fn check_call(&self, active: &Arc<Active>, call: &Call) -> Result<(), Trouble> {
-        if let Some(checked) = active.check_in_place(&call.requests) {
-            return checked;
-        }
-        let made = Made { active: Arc::clone(active), requests: call.requests.clone() };
         let mut state = self.state.lock();
-        if !state.known.iter().any(|known| known.is_same(&made)) {
-            state.calls_put_off.push(made);
+        if active.is_empty() || state.known.iter().any(|known| known.is_same(active, &call.requests)) {
+            return Ok(());
         }
+        if !state.has_long_names {
+            let checked = active.check_requests(&call.requests, state.in_place());
+            match checked {
+                Err(NameError::Exhausted(_)) => state.has_long_names = true,
+                checked => return Ok(checked?),
+            }
+        }
+        state.calls_put_off.push(Made { active: Arc::clone(active), requests: call.requests.clone() });
         Ok(())
     }
 }
@@ -92,14 +99,26 @@ impl Rules for Held<'_> {
         // A call whose names are still to be looked up is decided again in any case, and a name that is not known is
         // said before anything else that is wrong.
         let bytes = document.present().map(|(name, value)| name.len() + value.as_str().len()).sum::<usize>();
-        if state.calls_put_off.is_empty() && bytes <= BYTES_IN_PLACE {
-            let budget = state.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE));
-            if let Ok(checked) = check_within(&schema, (at, document), budget) {
-                return checked;
-            }
+        if state.calls_put_off.is_empty()
+            && bytes <= BYTES_IN_PLACE
+            && let Ok(checked) = check_within(&schema, (at, document), state.in_place())
+        {
+            return checked;
         }
         state.put_off.push(Sheet { schema, at: at.clone(), document: document.clone() });
         Ok(())
+    }
+
+    /// Otherwise a document with several fields that a later schema does not know could not lose them one by one.
+    fn may_lose(&self, at: &DocumentKey, removed: &[Path]) -> bool {
+        let Some(schema) = self.schemas.schema(self.namespace, &at.collection) else { return true };
+        let mut state = self.state.lock();
+        let budget = state.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE));
+        let is_unknown = |path: &Path| {
+            let known = schema.field(&path.segments().collect::<Vec<_>>(), budget);
+            matches!(known, Ok(FieldKnown::Unknown(_)))
+        };
+        removed.iter().all(is_unknown)
     }
 
     fn finish(&self) -> Result<(), Refused> {
@@ -110,6 +129,12 @@ impl Rules for Held<'_> {
     }
 }
 
+impl State {
+    fn in_place(&mut self) -> &Budget {
+        self.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE))
+    }
+}
+
 impl Sheet {
     fn is_same(&self, schema: &Schema, document: &Document) -> bool {
         self.schema.is_same(schema) && self.document.present().eq(document.present())
@@ -117,8 +142,8 @@ impl Sheet {
 }
 
 impl Made {
-    fn is_same(&self, other: &Made) -> bool {
-        Arc::ptr_eq(&self.active, &other.active) && self.requests == other.requests
+    fn is_same(&self, active: &Arc<Active>, requests: &[Request]) -> bool {
+        Arc::ptr_eq(&self.active, active) && self.requests == requests
     }
 }
 
@@ -221,5 +246,65 @@ impl From<Misfitting> for GateError {
             Misfitting::Name(error) => Trouble::from(error).into(),
             Misfitting::Document(refused) => ShardError::from(refused).into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Book, *};
+    use lockwood_engine::{Action, Intent};
+    use lockwood_model::Json;
+
+    fn active() -> Arc<Active> {
+        let text = r#"{"type":"object","properties":{"a":{}},"additionalProperties":false}"#;
+        Arc::new(Active::of(&Book::of_one("c", text)))
+    }
+
+    /// One that names a field so often.
+    fn call(len: usize, name: &str) -> Call {
+        let fields = vec![(name.into(), Json::trusted("1"))];
+        let at = |key: usize| DocumentKey { collection: "c".into(), key: key.to_string().parse().unwrap() };
+        let intent = |key| Intent { at: at(key), action: Action::Create { fields: fields.clone() } };
+        let request = Request { intents: (1..=len).map(intent).collect(), ..Request::default() };
+        Call { requests: vec![request], ..Call::default() }
+    }
+
+    fn steps_spent(held: &Held<'_>) -> u64 {
+        held.state.lock().in_place.as_ref().map_or(0, |budget| STEPS_IN_PLACE - budget.left())
+    }
+
+    #[test]
+    fn names_that_are_known_are_not_looked_up_while_others_wait() {
+        let (schemas, active, long) = (Schemas::default(), active(), call(STEPS_IN_PLACE as usize, "a"));
+        let held = Held::new(&schemas, "n");
+        assert!(held.check_call(&active, &long).is_ok());
+        assert_eq!(steps_spent(&held), STEPS_IN_PLACE, "it takes longer than others are to wait");
+        assert_eq!(held.finish(), Err(Refused::Unchecked));
+        // As when it was done elsewhere.
+        let put_off = std::mem::take(&mut held.state.lock().calls_put_off);
+        held.state.lock().known.extend(put_off);
+        assert!(held.check_call(&active, &long).is_ok());
+        assert_eq!((steps_spent(&held), held.finish()), (0, Ok(())));
+    }
+
+    #[test]
+    fn call_that_is_another_one_in_each_round_is_tried_in_place_once() {
+        let (schemas, active) = (Schemas::default(), active());
+        let held = Held::new(&schemas, "n");
+        for (round, spent) in [STEPS_IN_PLACE, 0, 0].into_iter().enumerate() {
+            assert!(held.check_call(&active, &call(STEPS_IN_PLACE as usize + round, "a")).is_ok());
+            assert_eq!(steps_spent(&held), spent, "round {round}");
+            assert_eq!(held.finish(), Err(Refused::Unchecked));
+            held.state.lock().calls_put_off.clear();
+        }
+    }
+
+    #[test]
+    fn few_names_are_looked_up_at_once() {
+        let (schemas, active) = (Schemas::default(), active());
+        let held = Held::new(&schemas, "n");
+        assert!(held.check_call(&active, &call(1, "a")).is_ok());
+        assert!(held.check_call(&active, &call(1, "b")).is_err());
+        assert_eq!(held.finish(), Ok(()));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use active::Active;
 pub(crate) use book::{Book, Mode, Settings, Subject, Version, policy_name, read_policy};
 pub(crate) use change::{
     For, Registered, Removed, SchemaError, SubjectSettings, aside, check_sizes, delete, read_schema,
-    register, set,
+    register, set, unbind,
 };
 pub(crate) use held::{Held, Rechecks};
 pub(crate) use names::{
@@ -29,7 +29,7 @@ pub(crate) use names::{
 use crate::shared::Shared;
 use lockwood_schema::Schema;
 use lockwood_storage::StoreError;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,
     sync::{
@@ -44,9 +44,14 @@ pub(crate) const COLLECTION: &str = "_schemas";
 /// The registries of all namespaces, as far as they were asked for.
 #[derive(Default)]
 pub(crate) struct Schemas {
-    /// Only namespaces that there are, so that asking for others takes no room. Changed by whoever holds
-    /// `changing`, and by whoever finds nothing here and looks.
+    /// Only namespaces that there are, so that asking for others takes no room. Deciding a write looks here, so it is
+    /// only ever locked to look something up or to put something in, never while a registry is read. Changed by the one
+    /// that holds `changing`, by a purge that holds the lock on the registry, and by those who find nothing here and look.
     known: RwLock<HashMap<Box<str>, Known>>,
+    /// Held while a registry is read and put into `known`, so that none is read twice at the same time, and nothing
+    /// older takes the place of something newer. Not held by [`Schemas::install`]: what that puts in meanwhile is newer
+    /// than what was read.
+    reading: Mutex<()>,
     /// Held by whoever changes what is in a registry.
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// How often a registry has changed, so that sessions need not look again before that.
@@ -60,8 +65,23 @@ struct Known {
 }
 
 impl Known {
+    /// None if there is no such namespace.
+    fn read(shared: &Shared, namespace: &str) -> Result<Option<Known>, StoreError> {
+        let reading = shared.shard.read();
+        let Some((id, _)) = reading.namespace(namespace)? else { return Ok(None) };
+        Ok(Some(Known::new(Book::read(reading.state(), id)?)))
+    }
+
     fn new(book: Book) -> Known {
         Known { active: Arc::new(Active::of(&book)), book: Arc::new(book) }
+    }
+}
+
+/// Whether nothing was put in between.
+fn is_same(before: Option<&Known>, now: Option<&Known>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => Arc::ptr_eq(&before.book, &now.book),
+        (before, now) => before.is_none() && now.is_none(),
     }
 }
 
@@ -87,11 +107,31 @@ impl Schemas {
 
     /// What is in the registry of a namespace has changed in another way than by [`register`] and the like.
     pub(crate) fn reread(&self, shared: &Shared, namespace: &str) {
-        let mut all = self.known.write();
-        self.changes.fetch_add(1, Ordering::Release);
-        all.remove(namespace);
-        if let Err(error) = Schemas::read(&mut all, shared, namespace) {
+        if let Err(error) = aside(|| self.replace(namespace, || Known::read(shared, namespace))) {
             tracing::error!(%error, namespace, "read the schemas of a namespace");
+        }
+    }
+
+    /// Puts what is read in the place of what is known, which holds until then.
+    fn replace(
+        &self,
+        namespace: &str,
+        read: impl Fn() -> Result<Option<Known>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let _turn = self.reading.lock();
+        loop {
+            let before = self.known.read().get(namespace).cloned();
+            let read = read();
+            let mut all = self.known.write();
+            if !is_same(before.as_ref(), all.get(namespace)) {
+                continue;
+            }
+            self.changes.fetch_add(1, Ordering::Release);
+            all.remove(namespace);
+            if let Some(known) = read? {
+                all.insert(namespace.into(), known);
+            }
+            return Ok(());
         }
     }
 
@@ -100,10 +140,20 @@ impl Schemas {
         self.known.read().get(namespace)?.active.schema(collection).cloned()
     }
 
-    fn install(&self, namespace: &str, book: Book) {
+    /// Puts what a change made of `before` into memory. False if what is there is another one by now: a namespace that is
+    /// purged or emptied does not wait for a change that waits for it.
+    fn install(&self, namespace: &str, before: &Arc<Book>, after: &Known) -> bool {
         let mut all = self.known.write();
-        self.changes.fetch_add(1, Ordering::Release);
-        all.insert(namespace.into(), Known::new(book));
+        // What is not there has nothing in it. A decision may be tried again.
+        let is_current = match all.get(namespace) {
+            None => **before == Book::default(),
+            Some(Known { book, .. }) => Arc::ptr_eq(book, &after.book) || book == before,
+        };
+        if is_current {
+            self.changes.fetch_add(1, Ordering::Release);
+            all.insert(namespace.into(), after.clone());
+        }
+        is_current
     }
 
     /// How often a registry has changed. Whoever finds no schema after asking this need not look again while it is the
@@ -116,23 +166,84 @@ impl Schemas {
         if let Some(known) = self.known.read().get(namespace) {
             return Ok(known.clone());
         }
-        // Read while nobody can change what is known, so that nothing older takes the place of something newer.
-        let mut all = self.known.write();
-        if let Some(known) = all.get(namespace) {
-            return Ok(known.clone());
-        }
-        Schemas::read(&mut all, shared, namespace)
+        aside(|| self.look(namespace, || Known::read(shared, namespace)))
     }
 
-    fn read(
-        all: &mut HashMap<Box<str>, Known>,
-        shared: &Shared,
+    /// Reads what is not known. If it is put in meanwhile, that is newer.
+    fn look(
+        &self,
         namespace: &str,
+        read: impl FnOnce() -> Result<Option<Known>, StoreError>,
     ) -> Result<Known, StoreError> {
-        let reading = shared.shard.read();
-        let Some((id, _)) = reading.namespace(namespace)? else { return Ok(Known::new(Book::default())) };
-        let known = Known::new(Book::read(reading.state(), id)?);
-        all.insert(namespace.into(), known.clone());
-        Ok(known)
+        let _turn = self.reading.lock();
+        if let Some(known) = self.known.read().get(namespace) {
+            return Ok(known.clone());
+        }
+        let Some(known) = read()? else { return Ok(Known::new(Book::default())) };
+        Ok(self.known.write().entry(namespace.into()).or_insert(known).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(schemas: &Schemas, namespace: &str, book: Book) {
+        let before = schemas.known.read().get(namespace).map(|known| Arc::clone(&known.book));
+        assert!(schemas.install(namespace, &before.unwrap_or_default(), &Known::new(book)));
+    }
+    use std::cell::Cell;
+
+    fn known(collection: &str) -> Known {
+        Known::new(Book::of_one(collection, r#"{"type":"object"}"#))
+    }
+
+    #[test]
+    fn deciding_does_not_wait_for_a_registry_that_is_read() {
+        let schemas = Schemas::default();
+        put(&schemas, "known", Book::of_one("c", r#"{"type":"object"}"#));
+        let read = || {
+            assert!(schemas.known.try_read().is_some(), "nobody is kept from looking");
+            assert!(schemas.known.try_write().is_some(), "nor from registering");
+            Ok(Some(known("c")))
+        };
+        schemas.look("new", read).unwrap();
+        schemas.replace("known", read).unwrap();
+        assert!(schemas.schema("new", "c").is_some() && schemas.schema("known", "c").is_some());
+    }
+
+    #[test]
+    fn schema_that_is_registered_while_its_registry_is_read_holds() {
+        let schemas = Schemas::default();
+        let found = schemas.look("n", || {
+            put(&schemas, "n", Book::of_one("newer", r#"{"type":"object"}"#));
+            Ok(Some(known("older")))
+        });
+        assert!(found.unwrap().active.schema("newer").is_some());
+        assert!(schemas.schema("n", "newer").is_some() && schemas.schema("n", "older").is_none());
+        let again = schemas.look("n", || panic!("it is known"));
+        assert!(again.unwrap().active.schema("newer").is_some());
+        // What is read anew is read once more if something came in between.
+        let reads = Cell::new(0);
+        let read = || {
+            reads.set(reads.get() + 1);
+            if reads.get() == 1 {
+                put(&schemas, "n", Book::of_one("newest", r#"{"type":"object"}"#));
+            }
+            Ok(Some(known(if reads.get() == 1 { "older" } else { "newest" })))
+        };
+        schemas.replace("n", read).unwrap();
+        assert!(schemas.schema("n", "newest").is_some() && schemas.schema("n", "older").is_none());
+    }
+
+    #[test]
+    fn registry_that_is_gone_is_forgotten_and_takes_no_room() {
+        let schemas = Schemas::default();
+        let before = schemas.changes();
+        schemas.look("n", || Ok(Some(known("c")))).unwrap();
+        schemas.replace("n", || Ok(None)).unwrap();
+        assert!(schemas.known.read().is_empty() && schemas.changes() > before);
+        assert!(schemas.look("n", || Ok(None)).unwrap().active.is_empty());
+        assert!(schemas.known.read().is_empty());
     }
 }

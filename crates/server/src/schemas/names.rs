@@ -189,18 +189,7 @@ impl Active {
         }
     }
 
-    /// Whether the collections of a call know what it names; none if that takes too long to be found out in place.
-    pub(super) fn check_in_place(&self, requests: &[Request]) -> Option<Result<(), Trouble>> {
-        if self.is_empty() {
-            return Some(Ok(()));
-        }
-        match self.check(&Named::Call(Cow::Borrowed(requests)), &Budget::new(STEPS_IN_PLACE)) {
-            Err(NameError::Exhausted(_)) => None,
-            checked => Some(checked.map_err(Trouble::from)),
-        }
-    }
-
-    /// The same, however long that takes within the budget.
+    /// Whether the collections of a call know what it names, as far as the budget goes.
     pub(super) fn check_requests(&self, requests: &[Request], budget: &Budget) -> Result<(), NameError> {
         self.check(&Named::Call(Cow::Borrowed(requests)), budget)
     }

@@ -61,12 +61,24 @@ pub(crate) struct Call {
     pub(crate) founding: Vec<usize>,
     /// Which version the data of the namespace is of, if this call founds it.
     pub(crate) version: Option<i64>,
+    /// Whether position locks of the future are refused: such a lock could never be broken, so it would protect nothing.
+    pub(crate) refuses_future: bool,
 }
 
 impl Call {
     /// Which documents it writes.
     pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> + Clone {
         self.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at)
+    }
+
+    /// Where the namespace has to be at least before the call, by its position locks. Beyond that are only the requests
+    /// before a lock in the same call.
+    fn latest(&self) -> Option<Position> {
+        let lock = |(index, request): (u64, &Request)| {
+            let latest = request.locks.iter().map(|lock| lock.position).max()?;
+            Some(Position(latest.0.saturating_sub(index)))
+        };
+        (0..).zip(&self.requests).filter_map(lock).max()
     }
 }
 
@@ -121,6 +133,8 @@ pub(crate) enum ShardError {
     Purged(Position),
     /// The document has positions, so it cannot be written without one.
     HasPositions(DocumentKey),
+    /// A position lock is ahead of the namespace, which is at the second position.
+    Ahead(Position, Position),
     /// A dump is being loaded into the namespace.
     Loading,
     /// What is to be written is being purged.
@@ -182,6 +196,14 @@ impl Reading {
         }
         let Some(namespace) = state.namespace(name)? else { return Ok(None) };
         Ok(Some((namespace, state.position(namespace)?.max(self.floor))))
+    }
+
+    /// Where a namespace stands. One that was purged stands at its purge until something is written to it again.
+    pub(crate) fn position(&self, name: &str) -> Result<Position, StoreError> {
+        match self.namespace(name)? {
+            Some((_, position)) => Ok(position),
+            None => Ok(self.state().past(name)?.max(self.floor)),
+        }
     }
 }
 

@@ -54,7 +54,32 @@ pub(crate) enum Stage {
     /// So many records of so many are erased.
     Log(u64, u64),
     Snapshot,
+    /// There is not enough room on the disk for the files that are written anew.
+    Room,
     Files(Scrubbing),
+}
+
+/// A purge that the state has nothing of any more.
+struct Gone {
+    index: u64,
+    /// The last record with something to erase.
+    last: u64,
+    erasure: Arc<Erasure>,
+}
+
+/// The purges that are completed together, so that the files are written anew once for all of them: the oldest and
+/// those behind it, up to one that would take the record of another with it before that has ended.
+fn together(state: &State<'_>) -> Result<Vec<Gone>, StoreError> {
+    let mut together: Vec<Gone> = Vec::new();
+    for (index, last) in state.purging()? {
+        let Some(erasure) = Erasure::of(state, index)?.filter(|_| last > 0) else { break };
+        let follows = |gone: &Gone| gone.erasure.namespace() == erasure.namespace();
+        if *erasure.purged() == Purged::Namespace && together.iter().any(follows) {
+            break;
+        }
+        together.push(Gone { index, last, erasure: Arc::new(erasure) });
+    }
+    Ok(together)
 }
 
 /// Is told what is done, and says whether to go on.
@@ -71,14 +96,23 @@ impl Shard {
         self.submit(|writer| writer.begin_purge(namespace, purging, now)).await
     }
 
+    /// From now on nothing is written that goes with a purge that a former run has begun; gives those purges, the oldest
+    /// first.
+    pub(crate) fn resume_purges(&self) -> Result<Vec<u64>, StoreError> {
+        let reading = self.read();
+        let purging = reading.state().purging()?;
+        for (index, _) in purging.iter().filter(|(_, last)| *last == 0) {
+            let erasure = Erasure::of(&reading.state(), *index)?.map(Arc::new);
+            self.lock().purging.extend(erasure.map(|erasure| (*index, erasure)));
+        }
+        Ok(purging.into_iter().map(|(index, _)| index).collect())
+    }
+
     /// Takes all that is purged out of the state. To be called while nobody else writes there. False if it was told to
     /// stop.
     pub(crate) async fn purge_state(self: &Arc<Shard>, index: u64, go_on: &GoOn) -> Result<bool, ShardError> {
         let Some(erasure) = Erasure::of(&self.read().state(), index)?.map(Arc::new) else { return Ok(true) };
-        self.with_writer(|writer| {
-            writer.purging.insert(index, Arc::clone(&erasure));
-            Ok(())
-        })?;
+        self.lock().purging.insert(index, Arc::clone(&erasure));
         let went = self.purge_documents(&erasure, go_on).await?
             && self.purge_answers(&erasure, index, go_on).await?;
         if went {
@@ -101,11 +135,18 @@ impl Shard {
                 return Ok(false);
             }
             let documents = erasure.some_documents(&self.read().state(), last.as_ref(), PIECE_LEN)?;
-            let Some(end) = documents.last().cloned() else { return Ok(true) };
+            let Some(end) = documents.last().cloned() else { break };
             done += documents.len() as u64;
             self.put(&Entry::Forgotten { namespace: erasure.namespace().into(), documents }).await?;
             last = Some(end);
         }
+        while let Some(clearing) = erasure.next_clearing(&self.read().state())? {
+            if !go_on(Stage::Documents(done)) {
+                return Ok(false);
+            }
+            self.put(&clearing).await?;
+        }
+        Ok(true)
     }
 
     async fn purge_answers(
@@ -130,58 +171,87 @@ impl Shard {
         Ok(true)
     }
 
-    /// Erases what is purged from the log and the files. False if it was told to stop.
+    /// Erases what is purged from the log and the files, along with younger purges that have come as far. False if it was
+    /// told to stop.
     pub(crate) async fn complete_purge(
         self: &Arc<Shard>,
         index: u64,
         go_on: Arc<GoOn>,
     ) -> Result<bool, ShardError> {
         let Some(_alone) = self.turn_of(index, &*go_on).await? else { return Ok(false) };
-        let reading = self.read();
-        let Some((_, last)) = reading.state().purging()?.into_iter().find(|(found, _)| *found == index)
-        else {
+        if !self.read().state().purging()?.iter().any(|(found, _)| *found == index) {
             return Ok(true);
-        };
-        let (erasure, trimmed) = (Erasure::of(&reading.state(), index)?, reading.state().trimmed()?);
+        }
+        let Some(together) = self.erase_log(&go_on).await? else { return Ok(false) };
+        tracing::info!(purges = together.len(), "erased from the log; the files are written anew");
+        if !self.scrub(go_on).await? {
+            return Ok(false);
+        }
+        for index in together {
+            self.put(&Entry::PurgeEnded { purge: index }).await?;
+        }
+        Ok(true)
+    }
+
+    /// Erases what is purged from the log and the snapshot, along with what other purges wait for that have come as far;
+    /// gives the purges. None if it was told to stop.
+    async fn erase_log(self: &Arc<Shard>, go_on: &Arc<GoOn>) -> Result<Option<Vec<u64>>, ShardError> {
+        let _alone = self.trimming.lock().await;
+        let reading = self.read();
+        let (together, trimmed) = (together(&reading.state())?, reading.state().trimmed()?);
         drop(reading);
-        let Some(erasure) = erasure.filter(|_| last > 0).map(Arc::new) else { return Ok(false) };
         // What is forgotten may still be in the log, if a trim was cut short; and it must not come back.
         if trimmed > 0 {
             let shard = Arc::clone(self);
             aside(move || shard.drop_records(trimmed)).await?;
         }
+        for gone in &together {
+            if !self.erase_all(gone, trimmed, go_on).await? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(together.into_iter().map(|gone| gone.index).collect()))
+    }
+
+    /// Erases what is purged from the log.
+    async fn erase_all(
+        self: &Arc<Shard>,
+        gone: &Gone,
+        trimmed: u64,
+        go_on: &Arc<GoOn>,
+    ) -> Result<bool, ShardError> {
+        let Gone { index, last, erasure } = gone;
         // What takes the documents away stays until a snapshot, if there is one, does without it.
-        let begins = erasure.names_documents();
-        if begins
-            && !(self.erase(&erasure, trimmed..index - 1, &go_on).await?
-                && self.replace_snapshot(last, &go_on).await?)
-            || !self.erase(&erasure, index - 1..last, &go_on).await?
+        if erasure.names_documents()
+            && !(self.erase(erasure, trimmed..index - 1, go_on).await?
+                && self.replace_snapshot(*last, go_on).await?)
         {
             return Ok(false);
         }
+        self.erase(erasure, index - 1..*last, go_on).await
+    }
+
+    async fn scrub(self: &Arc<Shard>, go_on: Arc<GoOn>) -> Result<bool, ShardError> {
         let shard = Arc::clone(self);
+        // Without the turn of trims: this may have to wait for readers, or for room that a trim would make.
         let scrub = move || {
             shard.store().scrub(&|what| {
                 shard.renew_view();
                 go_on(Stage::Files(what))
             })
         };
-        let scrubbed = aside(scrub).await?;
-        if scrubbed {
-            self.put(&Entry::PurgeEnded { purge: index }).await?;
-        }
-        Ok(scrubbed)
+        aside(scrub).await
     }
 
-    /// Purges are completed one after the other, the oldest first: a namespace may have been purged after one of its
-    /// documents was, and takes the record of that with it. None if it was told to stop.
+    /// Purges are completed the oldest first: a namespace may have been purged after one of its documents was, and takes
+    /// the record of that with it. None if it was told to stop.
     async fn turn_of(
         &self,
         index: u64,
         go_on: &GoOn,
     ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, ShardError> {
         while go_on(Stage::Waiting) {
-            let alone = self.trimming.lock().await;
+            let alone = self.completing.lock().await;
             if self.read().state().purging()?.first().is_none_or(|(oldest, _)| *oldest >= index) {
                 return Ok(Some(alone));
             }

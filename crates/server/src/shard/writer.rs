@@ -33,12 +33,14 @@ pub(crate) struct Shard {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Held by whoever forgets history: one at a time, because each saves a snapshot.
     pub(super) trimming: tokio::sync::Mutex<()>,
+    /// Held while a purge is completed: one at a time, the oldest first.
+    pub(super) completing: tokio::sync::Mutex<()>,
     /// Somebody still has to read the records after this one.
     pub(super) held: AtomicU64,
     /// How many dumps are being loaded.
     pub(super) loads: AtomicU64,
     /// There is only one connection to the server: nobody else can be kept waiting by whoever serves it.
-    pub(crate) has_one_caller: AtomicBool,
+    pub(crate) has_one_caller: Arc<AtomicBool>,
     /// Readers see everything that was ever given a position up to this one.
     pub(super) floor: AtomicU64,
 }
@@ -175,9 +177,10 @@ impl Shard {
             core,
             thread,
             trimming: tokio::sync::Mutex::new(()),
+            completing: tokio::sync::Mutex::new(()),
             held: AtomicU64::new(u64::MAX),
             loads: AtomicU64::new(0),
-            has_one_caller: AtomicBool::new(false),
+            has_one_caller: Arc::default(),
             floor: AtomicU64::new(floor.0),
         })
     }
@@ -214,7 +217,7 @@ impl Shard {
     }
 
     /// Another call may be long in deciding; then the thread is given to others meanwhile.
-    fn lock(&self) -> MutexGuard<'_, Writer> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Writer> {
         match self.core.writer.try_lock_for(LOCK_PATIENCE) {
             Some(writer) => writer,
             None => in_place(|| self.core.writer.lock()),
@@ -362,6 +365,11 @@ impl Shard {
     pub(super) fn trim_log(&self, to: u64) -> Appended {
         // Between two batches, so that the log's last record is what its owner believes it to be.
         self.core.log.trim(self.core.epoch, to)
+    }
+
+    /// Why it takes no more writes; none if it does.
+    pub(crate) fn store_failure(&self) -> Option<StoreError> {
+        self.is_poisoned().then(|| self.core.store.poison().unwrap_or(StoreError::Poisoned))
     }
 
     /// True after a failed write.
@@ -533,6 +541,9 @@ impl Writer {
             let id = fold.namespace(namespace)?;
             let (written, horizon) = edges(&fold.view(), id)?;
             let position = written.max(self.floor);
+            if let Some(latest) = call.latest().filter(|latest| call.refuses_future && *latest > position) {
+                return Err(ShardError::Ahead(latest, position));
+            }
             // One that was purged goes on where it was, and has nothing in it all the same.
             let is_new = written <= horizon && State::new(&below).namespace(namespace)?.is_none();
             let has_begun = written > Position::START && !is_new;

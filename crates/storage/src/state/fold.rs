@@ -4,6 +4,7 @@
 use super::{
     index::{self, IndexInfo, IndexState},
     keys, past,
+    purge::BESIDE_DOCUMENTS,
     read::{NamespaceId, State, read_number, write_indexes},
     record,
 };
@@ -207,9 +208,10 @@ impl<'a> Fold<'a> {
                 self.batch.remove(Space::Meta, keys::meta::loading(namespace));
             }
             Entry::Leased { namespace, lease } => self.put_lease(namespace, lease),
-            Entry::LeaseRenewed { namespace, lock, expires_at } => {
+            Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms } => {
                 if let Some(mut lease) = self.read(|state| state.lease(namespace, *lock))? {
                     lease.expires_at = *expires_at;
+                    lease.ttl_ms = ttl_ms.or(lease.ttl_ms);
                     self.put_lease(namespace, &lease);
                 }
             }
@@ -234,7 +236,11 @@ impl<'a> Fold<'a> {
                 let keys = documents.iter().map(|at| keys::document(id.0, at));
                 keys.for_each(|key| self.batch.remove(Space::Marks, key));
             }
-            Entry::Raised { floor } => self.put_number(keys::meta::FLOOR.to_vec(), floor.0),
+            Entry::Raised { floor } => {
+                // A copy of another log may say again what it said earlier.
+                let floor = self.read(|state| state.floor())?.max(*floor);
+                self.put_number(keys::meta::FLOOR.to_vec(), floor.0);
+            }
             Entry::Purged { namespace, commit, documents, next, pending } => {
                 let id = self.namespace(namespace)?;
                 self.purge(id, commit, documents, *next)?;
@@ -247,6 +253,7 @@ impl<'a> Fold<'a> {
                 let id = self.namespace(namespace)?;
                 keys.iter().for_each(|key| self.batch.remove(Space::Answers, keys::answer(id.0, key)));
             }
+            Entry::Cleared { namespace, len } => self.clear(namespace, *len)?,
             Entry::Dropped { namespace, purged, purge } => {
                 match purged {
                     Purged::Documents { .. } => {}
@@ -379,8 +386,7 @@ impl<'a> Fold<'a> {
         for (_, index) in self.read(|state| state.all_indexes(namespace))? {
             self.remove_all(Space::Indexes, &index.number.to_be_bytes())?;
         }
-        let spaces = [Space::Documents, Space::History, Space::Touched, Space::Positions, Space::Answers];
-        for space in spaces.into_iter().chain([Space::Marks, Space::Origins]) {
+        for space in [Space::Documents].into_iter().chain(BESIDE_DOCUMENTS) {
             self.remove_all(space, &keys::namespace(namespace.0))?;
         }
         self.remove_all(Space::Meta, &keys::meta::counters(namespace.0))?;
@@ -412,6 +418,17 @@ impl<'a> Fold<'a> {
         self.put_number(keys::meta::position(namespace.0), commit.position.0);
         let key = keys::position(namespace.0, commit.position);
         self.batch.put(Space::Positions, key, self.index.to_be_bytes());
+        Ok(())
+    }
+
+    /// Takes away the first of what is known of a namespace besides its documents. Positions go too, so those who ask for
+    /// one hear that it is not known any more.
+    fn clear(&mut self, name: &str, len: u64) -> Done {
+        let Some(namespace) = self.read(|state| state.namespace(name))? else { return Ok(()) };
+        let position = self.read(|state| state.position(namespace))?;
+        self.put_number(keys::meta::horizon(namespace.0), position.0.saturating_sub(1));
+        let found = self.read(|state| state.beside_documents(namespace, len as usize))?;
+        found.into_iter().for_each(|(space, key)| self.batch.remove(space, key));
         Ok(())
     }
 
@@ -499,5 +516,22 @@ impl<'a> Fold<'a> {
             self.batch.remove(Space::Answers, keys::answer(namespace.0, &answer.key));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Memory, Store};
+
+    #[test]
+    fn floor_on_record_never_sinks() {
+        let store = Memory::default();
+        let snapshot = store.snapshot();
+        let mut fold = Fold::new(&*snapshot, 1);
+        for floor in [7, 77, 8] {
+            fold.apply(&Entry::Raised { floor: Position(floor) }).unwrap();
+        }
+        assert_eq!(fold.read(|state| state.floor()).unwrap(), Position(77));
     }
 }

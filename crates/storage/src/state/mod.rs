@@ -15,6 +15,6 @@ pub use index::{IndexInfo, IndexState};
 pub use moving::Origin;
 pub use purge::{Erasure, ErasureStep};
 pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
-pub(crate) use rebuild::snapshot_index;
 pub use rebuild::{Difference, has_snapshot_before, rebuild, save_snapshot, verify};
+pub(crate) use rebuild::{LAST_PIECE, read_piece, snapshot_index};
 pub use record::{DocumentRef, UndoFields, undo_fields};

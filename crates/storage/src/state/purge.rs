@@ -4,19 +4,29 @@
 //! Records are erased from the oldest on, and those that took the documents out of the state last of all. So the log
 //! leads to the same state at every moment: whatever is left of the documents in it is taken away further on.
 
-use super::read::State;
+use super::{
+    keys,
+    read::{NamespaceId, State},
+};
 use crate::{
     entry::Entry,
     log::records,
-    store::{Batch, Space, StoreError},
+    store::{Batch, Order, Slice, Space, StoreError, with_prefix},
 };
 use lockwood_model::{Commit, DocumentKey, Lease, Path, Purged};
 use std::collections::BTreeSet;
 
+/// Where something is known of a namespace besides its documents.
+pub(super) const BESIDE_DOCUMENTS: [Space; 6] =
+    [Space::History, Space::Touched, Space::Positions, Space::Answers, Space::Marks, Space::Origins];
 /// So many records are looked at in one step.
 const STEP_LEN: usize = 1000;
 /// No more than about so many bytes of records are written anew in one step.
 const STEP_BYTES: usize = 4 << 20;
+/// Documents that have more steps of history than this together are not taken away in one record.
+const PIECE_STEPS: usize = 2000;
+/// So much of what is known of a namespace besides its documents goes with one record.
+const CLEARED_LEN: u64 = 2000;
 
 /// What is to be erased, and where.
 #[derive(Debug)]
@@ -105,7 +115,7 @@ impl Erasure {
         }
     }
 
-    /// Some of the documents that are still there, after one, of what goes as a whole.
+    /// Some of the documents that are still there, after one, of what goes as a whole: fewer if much is known of them.
     pub fn some_documents(
         &self,
         state: &State<'_>,
@@ -118,7 +128,25 @@ impl Erasure {
             What::Namespace => None,
         };
         let Some(id) = state.namespace(&self.namespace)? else { return Ok(Vec::new()) };
-        state.some_documents(id, collection, after, len_max)
+        let mut documents = state.some_documents(id, collection, after, len_max)?;
+        let mut steps = 0;
+        for (count, at) in documents.iter().enumerate() {
+            steps += state.history_len(id, at, PIECE_STEPS)?;
+            if steps >= PIECE_STEPS {
+                documents.truncate(count + 1);
+                break;
+            }
+        }
+        Ok(documents)
+    }
+
+    /// Takes away some of what is known of a namespace besides its documents, if that is what goes and something is left.
+    pub fn next_clearing(&self, state: &State<'_>) -> Result<Option<Entry>, StoreError> {
+        let (What::Namespace, Some(id)) = (&self.what, state.namespace(&self.namespace)?) else {
+            return Ok(None);
+        };
+        let is_left = !state.beside_documents(id, 1)?.is_empty();
+        Ok(is_left.then(|| Entry::Cleared { namespace: self.namespace.clone(), len: CLEARED_LEN }))
     }
 
     /// The keys of calls in some of the records after `after`, up to `to`, that wrote what goes and are still known; and
@@ -259,6 +287,8 @@ impl Erasure {
             | Entry::Purged { .. } => Some(self.nothing()),
             // The next index gets another number, and so does the next namespace of the name.
             Entry::Indexed { .. } | Entry::Emptied { .. } | Entry::Dropped { .. } => None,
+            // It says nothing, and what it took away may be in records that are not erased yet.
+            Entry::Cleared { .. } => None,
             Entry::Loading { .. } | Entry::Erased { .. } => None,
             Entry::Trimmed { .. }
             | Entry::Leased { .. }
@@ -323,6 +353,27 @@ impl Erasure {
             What::Collection(collection) => resource.path.segments().next() == Some(collection),
             What::Documents(documents) => documents.iter().any(|at| is_in(&resource.path, &at.path())),
         })
+    }
+}
+
+impl State<'_> {
+    /// How many steps of the history of a document are known, at most so many.
+    fn history_len(&self, namespace: NamespaceId, at: &DocumentKey, max: usize) -> Result<usize, StoreError> {
+        let steps = with_prefix(&keys::document(namespace.0, at));
+        Ok(self.snapshot.scan(Space::History, steps, Order::Forward).take(max).count())
+    }
+
+    /// The first keys of what is known of a namespace besides its documents.
+    pub(super) fn beside_documents(
+        &self,
+        namespace: NamespaceId,
+        len_max: usize,
+    ) -> Result<Vec<(Space, Slice)>, StoreError> {
+        let all = BESIDE_DOCUMENTS.into_iter().flat_map(|space| {
+            let found = self.snapshot.scan(space, with_prefix(&keys::namespace(namespace.0)), Order::Forward);
+            found.map(move |pair| Ok((space, pair?.0)))
+        });
+        all.take(len_max).collect()
     }
 }
 

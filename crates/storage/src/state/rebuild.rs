@@ -20,7 +20,7 @@ const REPLAY_LEN: usize = 1000;
 /// No more differences than this are named.
 const DIFFERENCES_MAX: usize = 20;
 /// The number of the piece that says that all are there.
-const LAST_PIECE: u32 = u32::MAX;
+pub(crate) const LAST_PIECE: u32 = u32::MAX;
 
 /// A key that has another value than a rebuild gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +165,8 @@ fn load_snapshot(source: &dyn Snapshot, target: &dyn Store) -> Result<u64, Store
     Ok(index)
 }
 
-fn read_piece(record: &[u8]) -> Option<Batch> {
+/// The part of the state in a piece of a snapshot; nothing if it is damaged.
+pub(crate) fn read_piece(record: &[u8]) -> Option<Batch> {
     let (sum, body) = record.split_first_chunk::<4>()?;
     if crc32fast::hash(body) != u32::from_be_bytes(*sum) {
         return None;

@@ -62,14 +62,21 @@ impl Model {
             // Moves have a suite of their own.
             Entry::Installed { .. } | Entry::Forgotten { .. } | Entry::Unmarked { .. } => {}
             // And so have purges.
-            Entry::Purged { .. } | Entry::Unanswered { .. } | Entry::Dropped { .. } => {}
+            Entry::Purged { .. }
+            | Entry::Unanswered { .. }
+            | Entry::Cleared { .. }
+            | Entry::Dropped { .. } => {}
             Entry::PurgeEnded { .. } | Entry::Erased { .. } => {}
             Entry::Leased { namespace, lease } => {
                 self.leases.insert((namespace.clone(), lease.lock.0), lease.clone());
             }
-            Entry::LeaseRenewed { namespace, lock, expires_at } => {
+            Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms } => {
                 let lease = self.leases.get_mut(&(namespace.clone(), lock.0));
-                lease.into_iter().for_each(|lease| lease.expires_at = *expires_at);
+                lease.into_iter().for_each(|lease| {
+                    lease.expires_at = *expires_at;
+                    // Parts do not keep it.
+                    lease.ttl_ms = ttl_ms.or(lease.ttl_ms).filter(|_| lease.part.is_none());
+                });
             }
             Entry::LeasesEnded { namespace, locks } => {
                 self.leases.retain(|(name, lock), _| name != namespace || !locks.contains(&LockId(*lock)));
@@ -134,6 +141,7 @@ impl Namespace {
             | Entry::Unmarked { .. }
             | Entry::Purged { .. }
             | Entry::Unanswered { .. }
+            | Entry::Cleared { .. }
             | Entry::Dropped { .. }
             | Entry::PurgeEnded { .. }
             | Entry::Erased { .. }
@@ -239,7 +247,12 @@ fn random_lease(namespace: Box<str>, random: &mut Random) -> Entry {
     match random.below(3) {
         0 => {
             let expires_at = random.one_in(2).then(|| Timestamp(random.below(100)));
-            Entry::LeaseRenewed { namespace, lock, expires_at }
+            Entry::LeaseRenewed {
+                namespace,
+                lock,
+                expires_at,
+                ttl_ms: random.one_in(2).then(|| random.below(100)),
+            }
         }
         1 => Entry::LeasesEnded { namespace, locks: vec![lock, LockId(random.below(4))] },
         _ => random_granted(namespace, random),
@@ -250,6 +263,7 @@ pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry 
     let path = Path::from_segments(["a", "b"]);
     let whole = vec![Resource::new(Path::from_segments(["a"]), Mode::Read, Depth::SUBTREE)];
     let part = LeasePart { whole, settled: random.one_in(2) };
+    let part = random.one_in(2).then(|| Box::new(part));
     let lease = Lease {
         lock: LockId(random.below(4)),
         token: Token(random.below(100)),
@@ -260,7 +274,8 @@ pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry 
         expires_at: random.one_in(2).then(|| Timestamp(random.below(100))),
         note: random.one_in(2).then(|| Json::trusted("{}")),
         version: random.below(3),
-        part: random.one_in(2).then(|| Box::new(part)),
+        ttl_ms: (part.is_none() && random.one_in(2)).then(|| random.below(100)),
+        part,
     };
     Entry::Leased { namespace, lease }
 }

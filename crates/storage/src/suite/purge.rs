@@ -101,6 +101,11 @@ impl Run {
             self.take(&Entry::Unanswered { namespace: namespace.into(), keys, purge });
             self.check();
         }
+        while let Some(clearing) = self.look(|state| erasure.next_clearing(&state).unwrap()) {
+            let Entry::Cleared { namespace, .. } = clearing else { unreachable!("{clearing:?}") };
+            self.take(&Entry::Cleared { namespace, len: 3 });
+            self.check();
+        }
         let last = self.take(&Entry::Dropped { namespace: namespace.into(), purged, purge });
         self.check();
         assert_eq!(self.shown(namespace, is_purged), [0; 0], "the log still has it, and nobody is shown it");

@@ -13,13 +13,13 @@ const SPACES: [Space; 3] = [Space::Numbers, Space::Touched, Space::Answers];
 fn put(store: &dyn Store, pairs: &[(&str, &str)], durability: Durability) {
     let mut batch = Batch::default();
     for (key, value) in pairs {
-        batch.put(Space::Meta, *key, *value);
+        batch.put(Space::Touched, *key, *value);
     }
     store.commit(&batch, durability).unwrap();
 }
 
 fn get(snapshot: &dyn Snapshot, key: &str) -> Option<String> {
-    let found = snapshot.get(Space::Meta, key.as_bytes()).unwrap();
+    let found = snapshot.get(Space::Touched, key.as_bytes()).unwrap();
     found.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
 }
 
@@ -40,13 +40,13 @@ pub(super) fn a_snapshot_stays_as_it_was(machine: &mut dyn Machine) {
     put(&*store, &[("a", "1"), ("b", "1"), ("c", "1")], Durability::Synced);
     let before = store.snapshot();
     let mut batch = Batch::default();
-    batch.put(Space::Meta, "a", "2");
-    batch.remove(Space::Meta, "b");
-    batch.put(Space::Meta, "d", "2");
+    batch.put(Space::Touched, "a", "2");
+    batch.remove(Space::Touched, "b");
+    batch.put(Space::Touched, "d", "2");
     store.commit(&batch, Durability::Synced).unwrap();
     let after = store.snapshot();
     let all = |snapshot: &dyn Snapshot, order| -> Vec<(String, String)> {
-        let pairs = snapshot.scan(Space::Meta, with_prefix(b""), order).map(Result::unwrap);
+        let pairs = snapshot.scan(Space::Touched, with_prefix(b""), order).map(Result::unwrap);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         pairs.map(|(key, value)| (text(&key), text(&value))).collect()
     };
@@ -83,7 +83,7 @@ pub(super) fn a_range_that_ends_before_it_starts_is_empty(machine: &mut dyn Mach
     let store = machine.store();
     put(&*store, &[("a", "1"), ("b", "1"), ("c", "1")], Durability::Synced);
     let mut above = Batch::default();
-    above.put(Space::Meta, "b", "2");
+    above.put(Space::Touched, "b", "2");
     let snapshot = store.snapshot();
     let overlay = crate::Overlay { below: &*snapshot, above: &above };
     let bounds = [Bound::Included(b"c".to_vec()), Bound::Excluded(b"c".to_vec())];
@@ -95,8 +95,8 @@ pub(super) fn a_range_that_ends_before_it_starts_is_empty(machine: &mut dyn Mach
     ranges.push((Bound::Excluded(b"b".to_vec()), Bound::Excluded(b"b".to_vec())));
     for range in ranges {
         for order in [Order::Forward, Order::Backward] {
-            assert_eq!(snapshot.scan(Space::Meta, range.clone(), order).count(), 0, "{range:?}");
-            assert_eq!(overlay.scan(Space::Meta, range.clone(), order).count(), 0, "{range:?} above");
+            assert_eq!(snapshot.scan(Space::Touched, range.clone(), order).count(), 0, "{range:?}");
+            assert_eq!(overlay.scan(Space::Touched, range.clone(), order).count(), 0, "{range:?} above");
         }
     }
 }
@@ -169,7 +169,7 @@ fn compare(snapshot: &dyn Snapshot, expected: &BTreeMap<Space, Map>, random: &mu
         let key = random_key(random);
         assert_eq!(snapshot.get(space, &key).unwrap().map(|value| value.to_vec()), map.get(&key).cloned());
         let range = (random_bound(random), random_bound(random));
-        let inside = map.iter().filter(|(key, _)| range.contains(key));
+        let inside = map.iter().filter(|(key, _)| range.contains::<Vec<u8>>(key));
         let mut inside: Vec<_> = inside.map(|(key, value)| (key.clone(), value.clone())).collect();
         for order in [Order::Forward, Order::Backward] {
             let found = snapshot.scan(space, range.clone(), order).map(Result::unwrap);

@@ -97,6 +97,8 @@ pub enum PurgeStep {
     Log,
     /// Replaces a saved snapshot.
     Snapshot,
+    /// Waits for room on the disk: the files that follow are written anew before the old ones go.
+    Room,
     /// Waits for requests that read what was there before.
     Readers,
     /// Replaces the journal.
@@ -114,6 +116,7 @@ impl PurgeStep {
             PurgeStep::Answers => "forgetting idempotency keys",
             PurgeStep::Log => "erasing the log",
             PurgeStep::Snapshot => "replacing the snapshot",
+            PurgeStep::Room => "waiting for room on the disk",
             PurgeStep::Readers => "waiting for readers",
             PurgeStep::Journal => "replacing the journal",
             PurgeStep::Tables => "replacing the tables",

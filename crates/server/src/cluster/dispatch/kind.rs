@@ -120,7 +120,7 @@ pub(super) fn namespace(uri: &Uri) -> Option<String> {
 }
 
 /// A segment of an address without its escapes.
-pub(super) fn decoded(segment: &str) -> String {
+pub(crate) fn decoded(segment: &str) -> String {
     let bytes = segment.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -2,6 +2,7 @@
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
+pub(crate) use kind::decoded;
 pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, PeerError, pull};

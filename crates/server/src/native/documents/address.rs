@@ -18,17 +18,17 @@ pub(in crate::native) struct Addressed {
     node: Option<Path>,
 }
 
-/// `v1`, the namespace and the word.
-const BEFORE_LEN: usize = 3;
-
 impl FromRequestParts<Arc<Shared>> for Addressed {
     type Rejection = Trouble;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Addressed, Trouble> {
-        let whole = parts.uri.path().parse::<Path>().map_err(|error| wrong(&AddressError::Path(error)))?;
-        let namespace = whole.segments().nth(1).unwrap_or_default().to_owned();
+        let read = |text: &str| text.parse::<Path>().map_err(|error| wrong(&AddressError::Path(error)));
+        let whole = parts.uri.path();
+        let namespace = read(whole.split('/').nth(2).unwrap_or_default())?;
+        let namespace = namespace.segments().next().unwrap_or_default().to_owned();
         check_namespace(shared, &namespace)?;
-        let path = Path::from_segments(whole.segments().skip(BEFORE_LEN));
+        // `v1`, the namespace and the word come before it.
+        let path = read(whole.match_indices('/').nth(3).map_or("", |(start, _)| &whole[start..]))?;
         let NodeAddress { document, path } = NodeAddress::of(&path).map_err(|error| wrong(&error))?;
         let decoder = Decoder(&shared.config.limits);
         decoder.document_key(&document)?;

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::rfc3339,
-    shard::{Found, PageError, ShardError},
+    shard::{Found, PageError, Reading, ShardError},
     trouble::{Trouble, Why},
     work::Unfinished,
 };
@@ -57,7 +57,7 @@ pub(super) fn write_found(
     Ok(())
 }
 
-fn write_document(
+pub(super) fn write_document(
     out: &mut Vec<u8>,
     at: &DocumentKey,
     document: &DocumentRef<'_>,
@@ -89,25 +89,29 @@ fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a str, 
 }
 
 /// Writes a node of a document, and what of it is cut off.
-pub(super) fn write_node(out: &mut Vec<u8>, found: &Found, path: &Path, depth: Depth) -> Result<(), Trouble> {
-    let document = found.document()?;
+pub(super) fn write_node(
+    out: &mut Vec<u8>,
+    at: &DocumentKey,
+    document: &DocumentRef<'_>,
+    (path, depth): (&Path, Depth),
+) -> Result<(), Trouble> {
     let mut segments = path.segments();
     let whole;
     let node = match segments.next() {
         Some(field) => document.get(field).and_then(|value| node::find(value, segments)),
         None => {
-            whole = whole_value(&document);
+            whole = whole_value(document);
             Some(whole.as_str())
         }
     };
-    let node = node.ok_or_else(|| no_node(&found.at, path))?;
+    let node = node.ok_or_else(|| no_node(at, path))?;
     let (mut value, mut cut) = (String::new(), Vec::new());
     let levels = depth.limit().map_or(u64::MAX, u64::from);
     node::write_to_depth(node, levels, path, &mut value, &mut cut);
     out.extend_from_slice(b"\"node\":{\"collection\":");
-    write_text(out, &found.at.collection);
+    write_text(out, &at.collection);
     out.extend_from_slice(b",\"key\":");
-    write_text(out, &found.at.key.to_string());
+    write_text(out, &at.key.to_string());
     out.extend_from_slice(b",\"path\":");
     write_parts(out, &WirePath(path.clone()));
     write!(out, ",\"position\":{},\"value\":{value}}},\"cut\":", document.position())
@@ -142,6 +146,15 @@ impl From<StoreError> for Trouble {
         match error {
             StoreError::Poisoned => Trouble::storage_failed(),
             StoreError::Gone { .. } => Trouble::new(Code::StorageFailed, error.to_string()),
+            StoreError::Fenced { .. } | StoreError::Unreachable { .. } => {
+                Trouble::new(Code::ShardUnreachable, format!("{error}; nothing was written, so try again"))
+            }
+            StoreError::Unconfirmed { .. } => {
+                let message = format!(
+                    "{error}; the request may have been carried out, so look before you send it again"
+                );
+                Trouble::new(Code::ShardUnreachable, message)
+            }
             StoreError::Failed(_) => {
                 tracing::error!(%error, "use the store");
                 Trouble::storage_failed()
@@ -201,6 +214,7 @@ impl From<ShardError> for Trouble {
                 Code::DocumentExists,
                 format!("there is a document {at} already; update or put it"),
             ),
+            ShardError::Ahead(position, present) => ahead(position, present),
             ShardError::Loading => Trouble::new(
                 Code::NamespaceLoading,
                 "a dump is being loaded into the namespace, and nothing else is written to it until that is done",
@@ -301,6 +315,26 @@ pub(crate) fn too_old(position: Position, horizon: Position) -> Trouble {
             "what was at position {position} is forgotten; the oldest position that is kept is {horizon}"
         ),
     )
+}
+
+/// A purge of a namespace takes all history with it, and its positions go on.
+pub(super) fn before_purge(namespace: &str, position: Position, purged: Position) -> Trouble {
+    let message = format!(
+        "the namespace {namespace:?} was purged at position {purged}, and nothing from before, such as position {position}, \
+         is left; forget what you have of it, and follow it from position {purged}"
+    );
+    Trouble::new(Code::PositionTooOld, message)
+}
+
+/// Why there is nothing in a namespace to do something with.
+pub(crate) fn no_namespace(reading: &Reading, namespace: &str, what: &str) -> Result<Trouble, StoreError> {
+    let purged = reading.state().past(namespace)?;
+    let why = match purged == Position::START {
+        true => "nothing was ever written to it; `lockwood namespaces` lists those there are".to_owned(),
+        false => format!("it was purged at position {purged}, and nothing was written to it since"),
+    };
+    let message = format!("there is nothing to {what} in the namespace {namespace:?}: {why}");
+    Ok(Trouble::new(Code::UnknownNamespace, message))
 }
 
 /// Whether what a filter finds has changed is found out while all other writers wait, so only little may be compared.

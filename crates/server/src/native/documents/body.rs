@@ -64,6 +64,6 @@ impl FromRequest<Arc<Shared>> for PeerBody {
     type Rejection = Trouble;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<PeerBody, Trouble> {
-        Ok(PeerBody(body::read_of_peer(shared, request.into_body()).await?))
+        Ok(PeerBody(body::read_of_peer(&shared.front, request.into_body()).await?))
     }
 }

@@ -1,30 +1,32 @@
 //! A namespace as lines of text, of one moment, written as fast as they are taken. Knows nothing of files.
 
 use super::{
+    answer::no_namespace,
     read::{Moment, aside},
     stream::stream,
 };
 use crate::{
     cluster::{NOWHERE, custody},
-    native::http::{App, InPath, NoQuery, read_query},
+    native::http::{App, InPath},
     shard::{Find, PageError, Reading, Selection, ShardError},
     shared::Shared,
     trouble::Trouble,
 };
 use axum::{
-    extract::{Query, State, rejection::QueryRejection},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use hyper::header;
-use lockwood_model::{Budget, Document, DocumentKey, Key, Position};
+use lockwood_model::{Budget, Commit, Document, DocumentKey, Key, Position};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use lockwood_wire::{
-    Code, Problem,
+    Problem,
     documents::{DumpCommit, DumpDocument, DumpHead, DumpLine},
 };
 use std::sync::Arc;
 
-/// A piece of a dump ends at this many bytes, or when so many documents were looked at.
+/// A piece of a dump ends at this many bytes, or when so many documents or commits were looked at: not all of them
+/// become lines.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECE_LOOKS: usize = 100_000;
 
@@ -36,14 +38,11 @@ const PIECE_LOOKS: usize = 100_000;
 pub(in crate::native) async fn dump(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<NoQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
-    let NoQuery {} = read_query(query)?;
     let moment = Moment::now(&shared, &namespace)?;
     // A node of a cluster may have nothing of what the others have.
     if moment.namespace.is_none() && !shared.cluster.is_on() {
-        let message = format!("there is nothing in the namespace {namespace:?}, so there is nothing to dump");
-        return Err(Trouble::new(Code::UnknownNamespace, message));
+        return Err(no_namespace(&moment.reading, &namespace, "dump")?);
     }
     let dump = aside(move || Ok(Dump::new(moment, namespace)?)).await?;
     let (pieces, body) = stream(&shared)?;
@@ -70,7 +69,7 @@ pub(crate) async fn dump_lines(
         collection: collection.into(),
         filter: None,
         deleted: Selection::With,
-        at: moment.as_of(Some(at))?,
+        at: moment.as_of(namespace, Some(at))?,
         looks_max: u64::MAX,
         // Read piece by piece, none of which is long.
         budget: Budget::unlimited(),
@@ -145,76 +144,71 @@ enum Place {
 
 impl Dump {
     fn new(moment: Moment, name: String) -> Result<Dump, StoreError> {
-        let horizon = moment.horizon()?;
+        let horizon = moment.horizon(&name)?;
         let collections =
             moment.namespace.map_or(Ok(Vec::new()), |id| moment.reading.state().collections(id))?;
         Ok(Dump { moment, name, horizon, collections, place: Place::Head, lines: 0 })
     }
 
-    /// Some more lines; nothing after the last.
+    /// Some more lines, or none yet; nothing after the last.
     fn piece(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut out = Vec::new();
+        let mut piece = Piece::default();
         let place = std::mem::replace(&mut self.place, Place::Done);
         self.place = match (place, self.moment.namespace) {
             (Place::Done, _) => return Ok(None),
             (Place::Head, _) => {
-                self.head(&mut out);
+                piece.line(&self.head());
                 Place::Documents { collection: 0, after: None }
             }
             (Place::Documents { collection, after }, Some(id)) if collection < self.collections.len() => {
-                match self.documents(&mut out, id, collection, after.as_ref())? {
+                match self.documents(&mut piece, id, collection, after.as_ref())? {
                     Some(last) => Place::Documents { collection, after: Some(last) },
                     None => Place::Documents { collection: collection + 1, after: None },
                 }
             }
             (Place::Documents { .. }, _) => Place::Commits(self.horizon),
-            (Place::Commits(after), Some(id)) => match self.commits(&mut out, id, after)? {
-                Some(last) => Place::Commits(last),
-                None => Place::Tail,
-            },
+            (Place::Commits(after), Some(id)) => {
+                let found = self.moment.reading.state().commits(id, after.next(), None);
+                match piece.commits(found.map(|found| Ok(found?.commit)))? {
+                    Some(last) => Place::Commits(last),
+                    None => Place::Tail,
+                }
+            }
             (Place::Commits(_), None) => Place::Tail,
             (Place::Tail, id) => {
-                self.tail(&mut out, id)?;
+                self.tail(&mut piece, id)?;
                 Place::Done
             }
         };
-        Ok(Some(out))
+        self.lines += piece.lines;
+        Ok(Some(piece.out))
     }
 
-    fn line(&mut self, out: &mut Vec<u8>, line: &impl serde::Serialize) {
-        serde_json::to_writer(&mut *out, line).expect("lines can be written");
-        out.push(b'\n');
-        self.lines += 1;
-    }
-
-    fn head(&mut self, out: &mut Vec<u8>) {
-        let head = DumpHead {
+    fn head(&self) -> DumpHead {
+        DumpHead {
             lockwood: DumpHead::KIND.to_owned(),
             format: DumpHead::FORMAT,
             namespace: self.name.clone(),
             position: self.moment.position.0,
             horizon: self.horizon.0,
-        };
-        self.line(out, &head);
+        }
     }
 
     /// Some of a collection's documents; gives the last one, or nothing if there are no more.
     fn documents(
-        &mut self,
-        out: &mut Vec<u8>,
+        &self,
+        piece: &mut Piece,
         id: NamespaceId,
         collection: usize,
         after: Option<&Key>,
     ) -> Result<Option<Key>, StoreError> {
-        let reading = self.moment.reading.clone();
         let name = &self.collections[collection];
-        let found = reading.state().documents(id, name, after, Order::Forward);
-        for (looks, pair) in found.enumerate() {
+        for pair in self.moment.reading.state().documents(id, name, after, Order::Forward) {
             let (at, record) = pair?;
             if let Some(document) = self.document(id, &at, &record)? {
-                self.line(out, &DumpLine::Document(DumpDocument::new(&at, &document)));
+                piece.line(&DumpLine::Document(DumpDocument::new(&at, &document)));
             }
-            if out.len() >= PIECE_BYTES || looks + 1 >= PIECE_LOOKS {
+            if piece.is_full_after_look() {
                 return Ok(Some(at.key));
             }
         }
@@ -235,39 +229,105 @@ impl Dump {
         self.moment.reading.state().back_to(id, at, &found.to_document(), self.horizon)
     }
 
+    fn tail(&self, piece: &mut Piece, id: Option<NamespaceId>) -> Result<(), StoreError> {
+        if let Some(id) = id {
+            let state = self.moment.reading.state();
+            for (collection, next) in state.counters(id)? {
+                piece.line(&DumpLine::Counter { collection, next });
+            }
+            for (collection, index) in state.all_indexes(id)? {
+                piece.line(&DumpLine::index(collection, &index.field));
+            }
+        }
+        piece.line(&DumpLine::End { lines: self.lines + piece.lines });
+        Ok(())
+    }
+}
+
+/// Lines that are sent together.
+#[derive(Default)]
+struct Piece {
+    out: Vec<u8>,
+    lines: u64,
+    /// How many documents or commits were looked at for it.
+    looks: usize,
+}
+
+impl Piece {
+    fn line(&mut self, line: &impl serde::Serialize) {
+        serde_json::to_writer(&mut self.out, line).expect("lines can be written");
+        self.out.push(b'\n');
+        self.lines += 1;
+    }
+
     /// Some of the commits; gives the last one, or nothing if there are no more.
     fn commits(
         &mut self,
-        out: &mut Vec<u8>,
-        id: NamespaceId,
-        after: Position,
+        commits: impl Iterator<Item = Result<Commit, StoreError>>,
     ) -> Result<Option<Position>, StoreError> {
-        let reading = self.moment.reading.clone();
-        for found in reading.state().commits(id, after.next(), None) {
-            let commit = found?.commit;
+        for commit in commits {
+            let commit = commit?;
             // All that it did may be purged.
             if !commit.events.is_empty() || commit.purged.is_some() {
-                self.line(out, &DumpLine::Commit(DumpCommit::from(&commit)));
+                self.line(&DumpLine::Commit(DumpCommit::from(&commit)));
             }
-            if out.len() >= PIECE_BYTES {
+            if self.is_full_after_look() {
                 return Ok(Some(commit.position));
             }
         }
         Ok(None)
     }
 
-    fn tail(&mut self, out: &mut Vec<u8>, id: Option<NamespaceId>) -> Result<(), StoreError> {
-        let reading = self.moment.reading.clone();
-        if let Some(id) = id {
-            for (collection, next) in reading.state().counters(id)? {
-                self.line(out, &DumpLine::Counter { collection, next });
-            }
-            for (collection, index) in reading.state().all_indexes(id)? {
-                self.line(out, &DumpLine::index(collection, &index.field));
-            }
+    /// Counts one more document or commit.
+    fn is_full_after_look(&mut self) -> bool {
+        self.looks += 1;
+        self.out.len() >= PIECE_BYTES || self.looks >= PIECE_LOOKS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockwood_model::{Change, Event, Json, Timestamp};
+
+    /// As what is left of a commit when all that it did is purged.
+    fn purged_commit(position: usize) -> Commit {
+        Commit {
+            position: Position(position as u64),
+            at: Timestamp(0),
+            user: None,
+            note: None,
+            events: Vec::new(),
+            purged: None,
         }
-        let end = DumpLine::End { lines: self.lines };
-        self.line(out, &end);
-        Ok(())
+    }
+
+    #[test]
+    fn commits_that_say_nothing_end_a_piece() {
+        let commits = 3 * PIECE_LOOKS / 2;
+        let mut read = 0;
+        let mut all = (1..=commits).map(|position| {
+            read += 1;
+            Ok(purged_commit(position))
+        });
+        let mut piece = Piece::default();
+        assert_eq!(piece.commits(&mut all).unwrap(), Some(Position(PIECE_LOOKS as u64)));
+        assert_eq!((piece.lines, piece.out.len()), (0, 0));
+        assert_eq!(Piece::default().commits(&mut all).unwrap(), None, "the rest");
+        assert_eq!(read, commits);
+    }
+
+    #[test]
+    fn piece_ends_at_its_bytes() {
+        let note = Json::trusted(&format!("\"{}\"", "x".repeat(PIECE_BYTES)));
+        let at = DocumentKey { collection: "c".into(), key: "1".parse().unwrap() };
+        let event = Event { at, change: Change::Deleted { fields: Vec::new() } };
+        let all = (1..=2).map(|position| {
+            let (events, note) = (vec![event.clone()], Some(note.clone()));
+            Ok(Commit { events, note, ..purged_commit(position) })
+        });
+        let mut piece = Piece::default();
+        assert_eq!(piece.commits(all).unwrap(), Some(Position(1)));
+        assert_eq!(piece.lines, 1);
     }
 }

@@ -16,14 +16,19 @@ use crate::{
     frame::Encoder,
     listener::Counted,
     memory::Turn,
-    native::http::{App, InPath, check_namespace, read_query},
+    native::{
+        http::{App, InPath, check_namespace},
+        query::InQuery,
+    },
+    schemas::check_fields,
     shared::Shared,
     socket::{Goodbye, Socket, Source},
     trouble::Trouble,
+    work::Job,
 };
 use axum::{
     body::Body,
-    extract::{Query, Request, State, rejection::QueryRejection},
+    extract::{Request, State},
     response::{IntoResponse, Response},
 };
 use hyper::{HeaderMap, header};
@@ -74,13 +79,13 @@ pub(in crate::native) struct ChangesQuery {
 pub(in crate::native) async fn changes(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<ChangesQuery>, QueryRejection>,
+    InQuery(query): InQuery<ChangesQuery>,
     request: Request,
 ) -> Result<Response, Trouble> {
-    let query = read_query(query)?;
     check_namespace(&shared, &namespace)?;
     check_limit(query.limit)?;
     let wanted = Wanted::new(Decoder(&shared.config.limits), &query)?;
+    wanted.check_names(&Job::new(&shared), &namespace).await?;
     // Other nodes ask for what happened here.
     let is_part = shared.cluster.peer_epoch(request.headers())?.is_some();
     let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted), is_part };
@@ -133,6 +138,22 @@ impl Wanted {
         collections.iter().flatten().try_for_each(|name| decoder.collection(name))?;
         let fields = query.field.as_deref().map(|text| decoder.path_list(text)).transpose()?;
         Ok(Wanted { collections, fields })
+    }
+
+    /// A field that the schema of no wanted collection knows would never be heard of.
+    async fn check_names(&self, job: &Job<'_>, namespace: &str) -> Result<(), Trouble> {
+        let Some(collections) = &self.collections else { return Ok(()) };
+        for field in self.fields.iter().flatten() {
+            let mut known = Ok(());
+            for collection in collections {
+                known = check_fields(job, namespace, vec![(collection, field)]).await;
+                if known.is_ok() {
+                    break;
+                }
+            }
+            known?;
+        }
+        Ok(())
     }
 
     /// The same question to another shard.
@@ -287,18 +308,15 @@ impl Feed {
     /// Where all shards together are; this node has it behind it.
     async fn all_at(&self, shards: &Shards) -> Result<PositionAnswer, Trouble> {
         let own = Moment::uncounted(&self.shared, &self.namespace)?;
-        let own = PositionAnswer { position: own.position.0, horizon: own.horizon()?.0 };
+        let own = PositionAnswer { position: own.position.0, horizon: own.horizon(&self.namespace)?.0 };
         shards.position(&self.namespace, own).await
     }
 
     /// The same on this node alone.
     fn read(&self, after: Option<Position>, len_max: usize, bytes_max: usize) -> Result<Piece, Trouble> {
         let moment = Moment::uncounted(&self.shared, &self.namespace)?;
-        let horizon = moment.horizon()?;
-        let after = after.unwrap_or(horizon);
-        if after < horizon {
-            return Err(too_old(after, horizon));
-        }
+        let after = after.map_or_else(|| moment.horizon(&self.namespace), Ok)?;
+        moment.check_kept(&self.namespace, after)?;
         moment.check_reached(&self.shared, after)?;
         let mut piece = Piece {
             position: moment.position,
@@ -354,9 +372,7 @@ impl Feed {
         }
         let moment = Moment::now(&self.shared, &self.namespace)?;
         let after = after.map_or(moment.position, Position);
-        if after < moment.horizon()? {
-            return Err(too_old(after, moment.horizon()?));
-        }
+        moment.check_kept(&self.namespace, after)?;
         moment.check_reached(&self.shared, after)?;
         let (feed, others) = (self.clone(), None);
         Ok(Following { feed, namespace: moment.namespace, after, applied, others, follower })
@@ -382,7 +398,9 @@ impl Feed {
         let (pieces, body) = stream(&self.shared)?;
         tokio::spawn(async move {
             // Whoever is gone needs no more events.
-            let _ = following.write_events(&pieces).await;
+            if following.write_events(&pieces).await.is_ok() {
+                pieces.complete();
+            }
         });
         let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
         Ok((headers, body).into_response())
@@ -478,8 +496,12 @@ impl Following {
         }
         let moment = Moment::uncounted(&self.feed.shared, &self.feed.namespace)?;
         if self.namespace.is_some() && moment.namespace != self.namespace {
-            // Its positions begin anew, so going on from here would leave some out.
-            return Err(Trouble::new(Code::PositionTooOld, "the namespace was emptied; follow it anew"));
+            // A purge goes on where it was, and is heard of like any commit by those who are as far.
+            moment.check_kept(&self.feed.namespace, self.after)?;
+            if moment.reading.state().past(&self.feed.namespace)? == Position::START {
+                // Its positions begin anew, so going on from here would leave some out.
+                return Err(Trouble::new(Code::PositionTooOld, "the namespace was emptied; follow it anew"));
+            }
         }
         self.namespace = moment.namespace;
         if moment.position <= self.after {
@@ -489,7 +511,8 @@ impl Following {
         let (feed, after) = (self.feed.clone(), self.after);
         let turn = self.feed.shared.memory.turn().await;
         let mut piece = aside(move || feed.read(Some(after), PIECE_LEN, PIECE_BYTES)).await?;
-        piece.turn = Some(turn);
+        // One that has nothing to say waits without it: others need it meanwhile.
+        piece.turn = Some(turn).filter(|_| !piece.commits.is_empty());
         self.after = piece.next;
         Ok(piece)
     }

@@ -8,15 +8,15 @@ use super::{
 };
 use crate::{
     clock::rfc3339,
-    native::http::{App, InPath, NoQuery, read_query},
+    native::{
+        http::{App, InPath},
+        query::InQuery,
+    },
     schemas::check_node,
     trouble::Trouble,
     work::Job,
 };
-use axum::{
-    extract::{Query, State, rejection::QueryRejection},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use lockwood_model::{Change, Document, DocumentKey, Json, Path, Position, node};
 use lockwood_storage::{DocumentRef, NamespaceId, Step, StoreError};
 use lockwood_wire::{
@@ -51,9 +51,8 @@ const STEPS_MAX: usize = 10_000;
 pub(in crate::native) async fn history(
     State(shared): App,
     address: Addressed,
-    query: Result<Query<HistoryQuery>, QueryRejection>,
+    InQuery(query): InQuery<HistoryQuery>,
 ) -> Result<Response, Trouble> {
-    let query = read_query(query)?;
     check_limit(query.limit)?;
     let node = address.node(query.path.as_deref())?;
     let Addressed { namespace, document: at, .. } = address;
@@ -219,11 +218,9 @@ fn node_changes(step: &Step, node: &Path) -> Named<FieldDiff> {
 pub(in crate::native) async fn position(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<NoQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
-    let NoQuery {} = read_query(query)?;
     let moment = Moment::now(&shared, &namespace)?;
-    Ok(json_of(&PositionAnswer { position: moment.position.0, horizon: moment.horizon()?.0 }))
+    Ok(json_of(&PositionAnswer { position: moment.position.0, horizon: moment.horizon(&namespace)?.0 }))
 }
 
 /// The collections that have or had documents, by name.
@@ -232,9 +229,7 @@ pub(in crate::native) async fn position(
 pub(in crate::native) async fn collections(
     State(shared): App,
     InPath(namespace): InPath<String>,
-    query: Result<Query<NoQuery>, QueryRejection>,
 ) -> Result<Response, Trouble> {
-    let NoQuery {} = read_query(query)?;
     aside(move || {
         let moment = Moment::now(&shared, &namespace)?;
         let collections =

@@ -315,8 +315,8 @@ async fn at_once<G: Gather + 'static>(
     mut gather: G,
 ) -> Result<(Position, G), Trouble> {
     let custody = custody(&shared, name);
+    let as_of = moment.as_of(name, sought.at)?;
     let work = move |budget: &Budget| {
-        let as_of = moment.as_of(sought.at)?;
         if let Some(namespace) = moment.searched(custody.as_ref()) {
             let find = sought.find(&shared, (namespace, custody), as_of, budget);
             moment.reading.gather(&find, &mut gather)?;

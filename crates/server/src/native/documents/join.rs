@@ -54,7 +54,7 @@ pub(in crate::native) async fn join(
     let done = match isolation {
         Isolation::Snapshot | Isolation::Locked => {
             let moment = access.moment(&shared, &namespace, || both.to_vec()).await?;
-            plan.join(&shared, &job, moment, None).await?
+            plan.join(&shared, &job, (&namespace, moment), None).await?
         }
         Isolation::Document => {
             shared.metrics.reads.add(1);
@@ -111,12 +111,12 @@ impl JoinPlan {
         self: &Arc<JoinPlan>,
         shared: &Arc<Shared>,
         job: &Job<'_>,
-        moment: Moment,
+        (name, moment): (&str, Moment),
         only: Only,
     ) -> Result<Done, Trouble> {
         let (plan, own) = (Arc::clone(self), Arc::clone(shared));
+        let as_of = moment.as_of(name, plan.request.at)?;
         let work = move |budget: &Budget| {
-            let as_of = moment.as_of(plan.request.at)?;
             let position = moment.told(plan.request.at);
             let Some(namespace) = moment.namespace else { return Ok((position, JoinRows::default())) };
             let join = plan.join_in(&own, namespace, as_of, budget);
@@ -168,7 +168,8 @@ impl Candidates<'_> {
                 self.access.read(self.shared, self.namespace, both).await?
             }
         };
-        plan.join(self.shared, self.job, Moment::of(reading, self.namespace)?, None).await
+        let moment = Moment::of(reading, self.namespace)?;
+        plan.join(self.shared, self.job, (self.namespace, moment), None).await
     }
 
     /// None if there are too many documents, or if they change too much; then both collections have to be read
@@ -196,7 +197,7 @@ impl Candidates<'_> {
             }
             let reading = self.access.read(self.shared, self.namespace, &wanted).await?;
             let moment = Moment::of(reading, self.namespace)?;
-            let (_, rows) = plan.join(self.shared, self.job, moment, only.clone()).await?;
+            let (_, rows) = plan.join(self.shared, self.job, (self.namespace, moment), only.clone()).await?;
             let members = rows.rows.iter().flat_map(|(left, right)| [Some(left), right.as_ref()]).flatten();
             let needed: HashSet<DocumentKey> = members.map(|found| found.at.clone()).collect();
             if needed.is_subset(&locked) {

@@ -15,8 +15,7 @@ use lockwood_wire::{
 };
 
 /// What no server can do anything about.
-const NOT_REACHED: &str =
-    "Backups and dumps that were made before still have it, and so has whoever read it.";
+const NOT_REACHED: &str = "Earlier backups and dumps, and copies that clients made, still contain it.";
 
 /// Takes documents, a collection or the whole namespace away for good: out of the state, the indexes, the history, the feed,
 /// later dumps and backups, and the files. It is on record when this answers, and complete when `/v1/purges` does not list

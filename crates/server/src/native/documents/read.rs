@@ -2,7 +2,10 @@
 
 use super::{
     address::Addressed,
-    answer::{self, ahead, json, json_of, no_document, open, too_old, write_found, write_node},
+    answer::{
+        self, ahead, before_purge, json, json_of, no_document, open, too_old, write_document, write_found,
+        write_node,
+    },
     body::JsonBody,
     cursor,
     decode::Decoder,
@@ -12,17 +15,17 @@ use super::{
 };
 use crate::{
     cluster::{NOWHERE, custody},
-    native::http::{App, InPath, check_namespace, read_query},
+    native::{
+        http::{App, InPath, check_namespace},
+        query::{self, InQuery},
+    },
     schemas::{check_fields, check_node},
     shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
     trouble::Trouble,
     work::Job,
 };
-use axum::{
-    extract::{Query, State, rejection::QueryRejection},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use hyper::Uri;
 use lockwood_model::{Depth, DocumentKey, FieldPath, Key, Path, Position, Projection, Resource, Scalar};
 use lockwood_storage::{NamespaceId, StoreError};
@@ -45,7 +48,7 @@ const PAGE_LEN: u64 = 100;
 /// A namespace at one moment.
 pub(super) struct Moment {
     pub(super) reading: Reading,
-    /// None if nothing was ever written to it.
+    /// None if nothing was ever written to it, or nothing since it was purged.
     pub(super) namespace: Option<NamespaceId>,
     /// Whatever is written later is after this position, and whatever was written before is in it.
     pub(super) position: Position,
@@ -65,15 +68,27 @@ impl Moment {
 
     /// The moment of a reading.
     pub(super) fn of(reading: Reading, name: &str) -> Result<Moment, Trouble> {
-        let found = reading.namespace(name)?;
-        let (namespace, position) =
-            found.map_or((None, reading.floor()), |(id, position)| (Some(id), position));
+        let (namespace, position) = match reading.namespace(name)? {
+            Some((id, position)) => (Some(id), position),
+            None => (None, reading.position(name)?),
+        };
         Ok(Moment { reading, namespace, position })
     }
 
     /// What happened up to here is forgotten.
-    pub(super) fn horizon(&self) -> Result<Position, StoreError> {
-        self.namespace.map_or(Ok(Position::START), |namespace| self.reading.state().horizon(namespace))
+    pub(super) fn horizon(&self, name: &str) -> Result<Position, StoreError> {
+        let state = self.reading.state();
+        self.namespace.map_or_else(|| state.past(name), |namespace| state.horizon(namespace))
+    }
+
+    /// Refuses a position that is forgotten; whoever was there is told if it is because of a purge.
+    pub(super) fn check_kept(&self, name: &str, position: Position) -> Result<(), Trouble> {
+        let horizon = self.horizon(name)?;
+        if position >= horizon {
+            return Ok(());
+        }
+        let purged = self.reading.state().past(name)?;
+        Err(if position < purged { before_purge(name, position, purged) } else { too_old(position, horizon) })
     }
 
     /// Refuses a position of the future. Nodes of a cluster are at different positions, and a node may be asked
@@ -84,12 +99,9 @@ impl Moment {
     }
 
     /// The position asked about, if the past is asked about; it must be one that is still known.
-    pub(super) fn as_of(&self, at: Option<u64>) -> Result<Option<Position>, Trouble> {
+    pub(super) fn as_of(&self, name: &str, at: Option<u64>) -> Result<Option<Position>, Trouble> {
         let Some(at) = at.map(Position) else { return Ok(None) };
-        let horizon = self.horizon()?;
-        if at < horizon {
-            return Err(too_old(at, horizon));
-        }
+        self.check_kept(name, at)?;
         let written = self.namespace.map_or(Ok(Position::START), |id| self.reading.state().position(id))?;
         Ok(Some(at).filter(|at| *at < written))
     }
@@ -153,10 +165,9 @@ pub(in crate::native) struct DocumentQuery {
 pub(in crate::native) async fn document(
     State(shared): App,
     address: Addressed,
-    query: Result<Query<DocumentQuery>, QueryRejection>,
+    InQuery(query): InQuery<DocumentQuery>,
     conditions: Conditions,
 ) -> Result<Response, Trouble> {
-    let query = read_query(query)?;
     let wanted = WantedPart::new(Decoder(&shared.config.limits), &address, &query)?;
     let Addressed { namespace, document: at, .. } = address;
     let terms = (query.token.as_deref(), query.wait_ms);
@@ -165,11 +176,12 @@ pub(in crate::native) async fn document(
     let isolation = isolation::in_force(&shared, &namespace, [&*at.collection], manner)?;
     let access = Access::of_query(&shared, isolation, terms, query.at)?;
     let moment = access.moment(&shared, &namespace, || wanted.resources(&at)).await?;
-    let as_of = moment.as_of(query.at)?;
+    let as_of = moment.as_of(&namespace, query.at)?;
     let Some(id) = moment.namespace else { return Err(no_document(&at)) };
     let found = moment.reading.get(id, at.clone(), selection(query.deleted), as_of)?;
     let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?) };
-    let version = found.document()?.position();
+    let document = found.document()?;
+    let version = document.position();
     if let Some(answer) = conditions.answer(&at, version)? {
         return Ok(answer);
     }
@@ -178,9 +190,9 @@ pub(in crate::native) async fn document(
         WantedPart::Fields(fields) => {
             body.extend_from_slice(b"\"document\":");
             let shown = fields.as_ref().map(Projection::new);
-            write_found(&mut body, &found, shown.as_ref())?;
+            write_document(&mut body, &at, &document, shown.as_ref());
         }
-        WantedPart::Node(path, depth) => write_node(&mut body, &found, path, *depth)?,
+        WantedPart::Node(path, depth) => write_node(&mut body, &at, &document, (path, *depth))?,
     }
     body.push(b'}');
     Ok(tagged(json(body), version))
@@ -336,7 +348,7 @@ pub(in crate::native) async fn get_many(
     let isolation = isolation::in_force(&shared, &namespace, collections, manner)?;
     let access = Access::new(&shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let moment = access.moment(&shared, &namespace, || get_resources(&request)).await?;
-    let as_of = moment.as_of(request.at)?;
+    let as_of = moment.as_of(&namespace, request.at)?;
     let position = moment.told(request.at);
     let (keys, fields): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
     let found = match custody(&shared, &namespace) {
@@ -469,15 +481,15 @@ pub(in crate::native) struct DocumentsQuery {
 pub(in crate::native) async fn documents(
     State(shared): App,
     InPath((namespace, collection)): InPath<(String, String)>,
-    query: Result<Query<DocumentsQuery>, QueryRejection>,
+    InQuery(query): InQuery<DocumentsQuery>,
 ) -> Result<Response, Trouble> {
-    let request = read_list(&shared, &collection, read_query(query)?)?;
+    let request = read_list(&shared, &collection, query)?;
     page(shared, namespace, request).await
 }
 
 /// A list as an address asks for it.
 pub(crate) fn list_request(shared: &Shared, collection: &str, uri: &Uri) -> Result<FilterRequest, Trouble> {
-    read_list(shared, collection, read_query(Query::try_from_uri(uri))?)
+    read_list(shared, collection, query::read(uri)?)
 }
 
 fn read_list(shared: &Shared, collection: &str, query: DocumentsQuery) -> Result<FilterRequest, Trouble> {
@@ -622,7 +634,9 @@ fn sort(decoder: Decoder<'_>, request: &FilterRequest) -> Result<Vec<Sort>, Trou
 /// That the limit in an address is one.
 pub(super) fn check_limit(limit: Option<u64>) -> Result<(), Trouble> {
     match limit {
-        Some(0) => Err(Trouble::new(Code::BadQuery, "limit counts from 1")),
+        Some(0) => {
+            Err(Trouble::new(Code::BadQuery, "the parameter `limit` must be a whole number from 1, not 0"))
+        }
         _ => Ok(()),
     }
 }
@@ -631,7 +645,9 @@ pub(super) fn page_len(shared: &Shared, limit: Option<u64>) -> Result<usize, Tro
     let most = shared.config.limits.documents_per_page_max;
     match limit {
         None => Ok(PAGE_LEN.min(most) as usize),
-        Some(0) => Err(Trouble::new(Code::BadBody, "limit counts from 1")),
+        Some(0) => {
+            Err(Trouble::new(Code::BadBody, "the parameter `limit` must be a whole number from 1, not 0"))
+        }
         Some(len) if len > most => Err(Trouble::over("documents_per_page_max", most, "limit is too large")),
         Some(len) => Ok(len as usize),
     }

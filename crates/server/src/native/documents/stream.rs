@@ -36,8 +36,8 @@ pub(crate) struct Gone;
 
 struct Streamed {
     pieces: mpsc::Receiver<Bytes>,
-    /// Whether a piece is missing. Set by [`Pieces`] before the last of them is dropped; such a body never ends as a
-    /// complete one does, whatever its writer forgets.
+    /// Whether a piece is missing, which is so until [`Pieces`] are told that there are no more. So a body whose writer
+    /// fails, panics or is dropped never ends as a complete one does.
     broken: Arc<AtomicBool>,
 }
 
@@ -50,14 +50,14 @@ pub(crate) fn stream(shared: &Shared) -> Result<(Pieces, Body), Trouble> {
 
 fn open(account: &Arc<Account>) -> (Pieces, Streamed) {
     let (sender, pieces) = mpsc::channel(PIECES_LEN);
-    let broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::new(AtomicBool::new(true));
     let body = Streamed { pieces, broken: Arc::clone(&broken) };
     (Pieces { sender, account: Arc::clone(account), broken }, body)
 }
 
 impl Pieces {
-    /// Makes pieces off the serving threads and sends them, each when there is room for it, until there are no more. If
-    /// one cannot be made the body is broken off.
+    /// Makes pieces off the serving threads and sends them, each when there is room for it, until there are no more:
+    /// then the body is complete. If one cannot be made the body is broken off.
     pub(crate) async fn write<W: Send + 'static>(
         &self,
         mut writer: W,
@@ -69,13 +69,13 @@ impl Pieces {
                 let piece = next(&mut writer)?;
                 Ok((writer, piece))
             });
-            let Ok((back, piece)) = worked.await else {
-                self.break_off();
-                return Err(Gone);
-            };
+            let Ok((back, piece)) = worked.await else { return Err(Gone) };
             writer = back;
             match piece {
-                None => return Ok(()),
+                None => {
+                    self.complete();
+                    return Ok(());
+                }
                 Some(piece) if piece.is_empty() => drop(making),
                 Some(piece) => self.put(making.made(piece)).await?,
             }
@@ -97,9 +97,9 @@ impl Pieces {
         self.put(piece).await
     }
 
-    /// Ends the body in a way that shows that it is not complete.
-    pub(crate) fn break_off(&self) {
-        self.broken.store(true, Ordering::Release);
+    /// Says that there are no more pieces. A body of which that is not said is broken off when this is dropped.
+    pub(crate) fn complete(&self) {
+        self.broken.store(false, Ordering::Release);
     }
 
     /// Waits until the other side is gone.
@@ -112,19 +112,14 @@ impl Pieces {
     }
 
     async fn put(&self, piece: Bytes) -> Result<(), Gone> {
-        self.sender.send(piece).await.map_err(|_| self.gave_up())
+        self.sender.send(piece).await.map_err(|_| Gone)
     }
 
     async fn unless_gone<T>(&self, waited_for: impl Future<Output = T>) -> Result<T, Gone> {
         tokio::select! {
             found = waited_for => Ok(found),
-            () = self.gone() => Err(self.gave_up()),
+            () = self.gone() => Err(Gone),
         }
-    }
-
-    fn gave_up(&self) -> Gone {
-        self.break_off();
-        Gone
     }
 }
 
@@ -159,6 +154,18 @@ mod tests {
 
     fn fails(left: &mut u8) -> Result<Option<Vec<u8>>, Trouble> {
         if *left == 0 { Err(Trouble::storage_failed()) } else { three(left) }
+    }
+
+    #[tokio::test]
+    async fn body_whose_writer_panics_does_not_end_as_a_complete_one() {
+        let account = Account::new(1 << 20);
+        let (pieces, streamed) = open(&account);
+        let written = tokio::spawn(async move {
+            pieces.send("only the beginning").await.ok();
+            panic!("a writer that forgets a case");
+        });
+        assert!(streamed.collect().await.is_err());
+        assert!(written.await.is_err());
     }
 
     #[tokio::test]

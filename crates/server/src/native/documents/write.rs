@@ -6,26 +6,28 @@ use super::{
     body::JsonBody,
     decode::Decoder,
     etag::{Conditions, tagged},
-    read::Moment,
     terms::{read_terms, terms},
 };
 use crate::{
     cluster::dispatch,
-    gate::{self, Terms},
-    native::http::{App, InPath, check_namespace, read_query},
+    gate::{self, GateError, Terms},
+    native::{
+        http::{App, InPath, check_namespace},
+        query::InQuery,
+    },
     schemas::check_node,
-    shard::Call,
+    shard::{Call, ShardError},
     shared::Shared,
     trouble::Trouble,
     work::Job,
 };
 use axum::{
-    extract::{FromRequest, FromRequestParts, Query, State, rejection::QueryRejection},
+    extract::{FromRequest, FromRequestParts, State},
     response::{IntoResponse, Response},
 };
 use hyper::{HeaderMap, http::request::Parts};
-use lockwood_engine::{Action, Intent, PositionLock, PutIf, Request, Target};
-use lockwood_model::{DocumentKey, Position};
+use lockwood_engine::{Action, Intent, PositionLock, PutIf, Refused, Request, Target};
+use lockwood_model::{DocumentKey, Path, Position};
 use lockwood_storage::Answer;
 use lockwood_wire::{
     Code, Problem,
@@ -57,7 +59,7 @@ pub(in crate::native) async fn write(
     };
     let large = body.0.len() > LARGE_BODY_BYTES;
     let (call, terms) = if large { tokio::task::block_in_place(decode)? } else { decode()? };
-    answer(&shared, &namespace, &retry.mark(call), &terms).await
+    answer(&shared, &namespace, retry.mark(call), &terms).await
 }
 
 /// The same for a request that did not come through the router.
@@ -77,7 +79,7 @@ pub(in crate::native) async fn write_to(
 async fn answer(
     shared: &Arc<Shared>,
     namespace: &str,
-    call: &Call,
+    call: Call,
     terms: &Terms,
 ) -> Result<Response, Trouble> {
     Ok(json_of(&written(shared, namespace, call, terms).await?))
@@ -86,29 +88,50 @@ async fn answer(
 async fn written(
     shared: &Arc<Shared>,
     namespace: &str,
-    call: &Call,
+    call: Call,
     terms: &Terms,
 ) -> Result<Written, Trouble> {
-    check_locks(shared, namespace, call)?;
-    let written = gate::write(shared, namespace, call, terms).await?;
+    // Nodes of a cluster are at different positions, and a node may be asked about one that another node has told.
+    let call = Call { refuses_future: !shared.cluster.is_on(), ..call };
+    let written = match gate::write(shared, namespace, &call, terms).await {
+        Ok(written) => written,
+        Err(error) => return Err(unwritten(shared, namespace, &call, error).await),
+    };
     let positions: Vec<u64> = written.positions.iter().map(|position| position.0).collect();
     let position = match positions.last() {
         Some(position) => *position,
-        None => shared.shard.read().namespace(namespace)?.map_or(0, |(_, position)| position.0),
+        None => shared.shard.read().position(namespace)?.0,
     };
     Ok(Written { position, positions, replayed: written.replayed })
 }
 
-/// Refuses position locks of the future: such a lock could never be broken, so it would protect nothing. A position
-/// is told only when it is durable, so whatever a writer was told is behind the present reading; beyond it are only the
-/// requests before it in the same call.
-fn check_locks(shared: &Shared, namespace: &str, call: &Call) -> Result<(), Trouble> {
-    let lock = |(index, request): (u64, &Request)| {
-        let latest = request.locks.iter().map(|lock| lock.position).max()?;
-        Some(Position(latest.0.saturating_sub(index)))
-    };
-    let Some(latest) = (0..).zip(&call.requests).filter_map(lock).max() else { return Ok(()) };
-    Moment::uncounted(shared, namespace)?.check_reached(shared, latest)
+/// Why a call was not done. What is there can be removed whether or not the schema knows it; a name that is neither there
+/// nor known is misspelt, and is told as such.
+async fn unwritten(shared: &Arc<Shared>, namespace: &str, call: &Call, error: GateError) -> Trouble {
+    if let GateError::Shard(ShardError::Refused(refused)) = &error
+        && let Refused::NoNode { at, path } = &**refused
+    {
+        for node in removed_below(call, at, path) {
+            let checked = check_node(&Job::new(shared), namespace, &at.collection, node).await;
+            if let Err(trouble) = checked {
+                return trouble;
+            }
+        }
+    }
+    error.into()
+}
+
+/// The nodes at and below a path of a document that a call is to remove.
+fn removed_below<'a>(call: &'a Call, document: &DocumentKey, path: &Path) -> impl Iterator<Item = &'a Path> {
+    let intents = call.requests.iter().flat_map(|request| &request.intents);
+    intents.filter(|intent| intent.at == *document).filter_map(|intent| match &intent.action {
+        Action::Set { path: node, value: None } => {
+            let is_below =
+                node.len() >= path.len() && node.segments().zip(path.segments()).all(|(a, b)| a == b);
+            is_below.then_some(node)
+        }
+        _ => None,
+    })
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -141,18 +164,20 @@ pub(in crate::native) struct PutQuery {
 pub(in crate::native) async fn put(
     State(shared): App,
     address: Addressed,
-    query: Result<Query<PutQuery>, QueryRejection>,
+    InQuery(query): InQuery<PutQuery>,
     conditions: Conditions,
     retry: Retry,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let when = match query.r#if.as_deref() {
         None => PutIf::Always,
         Some("absent") => PutIf::Absent,
         Some("present") => PutIf::Present,
-        Some(_) => return Err(Trouble::new(Code::BadQuery, "if is absent or present")),
+        Some(other) => {
+            let message = format!("the parameter `if` must be `absent` or `present`, not {other:?}");
+            return Err(Trouble::new(Code::BadQuery, message));
+        }
     };
     let action = match (address.node(query.path.as_deref())?, when) {
         (None, when) => Action::Put { fields: decoder.fields(&body.read::<Fields>()?)?, when },
@@ -168,7 +193,7 @@ pub(in crate::native) async fn put(
     let Addressed { namespace, document: at, .. } = address;
     let written_by = (query.user, query.note);
     let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
-    let written = written(&shared, &namespace, &retry.mark(call), &terms).await?;
+    let written = written(&shared, &namespace, retry.mark(call), &terms).await?;
     Ok(tagged(json_of(&written), Position(written.position)))
 }
 
@@ -198,30 +223,20 @@ pub(in crate::native) struct DeleteQuery {
 pub(in crate::native) async fn delete(
     State(shared): App,
     address: Addressed,
-    query: Result<Query<DeleteQuery>, QueryRejection>,
+    InQuery(query): InQuery<DeleteQuery>,
     conditions: Conditions,
     retry: Retry,
 ) -> Result<Response, Trouble> {
-    let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
-    let node = address.node(query.path.as_deref())?;
-    let action = match &node {
+    let action = match address.node(query.path.as_deref())? {
         None => Action::Delete,
-        Some(path) => decoder.set(path, None)?,
+        Some(path) => decoder.set(&path, None)?,
     };
     let Addressed { namespace, document: at, .. } = address;
-    let (collection, written_by) = (at.collection.clone(), (query.user, query.note));
+    let written_by = (query.user, query.note);
     let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
-    let answered = answer(&shared, &namespace, &retry.mark(call), &terms).await;
-    match (answered, node) {
-        // What is there can be removed whether or not the schema knows it; a misspelt name is not there.
-        (Err(trouble), Some(node)) if trouble.code == Code::NoNode => {
-            check_node(&Job::new(&shared), &namespace, &collection, &node).await?;
-            Err(trouble)
-        }
-        (answered, _) => answered,
-    }
+    answer(&shared, &namespace, retry.mark(call), &terms).await
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -250,16 +265,15 @@ pub(in crate::native) struct RestoreQuery {
 pub(in crate::native) async fn restore(
     State(shared): App,
     Addressed { namespace, document: at, .. }: Addressed,
-    query: Result<Query<RestoreQuery>, QueryRejection>,
+    InQuery(query): InQuery<RestoreQuery>,
     conditions: Conditions,
     retry: Retry,
 ) -> Result<Response, Trouble> {
-    let query = read_query(query)?;
     let decoder = Decoder(&shared.config.limits);
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let intent = Intent { at, action: Action::Restore };
     let call = single(decoder, intent, (query.position, conditions), (query.user, query.note))?;
-    let written = written(&shared, &namespace, &retry.mark(call), &terms).await?;
+    let written = written(&shared, &namespace, retry.mark(call), &terms).await?;
     Ok(tagged(json_of(&written), Position(written.position)))
 }
 

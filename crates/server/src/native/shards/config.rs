@@ -2,7 +2,8 @@
 
 use super::super::{
     documents::{JsonBody, json_of},
-    http::{App, read_query},
+    http::App,
+    query::InQuery,
 };
 use super::transition::status;
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::{Query, State, rejection::QueryRejection},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use lockwood_router::{Change, Phase, ShardMap};
@@ -61,13 +62,13 @@ pub(in crate::native) struct ForceQuery {
     (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn put_map(
     State(shared): App,
-    query: Result<Query<ForceQuery>, QueryRejection>,
+    InQuery(query): InQuery<ForceQuery>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     if !shared.cluster.is_on() {
         return Err(cluster::not_a_node());
     }
-    let ForceQuery { force } = read_query(query)?;
+    let ForceQuery { force } = query;
     let map: Value = body.read()?;
     let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
     match force {

@@ -96,7 +96,7 @@ pub(super) fn answer(
     as_of: Option<Position>,
 ) -> Result<Response, Trouble> {
     let Some((id, position)) = reading.namespace(namespace)? else {
-        return Ok(document_or_null(Position::START, None)?);
+        return Ok(document_or_null(reading.position(namespace)?, None)?);
     };
     let found = reading.get(id, at.clone(), Selection::Without, as_of)?;
     Ok(document_or_null(as_of.unwrap_or(position), found.as_ref())?)
@@ -197,7 +197,7 @@ pub(in crate::native) async fn shard_delete(
             let found = before(&reading, &namespace, &asked.at, position)?;
             Ok(document_or_null(position, found.as_ref())?)
         }
-        None => Ok(document_or_null(position_of(&reading, &namespace)?, None)?),
+        None => Ok(document_or_null(reading.position(&namespace)?, None)?),
     }
 }
 
@@ -230,7 +230,7 @@ pub(in crate::native) async fn update(
     match (last_of(&amended), amended) {
         (Some(position), _) => answer(&reading, &namespace, &asked.at, Some(position)),
         (None, Amended::Now { made: true, .. }) => answer(&reading, &namespace, &asked.at, None),
-        _ => Ok(document_or_null(position_of(&reading, &namespace)?, None)?),
+        _ => Ok(document_or_null(reading.position(&namespace)?, None)?),
     }
 }
 
@@ -321,10 +321,6 @@ fn live(state: Stored<'_>, namespace: &str, at: &DocumentKey) -> Result<Option<D
 pub(super) fn last_of<T>(amended: &Amended<T>) -> Option<Position> {
     let (Amended::Now { written, .. } | Amended::Before(written)) = amended;
     written.positions.last().copied()
-}
-
-fn position_of(reading: &Reading, namespace: &str) -> Result<Position, StoreError> {
-    Ok(reading.namespace(namespace)?.map_or(Position::START, |(_, position)| position))
 }
 
 /// A document as it was right before a position.

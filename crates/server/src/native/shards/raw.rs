@@ -5,7 +5,8 @@
 
 use super::super::{
     documents::{Decoder, JsonBody, document_or_null, json_of, terms},
-    http::{App, InPath, REASON_BYTES_MAX, check_namespace, read_query},
+    http::{App, InPath, REASON_BYTES_MAX, check_namespace},
+    query::InQuery,
 };
 use super::operations::{Asked, answer, exists, last_of, read_named, store_intents};
 use crate::{
@@ -16,12 +17,9 @@ use crate::{
     shared::Shared,
     trouble::Trouble,
 };
-use axum::{
-    extract::{Query, State, rejection::QueryRejection},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use lockwood_engine::NoRules;
-use lockwood_model::{DocumentKey, Position};
+use lockwood_model::DocumentKey;
 use lockwood_storage::{DocumentRef, Order, State as Stored, StoreError};
 use lockwood_wire::{
     Code, OperatorAction, OperatorDeed, Problem,
@@ -43,7 +41,7 @@ pub(in crate::native) struct RawQuery {
     force: bool,
 }
 
-type Asking = Result<Query<RawQuery>, QueryRejection>;
+type Asking = Result<InQuery<RawQuery>, Trouble>;
 
 /// Reads a document of this node, whether the node owns it or not.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/raw/select", params(("namespace" = String, Path), RawQuery),
@@ -111,7 +109,7 @@ pub(in crate::native) async fn raw_delete(
     shared.shard.shown(shared.shard.last_index()).await?;
     let reading = shared.shard.read();
     let Some((id, position)) = reading.namespace(&namespace)? else {
-        return Ok(document_or_null(Position::START, None)?);
+        return Ok(document_or_null(reading.position(&namespace)?, None)?);
     };
     let found = reading.get(id, at.clone(), Selection::Without, None)?;
     let index = shared.shard.forget(&namespace, vec![at])?;
@@ -153,7 +151,7 @@ impl<'a> Deed<'a> {
             return Err(Trouble::new(Code::RawOperationsOff, message));
         }
         check_open(shared, namespace)?;
-        let RawQuery { operator, reason, force } = read_query(query)?;
+        let InQuery(RawQuery { operator, reason, force }) = query?;
         let operator = operator.filter(|operator| !operator.is_empty()).ok_or_else(|| {
             Trouble::new(Code::BadQuery, "say who does this, for the operator log: ?operator=NAME")
         })?;

@@ -67,8 +67,8 @@ pub(super) async fn dump(ask: &Asker<'_>, namespace: &str) -> Answer {
     cut.end().await?;
     let (pieces, body) = stream(ask.shared)?;
     tokio::spawn(async move {
-        if dump.write(&pieces).await.is_err() {
-            pieces.break_off();
+        if dump.write(&pieces).await.is_ok() {
+            pieces.complete();
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())

@@ -1,0 +1,204 @@
+//! The database of a cluster, as this crate uses it: the rows of nodes and shards in the words of the router, the cluster's
+//! key, and caches of shards. Knows nothing of SQL.
+
+use lockwood_router::{NodeName, NodeRow, ShardEpoch, ShardNo, ShardRow, Target, View, ownership::ClaimRule};
+use lockwood_storage::{
+    Epoch, Store,
+    postgres::{
+        self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Directory,
+        DurabilityReport, Link, Rows, SchemaError, ensure_schema, open_cache,
+    },
+};
+use std::{
+    io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long a start waits for the database.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a start looks again.
+const START_STEP: Duration = Duration::from_secs(1);
+/// How long a call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The setting with the key that nodes prove their calls with.
+const KEY: &str = "cluster";
+
+/// Why the database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// The address is none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// A thread or TLS cannot be set up.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The tables.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// It does not answer, or not as expected.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The key on record is none.
+    #[error("the cluster's key in the database is damaged: it has {0} bytes instead of 32")]
+    Key(usize),
+}
+
+/// Two links: renewals must not wait for appends.
+pub struct Database {
+    appends: Arc<Link>,
+    directory: Directory,
+    stale_after_ms: u64,
+}
+
+impl Database {
+    /// Connects, and makes the tables if there are none.
+    pub async fn connect(address: &str, stale_after_ms: u64) -> Result<Database, DatabaseError> {
+        let address: Address = address.parse()?;
+        let [appends, renewals] = [
+            Link::open(&address, CALL_TIMEOUT)?,
+            Link::open(&address, Duration::from_millis(stale_after_ms))?,
+        ];
+        wait_for(&appends).await?;
+        ensure_schema(&appends).await?;
+        Ok(Database { appends, directory: Directory::new(renewals), stale_after_ms })
+    }
+
+    /// The key that all nodes of the cluster share; drawn by the first.
+    pub async fn key(&self) -> Result<[u8; 32], DatabaseError> {
+        let mut fresh = [0; 32];
+        getrandom::fill(&mut fresh).expect("the operating system has a random source");
+        let key = self.directory.setting(KEY, &fresh).await?;
+        let len = key.len();
+        key.try_into().map_err(|_| DatabaseError::Key(len))
+    }
+
+    /// How durable an acknowledged write is.
+    pub async fn durability(&self) -> Result<DurabilityReport, DatabaseError> {
+        Ok(self.directory.durability().await?)
+    }
+
+    /// Makes sure that shards have rows.
+    pub async fn ensure_shards(&self, shards: &[ShardNo]) -> Result<(), DatabaseError> {
+        let numbers: Vec<u64> = shards.iter().map(|shard| u64::from(shard.0)).collect();
+        Ok(self.directory.ensure_shards(&numbers).await?)
+    }
+
+    /// Opens the cache of a shard that was claimed. Blocks.
+    pub fn open_cache(
+        &self,
+        directory: &Path,
+        shard: ShardNo,
+        epoch: ShardEpoch,
+    ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
+        open_cache(directory, &self.appends, u64::from(shard.0), Epoch(epoch.0))
+    }
+
+    /// Takes a node's name for one run; false if another run that is alive has it.
+    pub async fn register(
+        &self,
+        node: &NodeName,
+        incarnation: &str,
+        address: &str,
+        version: &str,
+    ) -> Result<bool, DatabaseError> {
+        let renewal = postgres::Renewal {
+            node: node.to_string(),
+            incarnation: incarnation.to_owned(),
+            address: address.to_owned(),
+            version: version.to_owned(),
+            stops: false,
+            shards: Vec::new(),
+        };
+        Ok(self.directory.register(&renewal).await?)
+    }
+
+    pub(crate) async fn renew(&self, renewal: &postgres::Renewal) -> Result<View, CallError> {
+        self.directory.renew(renewal).await.map(view)
+    }
+
+    pub(crate) async fn claim(
+        &self,
+        shard: ShardNo,
+        node: &NodeName,
+        expected: ShardEpoch,
+        rule: ClaimRule,
+    ) -> Result<Option<ShardEpoch>, CallError> {
+        let condition = match rule {
+            ClaimRule::Free => ClaimIf::StaleAfter(self.stale_after_ms),
+            ClaimRule::Holder => ClaimIf::Own,
+        };
+        let (shard, expected) = (u64::from(shard.0), Epoch(expected.0));
+        let claimed = self.directory.claim_at(shard, node.as_str(), expected, condition).await?;
+        Ok(claimed.map(|epoch| ShardEpoch(epoch.0)))
+    }
+
+    pub(crate) async fn release(
+        &self,
+        shard: ShardNo,
+        node: &NodeName,
+        epoch: ShardEpoch,
+        to: Option<&NodeName>,
+    ) -> Result<(), CallError> {
+        let to = to.map(NodeName::as_str);
+        self.directory.release_to(u64::from(shard.0), node.as_str(), Epoch(epoch.0), to).await
+    }
+
+    pub(crate) async fn deregister(&self, node: &NodeName) -> Result<(), CallError> {
+        self.directory.remove_node(node.as_str()).await
+    }
+
+    /// Has a node give its shards away and take none, or take some again; false if there is no such node.
+    pub async fn set_drains(&self, node: &str, drains: bool) -> Result<bool, DatabaseError> {
+        Ok(self.directory.set_drains(node, drains).await?)
+    }
+
+    /// Pins a shard to a node, or to none; false if there is no such shard.
+    pub async fn pin(&self, shard: ShardNo, node: Option<&str>) -> Result<bool, DatabaseError> {
+        Ok(self.directory.pin(u64::from(shard.0), node).await?)
+    }
+}
+
+/// Waits for a database that may be about to start, but not for one that does not let this node in.
+async fn wait_for(link: &Link) -> Result<(), CallError> {
+    let (begun, mut is_told) = (Instant::now(), false);
+    loop {
+        match link.ready(START_STEP).await {
+            Err(error) if !link.is_refused() && begun.elapsed() < START_TIMEOUT => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(%error, "wait for the database");
+                }
+            }
+            ready => return ready,
+        }
+    }
+}
+
+fn view(rows: Rows) -> View {
+    let node = |row: postgres::NodeRow| NodeRow {
+        name: NodeName::from(row.name.as_str()),
+        address: row.address,
+        age_ms: row.age_ms,
+        drains: row.drains,
+    };
+    // A number that is no shard's cannot be routed to.
+    let shard = |row: postgres::ShardRow| {
+        let target = row.target.as_deref().map(NodeName::from);
+        Some(ShardRow {
+            shard: ShardNo(u32::try_from(row.number).ok()?),
+            epoch: ShardEpoch(row.epoch.0),
+            owner: row.owner.as_deref().map(NodeName::from),
+            age_ms: row.age_ms,
+            target: match target {
+                None => Target::Any,
+                Some(node) if row.pinned => Target::Pinned(node),
+                Some(node) => Target::Handoff(node),
+            },
+        })
+    };
+    View {
+        nodes: rows.nodes.into_iter().map(node).collect(),
+        shards: rows.shards.into_iter().filter_map(shard).collect(),
+    }
+}

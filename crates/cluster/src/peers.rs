@@ -1,0 +1,270 @@
+//! Calls to other nodes: each proved, over connections that are kept for the next call. Says whether a call that failed
+//! may have been carried out. Knows nothing of what the calls ask for, nor of which node should be asked.
+
+use crate::proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, Prover};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri,
+    body::{Body, Frame, Incoming, SizeHint},
+    client::conn::http1::{self, SendRequest},
+    header::{self, HeaderValue},
+};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    fmt::Display,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::net::TcpStream;
+
+/// A node that does not accept a connection within this time counts as unreachable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Idle connections kept for one node.
+const IDLE_LEN_MAX: usize = 64;
+
+/// A call to another node.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Its method.
+    pub method: Method,
+    /// Its path and query.
+    pub target: Uri,
+    /// Its headers; `Host` and the proof are added.
+    pub headers: HeaderMap,
+    /// All of its body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The node did not get the call, so nothing was done.
+    #[error("{address} cannot be reached: {cause}")]
+    NotSent {
+        /// The node's address.
+        address: String,
+        /// What failed.
+        cause: String,
+    },
+    /// The node may have carried the call out.
+    #[error("{address} did not answer: {cause}")]
+    Unknown {
+        /// The node's address.
+        address: String,
+        /// What failed.
+        cause: String,
+    },
+    /// The node does not take this one for a member of its cluster.
+    #[error("{address} does not accept this node: {cause}; do all nodes use the same database?")]
+    Rejected {
+        /// The node's address.
+        address: String,
+        /// What the node said.
+        cause: String,
+    },
+}
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// The connections to all other nodes. Cheap to clone.
+#[derive(Clone)]
+pub struct Peers(Arc<Pool>);
+
+struct Pool {
+    prover: Arc<Prover>,
+    idle: Mutex<HashMap<String, Vec<Connection>>>,
+    /// Who answers at an address, as far as it is known.
+    incarnations: Mutex<HashMap<String, Incarnation>>,
+}
+
+impl Peers {
+    /// None yet.
+    #[must_use]
+    pub fn new(prover: Arc<Prover>) -> Peers {
+        Peers(Arc::new(Pool { prover, idle: Mutex::default(), incarnations: Mutex::default() }))
+    }
+
+    /// Makes a call; the answer's body is still to come. `timeout` is for the head of the answer.
+    pub async fn call(
+        &self,
+        address: &str,
+        call: &Call,
+        timeout: Duration,
+    ) -> Result<Response<Answer>, CallError> {
+        // A node that has restarted rejects the first proof and says who it is now; it has done nothing by then.
+        for _ in 0..2 {
+            let answer = self.0.exchange(address, call, timeout).await?;
+            match self.0.is_rejection(address, &answer) {
+                None => return Ok(answer),
+                Some(true) => {}
+                Some(false) => break,
+            }
+        }
+        let cause = "it rejects the proof".to_owned();
+        Err(CallError::Rejected { address: address.to_owned(), cause })
+    }
+}
+
+impl Pool {
+    /// None if the node took the call; otherwise whether another attempt may succeed.
+    fn is_rejection(&self, address: &str, answer: &Response<Answer>) -> Option<bool> {
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return None;
+        }
+        let named = answer.headers().get(INCARNATION)?.to_str().ok().and_then(Incarnation::parse)?;
+        let before = self.incarnations.lock().insert(address.to_owned(), named);
+        Some(before != Some(named))
+    }
+
+    async fn exchange(
+        self: &Arc<Pool>,
+        address: &str,
+        call: &Call,
+        timeout: Duration,
+    ) -> Result<Response<Answer>, CallError> {
+        let mut request = self.request(address, call);
+        // A kept connection may have been closed meanwhile; then the request comes back unsent.
+        while let Some(mut connection) = self.take_idle(address) {
+            if !matches!(tokio::time::timeout(timeout, connection.ready()).await, Ok(Ok(()))) {
+                continue;
+            }
+            match tokio::time::timeout(timeout, connection.try_send_request(request)).await {
+                Ok(Ok(answer)) => return Ok(self.answer(address, answer, connection)),
+                Ok(Err(mut error)) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(unknown(address, error.error())),
+                },
+                Err(_) => return Err(unknown(address, &"it took too long")),
+            }
+        }
+        let mut connection = connect(address).await?;
+        match tokio::time::timeout(timeout, connection.send_request(request)).await {
+            Ok(Ok(answer)) => Ok(self.answer(address, answer, connection)),
+            Ok(Err(error)) => Err(unknown(address, &error)),
+            Err(_) => Err(unknown(address, &"it took too long")),
+        }
+    }
+
+    fn request(&self, address: &str, call: &Call) -> Request<Full<Bytes>> {
+        let receiver = self.incarnations.lock().get(address).copied();
+        let Call { method, target, headers, body } = call;
+        let text = target.path_and_query().map_or("/", |target| target.as_str());
+        let covered = Covered { method, target: text, headers };
+        // To a node that was never heard of this proves nothing; its answer says which incarnation it is.
+        let receiver = receiver.unwrap_or(Incarnation::NOBODY);
+        let proof = self.prover.prove(covered, BodyDigest::of(body), receiver, now_ms());
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = target.clone();
+        *request.headers_mut() = headers.clone();
+        let headers = request.headers_mut();
+        headers.insert(PROOF, HeaderValue::try_from(proof).expect("a proof is plain ASCII"));
+        if let Ok(host) = HeaderValue::try_from(address) {
+            headers.insert(header::HOST, host);
+        }
+        request
+    }
+
+    fn answer(
+        self: &Arc<Pool>,
+        address: &str,
+        answer: Response<Incoming>,
+        connection: Connection,
+    ) -> Response<Answer> {
+        // A connection that becomes a tunnel does not come back.
+        let returns = answer.status() != StatusCode::SWITCHING_PROTOCOLS;
+        let kept = returns.then(|| Kept { pool: Arc::clone(self), address: address.to_owned(), connection });
+        let mut answer = answer.map(|body| Answer { body, kept });
+        if answer.body().body.is_end_stream() {
+            answer.body_mut().give_back();
+        }
+        answer
+    }
+
+    fn take_idle(&self, address: &str) -> Option<Connection> {
+        self.idle.lock().get_mut(address)?.pop()
+    }
+}
+
+/// Milliseconds since the epoch, as the system clock has them.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn unknown(address: &str, cause: &dyn Display) -> CallError {
+    CallError::Unknown { address: address.to_owned(), cause: cause.to_string() }
+}
+
+async fn connect(address: &str) -> Result<Connection, CallError> {
+    let not_sent = |cause: String| CallError::NotSent { address: address.to_owned(), cause };
+    let connecting = async {
+        let tcp = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let _ = tcp.set_nodelay(true);
+        http1::handshake(TokioIo::new(tcp)).await.map_err(|error| error.to_string())
+    };
+    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok((sender, connection))) => {
+            tokio::spawn(connection.with_upgrades());
+            Ok(sender)
+        }
+        Ok(Err(cause)) => Err(not_sent(cause)),
+        Err(_) => Err(not_sent("it took too long".to_owned())),
+    }
+}
+
+/// The body of an answer. Its connection is kept for the next call once all of it was read.
+pub struct Answer {
+    body: Incoming,
+    kept: Option<Kept>,
+}
+
+struct Kept {
+    pool: Arc<Pool>,
+    address: String,
+    connection: Connection,
+}
+
+impl Answer {
+    fn give_back(&mut self) {
+        let Some(Kept { pool, address, connection }) = self.kept.take() else { return };
+        let mut idle = pool.idle.lock();
+        let kept = idle.entry(address).or_default();
+        if kept.len() < IDLE_LEN_MAX {
+            kept.push(connection);
+        }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let is_over = matches!(polled, Poll::Ready(None)) || self.body.is_end_stream();
+        match &polled {
+            Poll::Ready(Some(Err(_))) => drop(self.kept.take()),
+            _ if is_over => self.give_back(),
+            _ => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,432 @@
+//! The door of one interface on a node of a cluster: a request is answered by the runtime of its shard if that is here,
+//! and passed on to the owner otherwise. Knows nothing of what requests ask for.
+
+use super::{ClusterNode, OWNER_WAIT, Place, Served, peer_door, status};
+use crate::{
+    arriving::Arriving,
+    body,
+    cluster::dispatch::RETRY,
+    elasticsearch::Elasticsearch,
+    listener::{Counted, Service, refusal},
+    locktopus::Locktopus,
+    metrics::Interface,
+    native::Native,
+    openslides::Openslides,
+    runtime::Services,
+    schema_registry::SchemaRegistry,
+    secret,
+    trouble::Trouble,
+};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Body, Frame, SizeHint},
+    header::{self, HeaderValue},
+    http::request::Parts,
+};
+use hyper_util::rt::TokioIo;
+use lockwood_cluster::{Answer, Call, CallError};
+use lockwood_router::ShardEpoch;
+use lockwood_wire::Code;
+use std::{
+    error::Error,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+/// How long an owner may take for the head of an answer, besides what a request may wait for.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long to wait before another attempt.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// An interface that has a door.
+pub(crate) trait Doored: Service {
+    /// Its name in the addresses of calls between nodes.
+    const INTERFACE: Interface;
+    /// That of a runtime.
+    fn of(services: &Services) -> Option<Self>;
+    /// Answers what is about the node itself, or about its cluster.
+    fn about_node(
+        _: &ClusterNode,
+        _: &Request<Arriving>,
+    ) -> impl Future<Output = Option<Response<Self::Body>>> + Send {
+        std::future::ready(None)
+    }
+}
+
+impl Doored for Native {
+    const INTERFACE: Interface = Interface::Native;
+    fn of(services: &Services) -> Option<Native> {
+        Some(services.native.clone())
+    }
+    async fn about_node(node: &ClusterNode, request: &Request<Arriving>) -> Option<Response<Self::Body>> {
+        let asked = status::Asked::of(request)?;
+        status::answer(node, asked).await
+    }
+}
+
+impl Doored for Locktopus {
+    const INTERFACE: Interface = Interface::Locktopus;
+    fn of(services: &Services) -> Option<Locktopus> {
+        services.locktopus.clone()
+    }
+}
+
+impl Doored for Elasticsearch {
+    const INTERFACE: Interface = Interface::Elasticsearch;
+    fn of(services: &Services) -> Option<Elasticsearch> {
+        services.elasticsearch.clone()
+    }
+}
+
+impl Doored for SchemaRegistry {
+    const INTERFACE: Interface = Interface::SchemaRegistry;
+    fn of(services: &Services) -> Option<SchemaRegistry> {
+        services.schema_registry.clone()
+    }
+}
+
+/// The reader and the writer of the OpenSlides facade are one type, so each has a door of its own kind.
+#[derive(Clone)]
+pub(crate) struct Side<const WRITES: bool>(Openslides);
+
+impl<const WRITES: bool> Service for Side<WRITES> {
+    type Body = <Openslides as Service>::Body;
+    fn interface(&self) -> Interface {
+        self.0.interface()
+    }
+    async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Response<Self::Body> {
+        self.0.answer(peer, request).await
+    }
+    fn is_read(&self, method: &Method, path: &str) -> bool {
+        self.0.is_read(method, path)
+    }
+    fn refuse(trouble: Trouble) -> Response<Self::Body> {
+        Openslides::refuse(trouble)
+    }
+}
+
+impl<const WRITES: bool> Doored for Side<WRITES> {
+    const INTERFACE: Interface =
+        if WRITES { Interface::OpenslidesWriter } else { Interface::OpenslidesReader };
+    fn of(services: &Services) -> Option<Side<WRITES>> {
+        let side = if WRITES { &services.openslides_writer } else { &services.openslides_reader };
+        side.clone().map(Side)
+    }
+}
+
+/// Answers everything on the listener of one interface.
+pub(crate) struct Door<S> {
+    node: Arc<ClusterNode>,
+    interface: std::marker::PhantomData<fn() -> S>,
+}
+
+impl<S> Clone for Door<S> {
+    fn clone(&self) -> Door<S> {
+        Door { node: Arc::clone(&self.node), interface: std::marker::PhantomData }
+    }
+}
+
+impl<S: Doored> Service for Door<S> {
+    type Body = DoorBody<S::Body>;
+
+    fn interface(&self) -> Interface {
+        S::INTERFACE
+    }
+
+    async fn answer(&self, peer: SocketAddr, mut request: Request<Arriving>) -> Response<Self::Body> {
+        if let Some(answer) = S::about_node(&self.node, &request).await {
+            return answer.map(DoorBody::Here);
+        }
+        let deadline = Instant::now() + OWNER_WAIT;
+        loop {
+            match self.node.place() {
+                Place::Here(served) => match S::of(&served.services) {
+                    Some(service) => return local(&service, &served, peer, request).await,
+                    None => return refused::<S>(not_served()),
+                },
+                Place::There(..) => break,
+                Place::Nowhere if Instant::now() >= deadline => return refused::<S>(no_owner(&self.node)),
+                Place::Nowhere => self.wait().await,
+            }
+        }
+        let upgrade = request.headers().contains_key(header::UPGRADE);
+        let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
+        let counted = request.extensions().get::<Arc<Counted>>().cloned();
+        let (parts, body) = request.into_parts();
+        let body = match body::read_at(&self.node.front, body).await {
+            Ok(body) => body,
+            Err(error) => return refused::<S>(error.into()),
+        };
+        match self.forward(peer, parts, body, deadline).await {
+            Ok((answer, Some(owner))) => match on_upgrade {
+                Some(client) => tunnel(&self.node, answer, (client, counted), owner),
+                None => answer,
+            },
+            Ok((answer, None)) => answer,
+            Err(trouble) => refused::<S>(trouble),
+        }
+    }
+
+    fn is_read(&self, method: &Method, _: &str) -> bool {
+        method == Method::GET
+    }
+
+    fn refuse(trouble: Trouble) -> Response<Self::Body> {
+        S::refuse(trouble).map(DoorBody::Here)
+    }
+}
+
+impl<S: Doored> Door<S> {
+    pub(crate) fn new(node: &Arc<ClusterNode>) -> Door<S> {
+        Door { node: Arc::clone(node), interface: std::marker::PhantomData }
+    }
+
+    /// Waits a moment for another owner.
+    async fn wait(&self) {
+        let (mut here, mut there) = (self.node.changes.subscribe(), self.node.topology.subscribe());
+        tokio::select! {
+            _ = here.changed() => {}
+            _ = there.changed() => {}
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+
+    /// Calls the owner, for as long as it is the owner: one that is paused never answers.
+    async fn call(
+        &self,
+        address: &str,
+        epoch: ShardEpoch,
+        call: &Call,
+    ) -> Result<Response<Answer>, CallError> {
+        let wait = Duration::from_millis(self.node.front.config.limits.wait_ms_max);
+        let timeout = ANSWER_TIMEOUT.saturating_add(wait);
+        tokio::select! {
+            answer = self.node.peers.call(address, call, timeout) => answer,
+            () = self.node.moved(epoch) => {
+                let cause = "another node has taken the shard over".to_owned();
+                Err(CallError::Unknown { address: address.to_owned(), cause })
+            }
+        }
+    }
+
+    /// Passes a request on to the owner, also if that changes meanwhile. Gives the epoch of the owner that answered, if it
+    /// was not this node.
+    async fn forward(
+        &self,
+        peer: SocketAddr,
+        mut parts: Parts,
+        body: Bytes,
+        mut deadline: Instant,
+    ) -> Result<(Response<DoorBody<S::Body>>, Option<ShardEpoch>), Trouble> {
+        let repeats = make_repeatable(S::INTERFACE, &mut parts);
+        let call = call_of(S::INTERFACE, peer, &parts, &body);
+        loop {
+            let trouble = match self.node.place() {
+                Place::Here(served) => {
+                    let Some(service) = S::of(&served.services) else { return Err(not_served()) };
+                    let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
+                    return Ok((local(&service, &served, peer, request).await, None));
+                }
+                Place::Nowhere => no_owner(&self.node),
+                Place::There(address, epoch) => match self.call(&address, epoch, &call).await {
+                    Ok(answer) if !peer_door::is_not_owner(&answer) => {
+                        return Ok((answer.map(DoorBody::There), Some(epoch)));
+                    }
+                    Ok(_) => no_owner(&self.node),
+                    Err(error @ CallError::Unknown { .. }) if !repeats => {
+                        return Err(outcome_unknown(&error));
+                    }
+                    Err(error) => {
+                        if matches!(error, CallError::Unknown { .. }) {
+                            // It took its time; a takeover needs some more.
+                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                        }
+                        unreachable(&error)
+                    }
+                },
+            };
+            if Instant::now() >= deadline {
+                return Err(trouble);
+            }
+            self.wait().await;
+        }
+    }
+}
+
+/// Answers by a runtime of this process. An answer that claims to be current is sent only if it still is.
+async fn local<S: Doored>(
+    service: &S,
+    served: &Served,
+    peer: SocketAddr,
+    request: Request<Arriving>,
+) -> Response<DoorBody<S::Body>> {
+    let is_read = service.is_read(request.method(), request.uri().path());
+    let answer = tokio::select! {
+        answer = service.answer(peer, request) => answer,
+        // Dropped with all it waits for: the runtime is about to go.
+        () = served.ended() => return refused::<S>(lost()),
+    };
+    match doubt(&answer, is_read, served) {
+        Some(trouble) => refused::<S>(trouble),
+        None => answer.map(DoorBody::Here),
+    }
+}
+
+/// Why an answer is not to be sent. What was written was accepted by the database under the epoch of this owner; what was
+/// read was not, so it counts only if the ownership is still fresh.
+pub(super) fn doubt<B>(answer: &Response<B>, is_read: bool, served: &Served) -> Option<Trouble> {
+    if is_read && !served.authority.is_fresh() {
+        return Some(lost());
+    }
+    let is_over = answer.extensions().get::<Code>() == Some(&Code::StorageFailed);
+    is_over.then(lost)
+}
+
+/// That the tenure ended before the answer was there.
+pub(super) fn lost() -> Trouble {
+    let message = "the owner of the shard has lost it; a write may have been carried out, so look before you send it again";
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
+/// Whether a request may be sent again without being done twice. A write gets a key by which it is known.
+fn make_repeatable(interface: Interface, parts: &mut Parts) -> bool {
+    if parts.method == Method::GET || parts.method == Method::HEAD {
+        return true;
+    }
+    let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
+    let is_write = interface == Interface::Native
+        && matches!(segments[..], ["v1", _, "write"] | ["v1", _, "documents" | "restore", _, _, ..]);
+    if is_write && !parts.headers.contains_key(RETRY) {
+        let key = format!("retry-{}", secret::hex(&secret::random::<16>()));
+        parts.headers.insert(RETRY, HeaderValue::try_from(key).expect("hex digits can be in a header"));
+    }
+    is_write
+}
+
+fn call_of(interface: Interface, peer: SocketAddr, parts: &Parts, body: &Bytes) -> Call {
+    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+    let target = format!("/{}{target}", interface.as_str());
+    let mut headers = parts.headers.clone();
+    headers.remove(header::HOST);
+    headers.remove(header::CONTENT_LENGTH);
+    headers.remove(header::TRANSFER_ENCODING);
+    headers.remove(header::EXPECT);
+    if !headers.contains_key(header::UPGRADE) {
+        headers.remove(header::CONNECTION);
+    }
+    if let Ok(client) = HeaderValue::try_from(peer.to_string()) {
+        headers.insert(peer_door::CLIENT, client);
+    }
+    Call {
+        method: parts.method.clone(),
+        target: target.parse().unwrap_or_default(),
+        headers,
+        body: body.clone(),
+    }
+}
+
+/// Connects the client with the owner, byte for byte, once both have agreed. When another node takes over, the tunnel
+/// ends, so that the client comes back and finds that one.
+fn tunnel<B>(
+    node: &Arc<ClusterNode>,
+    mut answer: Response<DoorBody<B>>,
+    (client, counted): (hyper::upgrade::OnUpgrade, Option<Arc<Counted>>),
+    epoch: ShardEpoch,
+) -> Response<DoorBody<B>> {
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return answer;
+    }
+    let (node, owner) = (Arc::clone(node), hyper::upgrade::on(&mut answer));
+    tokio::spawn(async move {
+        // The connection counts for as long as it is a tunnel.
+        let _counted = counted;
+        let (Ok(client), Ok(owner)) = tokio::join!(client, owner) else { return };
+        let (mut client, mut owner) = (TokioIo::new(client), TokioIo::new(owner));
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut client, &mut owner) => {}
+            () = node.moved(epoch) => {}
+        }
+    });
+    answer
+}
+
+fn refused<S: Doored>(trouble: Trouble) -> Response<DoorBody<S::Body>> {
+    refusal::<S>(trouble).map(DoorBody::Here)
+}
+
+pub(super) fn no_owner(node: &ClusterNode) -> Trouble {
+    if node.topology.is_lost() {
+        let message = "the database of the cluster cannot be reached, so nothing is granted, written or read; try again";
+        return Trouble::new(Code::ShardUnreachable, message);
+    }
+    let message = "no node owns the shard right now; a takeover takes a few seconds, so try again, or see `lockwood \
+                   cluster status`";
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
+fn not_served() -> Trouble {
+    let message =
+        "the owner of the shard does not serve this interface; start all nodes with the same facades";
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
+fn unreachable(error: &CallError) -> Trouble {
+    Trouble::new(
+        Code::ShardUnreachable,
+        format!("the owner of the shard does not answer: {error}; try again"),
+    )
+}
+
+fn outcome_unknown(error: &CallError) -> Trouble {
+    let message = format!("{error}; the request may have been carried out, so look before you send it again");
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
+/// The body of an answer that was made here, or by the owner.
+pub(crate) enum DoorBody<B> {
+    Here(B),
+    There(Answer),
+}
+
+impl<B: Default> Default for DoorBody<B> {
+    fn default() -> DoorBody<B> {
+        DoorBody::Here(B::default())
+    }
+}
+
+impl<B> Body for DoorBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut *self {
+            DoorBody::Here(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            DoorBody::There(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            DoorBody::Here(body) => body.is_end_stream(),
+            DoorBody::There(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            DoorBody::Here(body) => body.size_hint(),
+            DoorBody::There(body) => body.size_hint(),
+        }
+    }
+}

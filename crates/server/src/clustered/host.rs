@@ -1,0 +1,215 @@
+//! Serves the shards that this node owns: opens a runtime for each tenure, and closes or abandons it. Knows nothing of
+//! when that is to happen.
+
+use super::{ClusterNode, Served, serve::cache_of};
+use crate::{
+    authority::Authority,
+    elasticsearch::Library,
+    lease::LeaseTime,
+    runtime::{Origin, Runtime},
+    serve::ServeError,
+};
+use lockwood_cluster::{Database, Doing, Host, Reports};
+use lockwood_router::{
+    ShardEpoch, ShardNo,
+    ownership::{Event, Monotonic, StepDownReason},
+};
+use lockwood_storage::{
+    OpenError, Store, StoreError,
+    postgres::{CacheError, CacheReport},
+};
+use lockwood_wire::Interface;
+use parking_lot::Mutex;
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How often it is looked whether the store of a runtime still takes writes.
+const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a tenure waits for the cache that the one before it may still have open; then it fills another one.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(1);
+/// Caches of one shard at the most: an answer that a client reads slowly keeps the cache of its tenure open.
+const CACHES_LEN_MAX: usize = 8;
+
+/// What all tenures share.
+pub(super) struct ShardHost {
+    pub(super) node: Arc<ClusterNode>,
+    pub(super) database: Arc<Database>,
+    pub(super) interfaces: Vec<Interface>,
+    pub(super) library: Option<Library>,
+    pub(super) directory: PathBuf,
+    pub(super) reports: Reports,
+    pub(super) tenure: Mutex<Option<Tenure>>,
+    /// The last epoch whose tenure is over, also if its runtime was still being opened then.
+    pub(super) ended: AtomicU64,
+}
+
+/// One runtime, from its opening to its end.
+pub(super) struct Tenure {
+    epoch: ShardEpoch,
+    authority: Arc<Authority>,
+    runtime: Runtime,
+    /// Tells requests that the tenure is over.
+    over: watch::Sender<bool>,
+}
+
+/// A handle by which the driver calls the host.
+pub(super) struct Handle(pub(super) Arc<ShardHost>);
+
+impl Host for Handle {
+    fn catch_up(&self, shard: ShardNo, epoch: ShardEpoch) -> Doing<Result<(), String>> {
+        let host = Arc::clone(&self.0);
+        Box::pin(async move { host.open(shard, epoch).await.map_err(|error| format!("{error:#}")) })
+    }
+
+    fn serve(&self, _: ShardNo, epoch: ShardEpoch) {
+        let tenure = self.0.tenure.lock();
+        let Some(tenure) = tenure.as_ref().filter(|tenure| tenure.epoch == epoch) else { return };
+        let services = tenure.runtime.services.clone();
+        let (authority, over) = (Arc::clone(&tenure.authority), tenure.over.subscribe());
+        self.0.node.set_served(Some(Served { services, authority, over }));
+    }
+
+    fn set_fresh(&self, _: ShardNo, until: Option<Monotonic>) {
+        if let Some(tenure) = &*self.0.tenure.lock() {
+            tenure.authority.set_fresh_until(until);
+        }
+    }
+
+    fn stop_admitting(&self, _: ShardNo, epoch: ShardEpoch) -> Doing<()> {
+        let host = Arc::clone(&self.0);
+        Box::pin(async move {
+            let Some(Tenure { runtime, over, .. }) = host.take(epoch) else { return };
+            if let Err(error) = runtime.close().await {
+                tracing::warn!(%error, "note what is held before a handoff");
+            }
+            // What was admitted had its time.
+            over.send_replace(true);
+        })
+    }
+
+    fn step_down(&self, _: ShardNo, epoch: ShardEpoch, _: StepDownReason) -> Doing<()> {
+        let host = Arc::clone(&self.0);
+        Box::pin(async move {
+            let Some(tenure) = host.take(epoch) else { return };
+            tenure.authority.set_fresh_until(None);
+            tenure.over.send_replace(true);
+            tenure.runtime.abandon().await;
+        })
+    }
+}
+
+impl ShardHost {
+    async fn open(self: &Arc<ShardHost>, shard: ShardNo, epoch: ShardEpoch) -> Result<(), ServeError> {
+        let directory = self.directory.join(cache_of(shard, 0));
+        let authority = Arc::new(Authority::none());
+        let origin = Origin {
+            front: Arc::clone(&self.node.front),
+            interfaces: self.interfaces.clone(),
+            library: self.library.clone(),
+            authority: Arc::clone(&authority),
+            lease_time: LeaseTime::Restarts,
+            directory: directory.clone(),
+        };
+        let (database, data) = (Arc::clone(&self.database), self.directory.clone());
+        let runtime = Runtime::open(origin, move || open_cache(&database, &data, shard, epoch)).await?;
+        let over = watch::Sender::new(false);
+        match self.install(Tenure { epoch, authority, runtime, over }) {
+            None => {
+                tokio::spawn(watch(Arc::clone(self), shard, epoch));
+                Ok(())
+            }
+            Some(late) => {
+                late.runtime.abandon().await;
+                Err(ServeError::Setting("the tenure ended while the shard was being opened".to_owned()))
+            }
+        }
+    }
+
+    /// Takes a tenure that is ready to serve; gives it back if it is over already.
+    fn install(&self, ready: Tenure) -> Option<Tenure> {
+        let mut tenure = self.tenure.lock();
+        if self.ended.load(Ordering::Acquire) >= ready.epoch.0 {
+            return Some(ready);
+        }
+        // A tenure ends before the next one begins, so there is none here.
+        tenure.replace(ready)
+    }
+
+    /// Ends the serving of a tenure; none if it is over already.
+    fn take(&self, epoch: ShardEpoch) -> Option<Tenure> {
+        let mut tenure = self.tenure.lock();
+        self.ended.fetch_max(epoch.0, Ordering::AcqRel);
+        if tenure.as_ref().is_none_or(|tenure| tenure.epoch != epoch) {
+            return None;
+        }
+        self.node.set_served(None);
+        tenure.take()
+    }
+}
+
+/// Opens the first cache of a shard that no earlier tenure of this process has open, and brings it to the log. Blocks.
+fn open_cache(
+    database: &Database,
+    data: &Path,
+    shard: ShardNo,
+    epoch: ShardEpoch,
+) -> Result<Arc<dyn Store>, OpenError> {
+    let (begun, mut number) = (Instant::now(), 0);
+    loop {
+        let directory = data.join(cache_of(shard, number));
+        crate::serve::restrict_data(&directory);
+        match database.open_cache(&directory, shard, epoch) {
+            Err(error) if is_in_use(&error) && begun.elapsed() < PREDECESSOR_TIMEOUT => {
+                std::thread::sleep(WATCH_INTERVAL);
+            }
+            Err(error) if is_in_use(&error) && number + 1 < CACHES_LEN_MAX => number += 1,
+            Err(error) => return Err(OpenError::from(StoreError::Failed(error.to_string()))),
+            Ok((store, report)) => {
+                if let Some(alert) = &report.alert {
+                    tracing::error!(%alert, "restore the database from a backup that has it, or go on without");
+                }
+                let CacheReport { outcome, records, last, .. } = report;
+                tracing::info!(
+                    shard = shard.0,
+                    epoch = epoch.0,
+                    ?outcome,
+                    records,
+                    last,
+                    took_ms = begun.elapsed().as_millis(),
+                    "the cache equals the log"
+                );
+                return Ok(store);
+            }
+        }
+    }
+}
+
+/// Whether another runtime of this process has the directory open.
+fn is_in_use(error: &CacheError) -> bool {
+    matches!(error, CacheError::Open { error: OpenError::InUse, .. })
+}
+
+/// Reports when the store of a tenure takes no more writes. Ends with the tenure.
+async fn watch(host: Arc<ShardHost>, shard: ShardNo, epoch: ShardEpoch) {
+    loop {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        let failure = match &*host.tenure.lock() {
+            Some(tenure) if tenure.epoch == epoch => tenure.runtime.shared.shard.store_failure(),
+            _ => return,
+        };
+        let Some(failure) = failure else { continue };
+        tracing::warn!(shard = shard.0, epoch = epoch.0, %failure, "the log takes no more records of this owner");
+        host.reports.report(match failure {
+            StoreError::Fenced { .. } => Event::AppendFenced { shard, epoch },
+            _ => Event::AppendUnknown { shard, epoch },
+        });
+        return;
+    }
+}

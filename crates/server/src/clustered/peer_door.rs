@@ -1,0 +1,188 @@
+//! The door for other nodes: a call with a valid proof is answered by the runtime of its shard, if this node still owns
+//! it. Clients never get here. Knows nothing of what the calls ask for.
+
+use super::{
+    ClusterNode, Doored, Served,
+    door::{Side, doubt, lost, no_owner},
+};
+use crate::{
+    arriving::Arriving, body, config::Config, elasticsearch::Elasticsearch, guard::AllowedPage,
+    listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
+    schema_registry::SchemaRegistry, trouble::Trouble,
+};
+use axum::response::IntoResponse;
+#[cfg(test)]
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri, header::HeaderValue, http::request::Parts,
+};
+use lockwood_cluster::{BodyDigest, Covered, INCARNATION, PROOF, ProofError, now_ms};
+use lockwood_router::ownership::Event;
+use lockwood_wire::Code;
+use std::{net::SocketAddr, sync::Arc};
+
+/// The header with the address of the client that another node speaks for.
+pub(super) const CLIENT: &str = "lockwood-client";
+/// The header of an answer that another node should give.
+const NOT_OWNER: &str = "lockwood-not-owner";
+
+/// Whether another node has to be asked.
+pub(super) fn is_not_owner<B>(answer: &Response<B>) -> bool {
+    answer.headers().contains_key(NOT_OWNER)
+}
+
+/// Answers everything on the listener for other nodes.
+#[derive(Clone)]
+pub(crate) struct PeerDoor(pub(crate) Arc<ClusterNode>);
+
+type Answer = Response<axum::body::Body>;
+
+impl Service for PeerDoor {
+    type Body = axum::body::Body;
+
+    fn interface(&self) -> Interface {
+        Interface::Peer
+    }
+
+    async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Answer {
+        let (parts, body) = request.into_parts();
+        // Before the body: a stranger must not make the node hold one.
+        let digest = match self.check(&parts) {
+            Ok(digest) => digest,
+            Err(error) => return self.rejected(error),
+        };
+        let body = match body::read_of_peer(&self.0.front, body).await {
+            Ok(body) => body,
+            Err(error) => return PeerDoor::refuse(error.into()),
+        };
+        if BodyDigest::of(&body) != digest {
+            return self.rejected(ProofError::Wrong);
+        }
+        if parts.uri.path() == lockwood_cluster::HINT {
+            self.0.reports.report(Event::Hint);
+            return StatusCode::NO_CONTENT.into_response();
+        }
+        let Some(served) = self.0.served() else { return not_owner(&self.0) };
+        let client = client_of(&parts.headers).unwrap_or(peer);
+        let Some((interface, parts)) = addressed(parts) else { return unknown_interface() };
+        let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
+        match interface.as_str() {
+            "native" => self.by::<Native>(&served, client, request).await,
+            "locktopus" => self.by::<Locktopus>(&served, client, request).await,
+            "openslides_reader" => self.by::<Side<false>>(&served, client, request).await,
+            "openslides_writer" => self.by::<Side<true>>(&served, client, request).await,
+            "elasticsearch" => self.by::<Elasticsearch>(&served, client, request).await,
+            "schema_registry" => self.by::<SchemaRegistry>(&served, client, request).await,
+            _ => unknown_interface(),
+        }
+    }
+
+    /// Nodes call each other by the addresses in the database, and no browser has a proof.
+    fn guard(
+        &self,
+        _: &Config,
+        _: SocketAddr,
+        _: &Request<Arriving>,
+    ) -> Result<Option<AllowedPage>, Trouble> {
+        Ok(None)
+    }
+
+    fn is_read(&self, _: &Method, _: &str) -> bool {
+        false
+    }
+
+    fn refuse(trouble: Trouble) -> Answer {
+        trouble.into_response()
+    }
+}
+
+impl PeerDoor {
+    fn check(&self, parts: &Parts) -> Result<BodyDigest, ProofError> {
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let covered = Covered { method: &parts.method, target, headers: &parts.headers };
+        self.0.prover.check(covered, now_ms())
+    }
+
+    async fn by<S: Doored>(
+        &self,
+        served: &Served,
+        client: SocketAddr,
+        mut request: Request<Arriving>,
+    ) -> Answer {
+        let Some(service) = S::of(&served.services) else { return unknown_interface() };
+        request.headers_mut().remove(PROOF);
+        request.headers_mut().remove(CLIENT);
+        let is_read = service.is_read(request.method(), request.uri().path());
+        let answer = tokio::select! {
+            answer = service.answer(client, request) => answer,
+            () = served.ended() => return PeerDoor::refuse(lost()),
+        };
+        match doubt(&answer, is_read, served) {
+            // Another owner can be asked.
+            Some(_) if is_read => not_owner(&self.0),
+            Some(trouble) => PeerDoor::refuse(trouble),
+            None => answer.map(axum::body::Body::new),
+        }
+    }
+
+    fn rejected(&self, error: ProofError) -> Answer {
+        if error != ProofError::OtherReceiver {
+            tracing::debug!(%error, "a call without a valid proof came to the listener for nodes");
+        }
+        let mut answer = PeerDoor::refuse(Trouble::new(Code::NotAPeer, error.to_string()));
+        *answer.status_mut() = StatusCode::UNAUTHORIZED;
+        let incarnation = self.0.prover.incarnation().to_string();
+        let value = HeaderValue::try_from(incarnation).expect("hex digits can be in a header");
+        answer.headers_mut().insert(INCARNATION, value);
+        answer
+    }
+}
+
+/// The interface that a call names, and the call without that name.
+fn addressed(mut parts: Parts) -> Option<(String, Parts)> {
+    let target = parts.uri.path_and_query()?.as_str();
+    let (interface, rest) = target.strip_prefix('/')?.split_once('/')?;
+    let (interface, rest) = (interface.to_owned(), format!("/{rest}"));
+    parts.uri = rest.parse::<Uri>().ok()?;
+    Some((interface, parts))
+}
+
+fn client_of(headers: &HeaderMap) -> Option<SocketAddr> {
+    headers.get(CLIENT)?.to_str().ok()?.parse().ok()
+}
+
+fn not_owner(node: &ClusterNode) -> Answer {
+    let mut answer = PeerDoor::refuse(no_owner(node));
+    answer.headers_mut().insert(NOT_OWNER, HeaderValue::from_static("1"));
+    answer
+}
+
+fn unknown_interface() -> Answer {
+    let message = "this node serves no such interface; start all nodes with the same facades";
+    PeerDoor::refuse(Trouble::new(Code::NotFound, message))
+}
+
+/// A body with nothing in it.
+#[cfg(test)]
+fn empty() -> Arriving {
+    Arriving::Whole(Full::new(Bytes::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_segment_names_the_interface() {
+        let check = |target: &str, expected: Option<(&str, &str)>| {
+            let (parts, _) = Request::builder().uri(target).body(empty()).unwrap().into_parts();
+            let read = addressed(parts).map(|(interface, parts)| (interface, parts.uri.to_string()));
+            assert_eq!(read, expected.map(|(name, rest)| (name.to_owned(), rest.to_owned())), "{target}");
+        };
+        check("/native/v1/a/locks?x=1", Some(("native", "/v1/a/locks?x=1")));
+        check("/locktopus/", Some(("locktopus", "/")));
+        check("/native", None);
+        check("/", None);
+    }
+}

@@ -1,0 +1,223 @@
+//! The life of a node of a cluster: connect, register, serve what it comes to own, hand off, stop. Knows nothing of
+//! protocols.
+
+use super::{
+    ClusterNode, NodeConfig, SHARD,
+    door::{Door, Side},
+    host::{Handle, ShardHost},
+    peer_door::PeerDoor,
+};
+use crate::{
+    config::Config,
+    elasticsearch::Elasticsearch,
+    front::Front,
+    listener::listen,
+    listeners::{Listeners, address},
+    locktopus::Locktopus,
+    native::Native,
+    schema_registry::SchemaRegistry,
+    serve::{Bound, ServeError, Stopped, open_library},
+};
+use lockwood_cluster::{Database, Driver, Incarnation, Peers, Prover, Reports, Topology};
+use lockwood_router::{
+    NodeName, Preferences, ShardNo,
+    ownership::{Event, Ownership, Policy},
+};
+use lockwood_storage::postgres::DurabilityReport;
+use parking_lot::Mutex;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+
+/// How long a start waits for its name; longer than a row stays fresh.
+const NAME_TIMEOUT: Duration = Duration::from_secs(6);
+const NAME_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a planned stop may take; then the other nodes wait until the ownership is stale.
+const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs a node until it is told to stop. The first message on `stop` makes it hand its shards off, the second makes it
+/// stop at once.
+pub(crate) async fn run(
+    mut config: Config,
+    settings: NodeConfig,
+    ready: impl FnOnce(&Bound),
+    mut stop: mpsc::Receiver<()>,
+) -> Result<Stopped, ServeError> {
+    config.limit_defaults();
+    check_cache(&config.data)?;
+    let listeners = Listeners::bind(&mut config).await?;
+    let peers = Listeners::bind_peers(&config, settings.peer_listen).await?;
+    let library = open_library(&config)?;
+    let incarnation = Incarnation::draw();
+    let advertise = settings.advertise.clone().unwrap_or_else(|| address(&peers).to_string());
+    let name = NodeName::from(settings.name.as_deref().unwrap_or(&advertise));
+    let policy = Policy::default();
+    let database = Arc::new(Database::connect(&settings.database, policy.stale_after_ms).await?);
+    database.ensure_shards(&[SHARD]).await?;
+    register(&database, &name, incarnation, &advertise).await?;
+    let key = database.key().await?;
+    let durability = in_words(&database.durability().await?);
+    tracing::info!(node = %name, advertise, %durability, "the node is part of a cluster");
+
+    let data = config.data.clone();
+    let front = Front::new(config);
+    let prover = Arc::new(Prover::new(key, incarnation));
+    let topology = Arc::new(Topology::new(name.clone()));
+    let (calls, proofs) = (Peers::new(Arc::clone(&prover)), prover);
+    let (reports, inbox) = Reports::channel();
+    let reached = (reports.clone(), Arc::clone(&database));
+    let node = ClusterNode::new(
+        Arc::clone(&front),
+        Arc::clone(&topology),
+        calls.clone(),
+        proofs,
+        reached,
+        durability,
+    );
+    let host = Arc::new(ShardHost {
+        node: Arc::clone(&node),
+        database: Arc::clone(&database),
+        interfaces: listeners.interfaces(),
+        library,
+        directory: data,
+        reports: reports.clone(),
+        tenure: Mutex::new(None),
+        ended: AtomicU64::new(0),
+    });
+    let driver = Driver {
+        node: name.clone(),
+        incarnation: incarnation.to_string(),
+        address: advertise,
+        version: env!("CARGO_PKG_VERSION"),
+        database,
+        topology,
+        peers: calls,
+        host: Arc::new(Handle(host)),
+        reports: reports.clone(),
+    };
+    let ownership =
+        Ownership::new(name, policy, Preferences::default()).expect("the default policy is valid");
+    let mut driving = tokio::spawn(driver.run(ownership, inbox));
+    let bound = listeners.bound(Vec::new());
+    let _listening = serve(listeners, peers, &front, &node);
+    ready(&bound);
+    let _ = stop.recv().await;
+    node.stopping.store(true, Ordering::Release);
+    reports.report(Event::Stop);
+    tokio::select! {
+        _ = &mut driving => {}
+        _ = stop.recv() => {}
+        () = tokio::time::sleep(HANDOFF_TIMEOUT) => {
+            tracing::warn!("not everything was handed off in time; other nodes take over once it is stale");
+        }
+    }
+    driving.abort();
+    Ok(Stopped::Clean)
+}
+
+/// Takes the node's name. After a crash the row of the last run is fresh for a moment; a row that stays fresh is that of
+/// another node.
+async fn register(
+    database: &Database,
+    name: &NodeName,
+    incarnation: Incarnation,
+    address: &str,
+) -> Result<(), ServeError> {
+    let begun = Instant::now();
+    while !database.register(name, &incarnation.to_string(), address, env!("CARGO_PKG_VERSION")).await? {
+        if begun.elapsed() > NAME_TIMEOUT {
+            let message = format!(
+                "another node called {name} is running; give each node a name of its own with --node, and an address of \
+                 its own with --advertise"
+            );
+            return Err(ServeError::Setting(message));
+        }
+        tokio::time::sleep(NAME_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// A node keeps caches in its data directory; what a single server has there would be neither used nor seen.
+fn check_cache(directory: &Path) -> Result<(), ServeError> {
+    let is_there = lockwood_storage::is_there(directory);
+    if !is_there.map_err(|cause| ServeError::Data { directory: directory.to_owned(), cause })? {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has the data of a single server, which a node of a cluster does not use; choose another directory with --data, \
+         and bring the data over with `lockwood dump` and `lockwood load`",
+        directory.display()
+    );
+    Err(ServeError::Setting(message))
+}
+
+/// The other way round: a single server would begin with nothing beside the cache of a node.
+pub(crate) fn check_single(directory: &Path) -> Result<(), ServeError> {
+    let is_cache = |directory: &Path| directory.join("cache").exists();
+    if !is_cache(directory) && !is_cache(&directory.join(cache_of(SHARD, 0))) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has the cache of a node of a cluster, whose data is in the database; start the node with --cluster, or choose \
+         another directory with --data",
+        directory.display()
+    );
+    Err(ServeError::Setting(message))
+}
+
+/// The directory of one of a shard's caches in the data directory.
+pub(super) fn cache_of(shard: ShardNo, number: usize) -> String {
+    match number {
+        0 => format!("shard-{}", shard.0),
+        _ => format!("shard-{}.{number}", shard.0),
+    }
+}
+
+/// How many machines have an acknowledged write, and why.
+pub(super) fn in_words(report: &DurabilityReport) -> String {
+    let DurabilityReport { synchronous_commit, synchronous_standby_names, machines, server_version, .. } =
+        report;
+    let machines = match machines {
+        1 => "an acknowledged write is on 1 machine, so its loss may lose writes".to_owned(),
+        machines => format!("an acknowledged write is on {machines} machines"),
+    };
+    format!(
+        "PostgreSQL {server_version}: {machines} (synchronous_commit {synchronous_commit}, synchronous_standby_names \
+         {synchronous_standby_names:?})"
+    )
+}
+
+fn serve(
+    listeners: Listeners,
+    peers: TcpListener,
+    front: &Arc<Front>,
+    node: &Arc<ClusterNode>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let Listeners { native, locktopus, openslides, elasticsearch, schema_registry, .. } = listeners;
+    let (reader, writer) = openslides.unzip();
+    tasks.spawn(listen(peers, Arc::clone(front), PeerDoor(Arc::clone(node))));
+    tasks.spawn(listen(native, Arc::clone(front), Door::<Native>::new(node)));
+    if let Some(listener) = locktopus {
+        tasks.spawn(listen(listener, Arc::clone(front), Door::<Locktopus>::new(node)));
+    }
+    if let Some(listener) = reader {
+        tasks.spawn(listen(listener, Arc::clone(front), Door::<Side<false>>::new(node)));
+    }
+    if let Some(listener) = writer {
+        tasks.spawn(listen(listener, Arc::clone(front), Door::<Side<true>>::new(node)));
+    }
+    if let Some(listener) = elasticsearch {
+        tasks.spawn(listen(listener, Arc::clone(front), Door::<Elasticsearch>::new(node)));
+    }
+    if let Some(listener) = schema_registry {
+        tasks.spawn(listen(listener, Arc::clone(front), Door::<SchemaRegistry>::new(node)));
+    }
+    tasks
+}

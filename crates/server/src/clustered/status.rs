@@ -1,0 +1,212 @@
+//! What a node says of itself and of its cluster, whichever shards it owns. Knows nothing of documents or locks.
+
+use super::ClusterNode;
+use crate::{
+    cluster::dispatch::decoded,
+    metrics::{self, Gauges, Process},
+    trouble::Trouble,
+};
+use axum::{
+    Json,
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use hyper::{Method, Request, StatusCode, header};
+use lockwood_cluster::DatabaseError;
+use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View};
+use lockwood_wire::{ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code, DatabaseInfo, Readiness};
+use std::sync::atomic::Ordering;
+
+/// A node that has not renewed for so long is shown as stale.
+const STALE_MS: u64 = 3_000;
+
+/// What a request asks of the node itself, or of its cluster.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Health,
+    Readiness,
+    Metrics,
+    Cluster,
+    /// Have a node give its shards away and take none, or take some again.
+    Drain {
+        node: String,
+        drains: bool,
+    },
+    /// Have a node own a shard, for as long as it lives; none ends that.
+    Move {
+        shard: u32,
+        node: Option<String>,
+    },
+    /// It has parameters, and there are none.
+    Parameters,
+}
+
+impl Asked {
+    /// None if it asks for what shards hold.
+    pub(super) fn of<B>(request: &Request<B>) -> Option<Asked> {
+        let segments: Vec<&str> = request.uri().path().split('/').skip(1).collect();
+        // Load balancers ask for the head alone.
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let asked = match (method, &segments[..]) {
+            (&Method::GET, ["healthz"]) => Asked::Health,
+            (&Method::GET, ["readyz"]) => Asked::Readiness,
+            (&Method::GET, ["metrics"]) => Asked::Metrics,
+            (&Method::GET, ["v1", "cluster"]) => Asked::Cluster,
+            (&Method::PUT, ["v1", "cluster", "nodes", node, "drain"]) => {
+                Asked::Drain { node: decoded(node), drains: true }
+            }
+            (&Method::DELETE, ["v1", "cluster", "nodes", node, "drain"]) => {
+                Asked::Drain { node: decoded(node), drains: false }
+            }
+            (&Method::PUT, ["v1", "cluster", "shards", shard, "owner", node]) => {
+                Asked::Move { shard: shard.parse().ok()?, node: Some(decoded(node)) }
+            }
+            (&Method::DELETE, ["v1", "cluster", "shards", shard, "owner"]) => {
+                Asked::Move { shard: shard.parse().ok()?, node: None }
+            }
+            _ => return None,
+        };
+        Some(if request.uri().query().is_some() { Asked::Parameters } else { asked })
+    }
+}
+
+/// Answers what is about the node or its cluster; none if the runtime of the shard answers it.
+pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Option<Response<Body>> {
+    Some(match asked {
+        Asked::Health => "ok\n".into_response(),
+        Asked::Readiness => return readiness(node),
+        Asked::Metrics => return metrics(node),
+        Asked::Cluster => {
+            node.read_durability().await;
+            Json(status(node)).into_response()
+        }
+        Asked::Drain { node: name, drains } => drain(node, &name, drains).await.into_response(),
+        Asked::Move { shard, node: to } => hand_over(node, shard, to.as_deref()).await.into_response(),
+        Asked::Parameters => Trouble::new(Code::BadQuery, "this address takes no parameters").into_response(),
+    })
+}
+
+async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
+    if !node.database.set_drains(name, drains).await.map_err(|error| unavailable(&error))? {
+        return Err(no_node(node, name));
+    }
+    tracing::warn!(node = name, drains, "an operator drains a node, or ends that");
+    Ok(Json(status(node)))
+}
+
+async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<Json<ClusterStatus>, Trouble> {
+    if let Some(name) = to
+        && node.topology.view().node(&NodeName::from(name)).is_none()
+    {
+        return Err(no_node(node, name));
+    }
+    if !node.database.pin(ShardNo(shard), to).await.map_err(|error| unavailable(&error))? {
+        return Err(Trouble::new(Code::NoShard, format!("there is no shard {shard}")));
+    }
+    tracing::warn!(shard, to, "an operator moves a shard, or ends that");
+    Ok(Json(status(node)))
+}
+
+fn no_node(node: &ClusterNode, name: &str) -> Trouble {
+    let view = node.topology.view();
+    let names: Vec<&str> = view.nodes.iter().map(|row| row.name.as_str()).collect();
+    Trouble::new(Code::NoNode, format!("there is no node {name:?}; there are {}", names.join(", ")))
+}
+
+fn unavailable(error: &DatabaseError) -> Trouble {
+    Trouble::new(Code::ShardUnreachable, format!("{error}; try again"))
+}
+
+/// A node that serves a shard is as ready as its runtime says; any other one if it knows an owner.
+fn readiness(node: &ClusterNode) -> Option<Response<Body>> {
+    let (status, word) = match () {
+        () if node.stopping.load(Ordering::Acquire) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        () if node.served().is_some() => return None,
+        () if node.topology.is_lost() => (StatusCode::SERVICE_UNAVAILABLE, "database_unreachable"),
+        () if node.has_owner() => (StatusCode::OK, "ready"),
+        () => (StatusCode::SERVICE_UNAVAILABLE, "no_owner"),
+    };
+    Some((status, Json(Readiness { status: word.to_owned(), grace: Vec::new() })).into_response())
+}
+
+fn metrics(node: &ClusterNode) -> Option<Response<Body>> {
+    if node.served().is_some() {
+        return None;
+    }
+    let front = &node.front;
+    let gauges = Gauges {
+        connections: front.connections.load(Ordering::Relaxed),
+        ready: node.has_owner(),
+        held_bytes: front.memory.held(),
+        held_refusals: front.memory.refusals(),
+        process: Process::read(&front.config.data),
+        ..Gauges::default()
+    };
+    let text = front.metrics.render(&gauges, &metrics::Histogram::default());
+    Some(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+fn status(node: &ClusterNode) -> ClusterStatus {
+    let view = node.topology.view();
+    // What the rows say is as old as the last look at them.
+    let since_ms = node.topology.age_ms();
+    let mut nodes: Vec<ClusterNodeInfo> =
+        view.nodes.iter().map(|row| node_info(row, &view, since_ms)).collect();
+    let mut shards: Vec<ClusterShardInfo> = view.shards.iter().map(|row| shard_info(row, since_ms)).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    shards.sort_by_key(|shard| shard.shard);
+    ClusterStatus {
+        node: node.topology.own().to_string(),
+        nodes,
+        shards,
+        database: DatabaseInfo { durability: node.durability.lock().clone(), age_ms: since_ms },
+    }
+}
+
+fn node_info(row: &NodeRow, view: &View, since_ms: u64) -> ClusterNodeInfo {
+    let age_ms = row.age_ms.saturating_add(since_ms);
+    let owned = view.shards.iter().filter(|shard| shard.owner.as_ref() == Some(&row.name));
+    let state = if age_ms <= STALE_MS { "live" } else { "stale" };
+    ClusterNodeInfo {
+        name: row.name.to_string(),
+        address: row.address.clone(),
+        age_ms,
+        state: state.to_owned(),
+        drains: row.drains,
+        shards: owned.map(|shard| shard.shard.0).collect(),
+    }
+}
+
+fn shard_info(row: &ShardRow, since_ms: u64) -> ClusterShardInfo {
+    ClusterShardInfo {
+        shard: row.shard.0,
+        owner: row.owner.as_ref().map(NodeName::to_string),
+        epoch: row.epoch.0,
+        age_ms: row.age_ms.saturating_add(since_ms),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_the_node_is_told_from_what_shards_hold() {
+        let check = |method: Method, target: &str, expected: Option<Asked>| {
+            let request = Request::builder().method(method).uri(target).body(()).unwrap();
+            assert_eq!(Asked::of(&request), expected, "{target}");
+        };
+        check(Method::GET, "/readyz", Some(Asked::Readiness));
+        check(Method::GET, "/v1/cluster", Some(Asked::Cluster));
+        check(Method::GET, "/v1/cluster?x=1", Some(Asked::Parameters));
+        check(Method::POST, "/v1/cluster/write", None);
+        let drain = |drains| Some(Asked::Drain { node: "a b".into(), drains });
+        check(Method::PUT, "/v1/cluster/nodes/a%20b/drain", drain(true));
+        check(Method::DELETE, "/v1/cluster/nodes/a%20b/drain", drain(false));
+        let moved = |node: Option<&str>| Some(Asked::Move { shard: 1, node: node.map(str::to_owned) });
+        check(Method::PUT, "/v1/cluster/shards/1/owner/n2", moved(Some("n2")));
+        check(Method::DELETE, "/v1/cluster/shards/1/owner", moved(None));
+        check(Method::PUT, "/v1/cluster/shards/x/owner/n2", None);
+        check(Method::GET, "/v1/shop/documents/a/b", None);
+    }
+}

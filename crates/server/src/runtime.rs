@@ -1,0 +1,340 @@
+//! The runtime of one shard: everything in memory that belongs to its log, and the interfaces over it. Opened from a
+//! store, drained, closed. Knows nothing of listeners, nor of why it runs in this process.
+
+use crate::{
+    authority::Authority,
+    clock::Clock,
+    cluster::{self, Cluster, ClusterConfig, SHARDS_MAX, keeper, replica},
+    elasticsearch::{Elasticsearch, Library},
+    feeds::Feeds,
+    front::Front,
+    grace::{self, Grace},
+    lease::{self, LeaseTime},
+    locktopus::Locktopus,
+    native::Native,
+    numbers::Numbers,
+    openslides::{Bus, Openslides, Side},
+    purge::{self, Purges},
+    registry::Registry,
+    schema_registry::SchemaRegistry,
+    schemas::Schemas,
+    secret::{Secrets, random},
+    serve::ServeError,
+    session::Notice,
+    shard::{Shard, ShardLimits},
+    shared::Shared,
+    work::Work,
+};
+use lockwood_locks::Series;
+use lockwood_model::Timestamp;
+use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError};
+use lockwood_wire::Interface;
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+
+/// How often a stopping runtime looks whether it is done.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// How often old history is looked for.
+const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
+/// How often the store is looked after.
+const TEND_INTERVAL: Duration = Duration::from_millis(250);
+/// How long connections may take to end once they are told to.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a runtime is opened from.
+pub(crate) struct Origin {
+    pub(crate) front: Arc<Front>,
+    /// Where each interface listens, the native one first.
+    pub(crate) interfaces: Vec<Interface>,
+    /// Scripts of the Elasticsearch facade, if it is wanted.
+    pub(crate) library: Option<Library>,
+    pub(crate) authority: Arc<Authority>,
+    /// How the time of leases goes on.
+    pub(crate) lease_time: LeaseTime,
+    /// Where the store is, for messages.
+    pub(crate) directory: PathBuf,
+}
+
+/// A shard that is served here.
+pub(crate) struct Runtime {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) services: Services,
+    tasks: JoinSet<()>,
+}
+
+/// The interfaces of a runtime; a facade that is not wanted is absent.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) native: Native,
+    pub(crate) locktopus: Option<Locktopus>,
+    pub(crate) openslides_reader: Option<Openslides>,
+    pub(crate) openslides_writer: Option<Openslides>,
+    pub(crate) elasticsearch: Option<Elasticsearch>,
+    pub(crate) schema_registry: Option<SchemaRegistry>,
+}
+
+impl Runtime {
+    /// Opens the store and takes up where the last run ended. Its locks are in force when this returns.
+    pub(crate) async fn open(
+        origin: Origin,
+        store: impl FnOnce() -> Result<Arc<dyn Store>, OpenError> + Send + 'static,
+    ) -> Result<Runtime, ServeError> {
+        let (library, lease_time) = (origin.library.clone(), origin.lease_time);
+        let shared = open(origin, store).await?;
+        shared.cluster.restore(&shared)?;
+        restore_leases(&shared, lease_time)?;
+        if let Err(error) = shared.shard.undo_loads().await {
+            tracing::error!(?error, "take away what is left of a load");
+        }
+        purge::resume(&shared).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
+        tasks.spawn(grace::keep_time(Arc::clone(&shared)));
+        tasks.spawn(grace::keep_low(Arc::clone(&shared)));
+        tasks.spawn(tend_documents(Arc::clone(&shared)));
+        tasks.spawn(tend_store(Arc::clone(&shared)));
+        replica::ask_around(&shared).await;
+        let services = Services::open(&shared, library, &mut tasks).await?;
+        if shared.cluster.is_on() {
+            tasks.spawn(keeper::keep(Arc::clone(&shared)));
+            tasks.spawn(replica::follow(Arc::clone(&shared)));
+            tasks.spawn(cluster::join(Arc::clone(&shared)));
+            if let Some(current) = shared.cluster.current() {
+                shared.cluster.follow_up(&shared, &current);
+            }
+        }
+        Ok(Runtime { shared, services, tasks })
+    }
+
+    /// Sends waiters away and waits for holders; says how many locks are left.
+    pub(crate) async fn drain(&self, stop: &mut mpsc::Receiver<()>) -> usize {
+        let shared = &self.shared;
+        self.send_away();
+        let deadline = Instant::now() + shared.config.drain_timeout;
+        loop {
+            let held = shared.registry.all().iter().map(|namespace| namespace.mortal_len()).sum();
+            if held == 0 || Instant::now() >= deadline {
+                return held;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(DRAIN_INTERVAL) => {}
+                _ = stop.recv() => return held,
+            }
+        }
+    }
+
+    /// Takes no new locks, sends waiters away and tells holders; all of that once.
+    fn send_away(&self) {
+        let shared = &self.shared;
+        if shared.draining.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        shared.feeds.close();
+        for namespace in shared.registry.all() {
+            namespace.drain(shared);
+        }
+        shared.cluster.sessions.tell_all(|| Notice::Draining);
+    }
+
+    /// Ends the connections and notes what is still held.
+    pub(crate) async fn close(mut self) -> Result<(), ServeError> {
+        self.send_away();
+        self.disconnect().await;
+        let closed = self.shared.grace.close(&self.shared).await;
+        self.tasks.shutdown().await;
+        self.shared.registry.abandon();
+        Ok(closed?)
+    }
+
+    /// Ends everything at once: another node owns the shard, or may. What is held here counts no longer, so nothing is
+    /// noted. Done when the store is closed, or when it takes too long.
+    pub(crate) async fn abandon(mut self) {
+        self.tasks.abort_all();
+        self.send_away();
+        self.disconnect().await;
+        self.shared.registry.abandon();
+        let left = Arc::downgrade(&self.shared);
+        drop(self);
+        let deadline = Instant::now() + CLOSE_PATIENCE;
+        while left.strong_count() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_INTERVAL).await;
+        }
+    }
+
+    async fn disconnect(&self) {
+        let shared = &self.shared;
+        shared.work.stop();
+        for namespace in shared.registry.all() {
+            namespace.tell_all_to_close();
+        }
+        shared.cluster.sessions.tell_all(|| Notice::Closing);
+        let deadline = Instant::now() + CLOSE_PATIENCE;
+        let connected = || shared.gauges().sessions_connected + shared.cluster.sessions.len();
+        while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_INTERVAL).await;
+        }
+    }
+}
+
+impl Services {
+    async fn open(
+        shared: &Arc<Shared>,
+        library: Option<Library>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Services, ServeError> {
+        let config = &shared.config;
+        let locktopus = config.locktopus.as_ref().map(|_| Locktopus::new(shared));
+        if let Some(facade) = &locktopus {
+            tasks.spawn(facade.clone().log_stats());
+        }
+        // Before the first write, so that the bus misses none.
+        if let Some(bus) = open_bus(shared).await? {
+            tasks.spawn(bus.run());
+        }
+        let openslides = |side| config.openslides.as_ref().map(|_| Openslides::new(shared, side));
+        let elasticsearch = library.map(|library| Elasticsearch::new(shared, library));
+        if let Some(facade) = &elasticsearch {
+            tasks.spawn(facade.clone().sweep());
+        }
+        Ok(Services {
+            native: Native::new(shared),
+            locktopus,
+            openslides_reader: openslides(Side::Reader),
+            openslides_writer: openslides(Side::Writer),
+            elasticsearch,
+            schema_registry: config.schema_registry.as_ref().map(|_| SchemaRegistry::new(shared)),
+        })
+    }
+}
+
+/// Puts back leases, unless they are those of the host that writes, which this one only follows.
+fn restore_leases(shared: &Arc<Shared>, time: LeaseTime) -> Result<(), StoreError> {
+    let current = shared.cluster.current();
+    if current.as_ref().is_some_and(|current| current.is_replica) {
+        shared.cluster.idle_leases.store(true, Ordering::Release);
+        return Ok(());
+    }
+    lease::restore(shared, time)?;
+    if let Some(current) = current {
+        // It may have stopped between the map and what comes of it.
+        lease::moving::follow(shared, &current);
+    }
+    Ok(())
+}
+
+async fn open(
+    origin: Origin,
+    store: impl FnOnce() -> Result<Arc<dyn Store>, OpenError> + Send + 'static,
+) -> Result<Arc<Shared>, ServeError> {
+    let Origin { front, interfaces, authority, directory, .. } = origin;
+    let config = front.config.clone();
+    let limits = ShardLimits {
+        pending_bytes_max: config.limits.pending_bytes_max,
+        namespaces_max: config.limits.namespaces_max,
+    };
+    let (ledger, recovered, mut shard) = blocking(move || {
+        let opened = store().and_then(|store| open_data(store, limits));
+        opened.map_err(|cause| ServeError::Data { directory, cause })
+    })
+    .await?;
+    shard.has_one_caller = Arc::clone(&front.has_one_caller);
+    let Recovered { ceiling, grace, secret_key } = recovered;
+    let ledger = Arc::new(ledger);
+    let numbers = {
+        let ledger = Arc::clone(&ledger);
+        let series = config.cluster.as_ref().map_or(Series::ALL, numbers_of);
+        blocking(move || Numbers::start(ledger, ceiling, series)).await?
+    };
+    let grace = {
+        let ledger = Arc::clone(&ledger);
+        blocking(move || Grace::start(ledger, &grace)).await?
+    };
+    let clock = Clock::new();
+    let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
+    let cluster = Cluster::new(config.cluster.as_ref(), &interfaces[0].address);
+    let work = Work::new(&config.limits, config.cluster.is_some());
+    let shared = Shared {
+        cluster,
+        memory: Arc::clone(&front.memory),
+        config,
+        interfaces,
+        started_at: clock.now(),
+        clock,
+        numbers: Arc::new(numbers),
+        grace: Arc::new(grace),
+        secrets: Secrets::new(session_key.unwrap_or(secret_key)),
+        ledger,
+        shard: Arc::new(shard),
+        authority,
+        registry: Registry::default(),
+        schemas: Schemas::default(),
+        metrics: Arc::clone(&front.metrics),
+        front,
+        feeds: Feeds::default(),
+        work,
+        sessions: AtomicU64::new(0),
+        draining: AtomicBool::new(false),
+        owners: AtomicU64::new(1),
+        backups: AtomicU64::new(0),
+        purges: Purges::default(),
+    };
+    Ok(Arc::new(shared))
+}
+
+/// The lock numbers of a node: no two shards ever give out the same.
+fn numbers_of(cluster: &ClusterConfig) -> Series {
+    Series::new(SHARDS_MAX, u64::from(cluster.this) % SHARDS_MAX)
+}
+
+fn open_data(store: Arc<dyn Store>, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {
+    let (ledger, recovered) = Ledger::open(Arc::clone(&store), random())?;
+    let shard = Shard::open(store, limits)?;
+    Ok((ledger, recovered, shard))
+}
+
+async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
+    let Some(facade) = &shared.config.openslides else { return Ok(None) };
+    let Some(redis) = facade.redis.clone() else { return Ok(None) };
+    let (shared, namespace) = (Arc::clone(shared), facade.namespace.clone());
+    blocking(move || Bus::open(&shared, &namespace, &redis).map(Some)).await
+}
+
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("opening files does not panic")
+}
+
+/// Notices a store that is gone although nothing is written. Ends when it is.
+async fn tend_store(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(TEND_INTERVAL).await;
+        let store = Arc::clone(&shared.shard);
+        if let Err(error) = blocking(move || store.tend()).await {
+            return tracing::error!(%error, "look after the data directory");
+        }
+    }
+}
+
+/// Completes indexes whose building was interrupted, and forgets old history if that is wanted.
+async fn tend_documents(shared: Arc<Shared>) {
+    if let Err(error) = shared.shard.fill_indexes().await {
+        tracing::error!(?error, "build indexes");
+    }
+    let Some(retain) = shared.config.retain else { return };
+    loop {
+        let keep_ms = u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
+        let before = Timestamp(shared.clock.now().0.saturating_sub(keep_ms)).after(1);
+        match shared.shard.trim(before).await {
+            Ok(0) => {}
+            Ok(trimmed) => tracing::info!(trimmed, "old history is forgotten"),
+            Err(error) => tracing::error!(?error, "forget old history"),
+        }
+        tokio::time::sleep(TRIM_INTERVAL).await;
+    }
+}

@@ -1,0 +1,327 @@
+//! Brings a local directory to where a shard's log in PostgreSQL is. Knows nothing of who owns the shard next, nor of what
+//! the records say.
+//!
+//! | the directory | what happens |
+//! | --- | --- |
+//! | is empty | it is filled from snapshot and log |
+//! | has a cache whose last record is in the log | the rest is read and folded |
+//! | has a cache that is ahead, disagrees, is damaged, or is another shard's or cluster's | discarded, and filled |
+//! | has a cache with records that were written anew since, by a purge | the same: what was purged is still in it |
+//! | has a store that is no cache | refused: it may be the only copy |
+//!
+//! A cache is a mirror: it has the records, the snapshot and the ledger as PostgreSQL has them, and the state that they
+//! lead to. So whatever looks into a store (verification, backups, purges) finds the same. Everything is read in pages.
+
+use super::{
+    filling::Filling,
+    link::{CallError, Link},
+    log::{Head, ShardLog, get},
+    note::{Note, digest},
+    store::Clustered,
+};
+use crate::{
+    embedded::{Embedded, OpenError, discard, is_there},
+    log::Epoch,
+    state::State,
+    store::{Store, StoreError},
+};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+/// The file that says that a directory is a cache, and of what.
+const MARK: &str = "cache";
+
+/// What was done to a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheReport {
+    /// How it was brought to the log.
+    pub outcome: CacheOutcome,
+    /// How many records were folded.
+    pub records: u64,
+    /// The last record in it.
+    pub last: u64,
+    /// Acknowledged records are gone: to be brought to an operator's attention.
+    pub alert: Option<LogShorterThanAcknowledged>,
+}
+
+/// How a cache was brought to the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheOutcome {
+    /// There was none.
+    Filled,
+    /// It had a part of the log, or all of it.
+    CaughtUp,
+    /// What was there could not be used.
+    Rebuilt(Discarded),
+}
+
+/// Why a cache was discarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Discarded {
+    /// It is another shard's, or another cluster's.
+    Foreign,
+    /// It cannot be read.
+    Damaged(String),
+    /// It was never completed.
+    Unfinished,
+    /// It has records that the log does not have.
+    Ahead,
+    /// Its last record is another one in the log.
+    Disagrees,
+    /// Records were written anew.
+    Rewritten,
+    /// The log starts behind it.
+    Trimmed,
+}
+
+/// PostgreSQL has lost records that were acknowledged, for example by a failover to a standby that did not have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the log of shard {shard} ends at record {found}, although record {acknowledged} was acknowledged: PostgreSQL has lost \
+     committed data"
+)]
+pub struct LogShorterThanAcknowledged {
+    /// Whose log.
+    pub shard: u64,
+    /// The last record that was acknowledged, as far as this cache knows.
+    pub acknowledged: u64,
+    /// The last record that is there.
+    pub found: u64,
+}
+
+/// Why there is no cache.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The shard has another owner by now, or no row.
+    #[error("shard {shard} has epoch {found}, not {expected}")]
+    Fenced {
+        /// Which shard.
+        shard: u64,
+        /// The epoch it was claimed with.
+        expected: u64,
+        /// The epoch it has.
+        found: u64,
+    },
+    /// The directory has a store in it that is no cache.
+    #[error("{} has a store in it that is not a cache, and is left alone; choose another directory", .0.display())]
+    NotACache(PathBuf),
+    /// The directory cannot be used.
+    #[error("open {}: {error}", directory.display())]
+    Open {
+        /// Which directory.
+        directory: PathBuf,
+        /// Why.
+        error: OpenError,
+    },
+    /// The log in PostgreSQL, or the local store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// PostgreSQL does not answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Opens the cache of a shard that was claimed with `epoch`, and brings it to where the log is. Blocks; takes as long as
+/// reading what the cache does not have.
+pub fn open_cache(
+    directory: &Path,
+    link: &Arc<Link>,
+    shard: u64,
+    epoch: Epoch,
+) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
+    let place = Place::new(directory, link, shard)?;
+    let head = place.owned_head(epoch)?;
+    let opened = place.open(&head)?;
+    place.complete(opened, &head)
+}
+
+/// A directory and the log that it is brought to.
+pub(super) struct Place {
+    directory: PathBuf,
+    /// What the file says that marks the directory.
+    mark: String,
+    pub(super) log: ShardLog,
+    shard: u64,
+}
+
+/// A cache before it is filled.
+pub(super) struct Opened {
+    pub(super) cache: Arc<dyn Store>,
+    /// None if it is empty.
+    pub(super) note: Option<Note>,
+    pub(super) outcome: CacheOutcome,
+    /// The last record that was acknowledged, as far as the cache knew that was there.
+    pub(super) acknowledged: u64,
+}
+
+impl Place {
+    pub(super) fn new(directory: &Path, link: &Arc<Link>, shard: u64) -> Result<Place, CacheError> {
+        let mark = format!("cluster {:016x}\nshard {shard}\n", cluster_digest(link)?);
+        let log = ShardLog::new(Arc::clone(link), shard);
+        Ok(Place { directory: directory.to_owned(), mark, log, shard })
+    }
+
+    /// Where the shard stands, if this is the epoch of its owner.
+    pub(super) fn owned_head(&self, epoch: Epoch) -> Result<Head, CacheError> {
+        let found = self.log.head()?;
+        let (shard, other) = (self.shard, found.map_or(0, |head| head.epoch.0));
+        let owned = found.filter(|head| head.epoch == epoch);
+        owned.ok_or(CacheError::Fenced { shard, expected: epoch.0, found: other })
+    }
+
+    /// Where the shard stands, under any owner.
+    pub(super) fn head(&self) -> Result<Head, CacheError> {
+        let none = CacheError::Fenced { shard: self.shard, expected: 0, found: 0 };
+        self.log.head()?.ok_or(none)
+    }
+
+    /// Opens what is in the directory, or an empty cache in its place.
+    pub(super) fn open(&self, head: &Head) -> Result<Opened, CacheError> {
+        match find(&self.directory, &self.mark).map_err(|error| self.failed(error))? {
+            Found::Nothing => {
+                let cache = Embedded::open(&self.directory).map_err(|error| self.failed(error))?;
+                let (cache, outcome) = (Arc::new(cache), CacheOutcome::Filled);
+                return Ok(Opened { cache, note: None, outcome, acknowledged: 0 });
+            }
+            Found::Store => return Err(CacheError::NotACache(self.directory.clone())),
+            Found::Foreign => return self.renew(Discarded::Foreign, 0),
+            Found::Cache => {}
+        }
+        match Embedded::open(&self.directory) {
+            Ok(cache) => self.resume(Arc::new(cache), head),
+            Err(error @ (OpenError::Damaged(_) | OpenError::Format { .. })) => {
+                self.renew(Discarded::Damaged(error.to_string()), 0)
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// An open cache, if it can be continued, or an empty one in its place.
+    pub(super) fn resume(&self, cache: Arc<dyn Store>, head: &Head) -> Result<Opened, CacheError> {
+        let (note, reason) = match judge(&*cache, &self.log, head) {
+            Err(CacheError::Store(error @ StoreError::Damaged { .. })) => {
+                (Note::default(), Some(Discarded::Damaged(error.to_string())))
+            }
+            judged => judged?,
+        };
+        match reason {
+            None => {
+                let (acknowledged, outcome) = (note.last, CacheOutcome::CaughtUp);
+                Ok(Opened { cache, note: Some(note), outcome, acknowledged })
+            }
+            Some(reason) => {
+                drop(cache);
+                self.renew(reason, note.last)
+            }
+        }
+    }
+
+    /// Discards the store, and makes a new one. The mark stays throughout, so that a half discarded store is known as a
+    /// cache.
+    fn renew(&self, reason: Discarded, acknowledged: u64) -> Result<Opened, CacheError> {
+        let unusable = |error: io::Error| OpenError::Unusable(error.to_string());
+        let renewed = discard(&self.directory)
+            .and_then(|()| fs::write(self.directory.join(MARK), &self.mark).map_err(unusable))
+            .and_then(|()| Embedded::open(&self.directory));
+        let cache = Arc::new(renewed.map_err(|error| self.failed(error))?);
+        Ok(Opened { cache, note: None, outcome: CacheOutcome::Rebuilt(reason), acknowledged })
+    }
+
+    fn failed(&self, error: OpenError) -> CacheError {
+        CacheError::Open { directory: self.directory.clone(), error }
+    }
+
+    /// Fills a cache, for the owner with the epoch of `head`.
+    pub(super) fn complete(
+        self,
+        opened: Opened,
+        head: &Head,
+    ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
+        let report = |filling: &Filling<'_>, outcome, acknowledged| CacheReport {
+            outcome,
+            records: filling.folded,
+            last: filling.note.last,
+            alert: (acknowledged > head.last).then_some(LogShorterThanAcknowledged {
+                shard: self.shard,
+                acknowledged,
+                found: head.last,
+            }),
+        };
+        let (outcome, acknowledged) = (opened.outcome.clone(), opened.acknowledged);
+        let mut filling = Filling::start(opened, &self.log, head)?;
+        filling.fill(head)?;
+        filling.copy_ledger()?;
+        let report = report(&filling, outcome, acknowledged);
+        let Filling { cache, note, .. } = filling;
+        Ok((Arc::new(Clustered::new(cache, self.log, head.epoch, note)), report))
+    }
+}
+
+/// Tells clusters apart without keeping their key on this disk.
+fn cluster_digest(link: &Link) -> Result<u64, CallError> {
+    let rows = link.call_blocking(DEADLINE, |call| async move {
+        call.query("select value from lockwood.setting where name = 'cluster'", &[]).await
+    })?;
+    rows.first().map_or(Ok(0), |row| Ok(xxh3_64(get(row, 0)?)))
+}
+
+/// What is in a directory.
+enum Found {
+    Nothing,
+    /// A store without the mark of a cache.
+    Store,
+    /// A cache of something else.
+    Foreign,
+    Cache,
+}
+
+fn find(directory: &Path, mark: &str) -> Result<Found, OpenError> {
+    let unusable = |error: io::Error| OpenError::Unusable(error.to_string());
+    match fs::read_to_string(directory.join(MARK)) {
+        Ok(found) if found == mark => Ok(Found::Cache),
+        Ok(_) => Ok(Found::Foreign),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if is_there(directory)? {
+                return Ok(Found::Store);
+            }
+            fs::create_dir_all(directory)
+                .and_then(|()| fs::write(directory.join(MARK), mark))
+                .map_err(unusable)?;
+            Ok(Found::Nothing)
+        }
+        // Not even text.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Found::Foreign),
+        Err(error) => Err(unusable(error)),
+    }
+}
+
+/// Whether a cache can be continued, and why not.
+fn judge(cache: &dyn Store, log: &ShardLog, head: &Head) -> Result<(Note, Option<Discarded>), CacheError> {
+    let snapshot = cache.snapshot();
+    let Some(note) = Note::read(&*snapshot)? else {
+        return Ok((Note::default(), Some(Discarded::Unfinished)));
+    };
+    let reason = if note.last > head.last || State::new(&*snapshot).applied()? != note.last {
+        Some(Discarded::Ahead)
+    } else if note.rewrites != head.rewrites {
+        Some(Discarded::Rewritten)
+    } else if note.last == 0 {
+        // There is nothing to compare, and nothing to lose.
+        (head.last > 0 && head.first != Some(1)).then_some(Discarded::Trimmed)
+    } else {
+        match log.read(note.last, 1)?.first() {
+            Some(record) if record.index == note.last => {
+                let found = (record.epoch.0, digest(&record.bytes));
+                (found != (note.epoch, note.digest)).then_some(Discarded::Disagrees)
+            }
+            _ => Some(Discarded::Trimmed),
+        }
+    };
+    Ok((note, reason))
+}

@@ -1,0 +1,147 @@
+//! A TCP proxy that fails on command: it cuts, delays, refuses, or swallows answers. Knows nothing of what is sent.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+/// What goes wrong from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Connections are cut, and new ones refused.
+    Refuse,
+    /// Requests do not get through, and are delivered when the fault is over.
+    HoldRequests,
+    /// Requests get through; the connection is cut when the server begins to answer.
+    CutAnswers,
+    /// Requests get through; answers do not, and are delivered when the fault is over.
+    HoldAnswers,
+    /// Everything takes so much longer.
+    Delay(Duration),
+}
+
+/// A proxy before one server. Clones are the same proxy.
+#[derive(Clone)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    fault: Fault,
+    /// Both ends of each connection.
+    connections: Vec<(TcpStream, TcpStream)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Requests,
+    Answers,
+}
+
+impl Proxy {
+    /// Listens on a port of its own, before a server on this machine.
+    pub fn start(server_port: u16) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
+        let port = listener.local_addr().expect("it has an address").port();
+        let state = Mutex::new(State { fault: Fault::None, connections: Vec::new() });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let own = Arc::clone(&shared);
+        thread::spawn(move || {
+            listener.incoming().flatten().for_each(|client| own.accept(client, server_port));
+        });
+        Proxy { port, shared }
+    }
+
+    /// Where clients connect.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What goes wrong from now on.
+    pub fn set(&self, fault: Fault) {
+        let mut state = self.shared.state();
+        state.fault = fault;
+        if fault == Fault::Refuse {
+            state.cut();
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Cuts all connections; new ones are accepted.
+    pub fn cut(&self) {
+        self.shared.state().cut();
+    }
+}
+
+impl State {
+    fn cut(&mut self) {
+        for (client, server) in self.connections.drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics with it")
+    }
+
+    fn accept(self: &Arc<Shared>, client: TcpStream, server_port: u16) {
+        let mut state = self.state();
+        if state.fault == Fault::Refuse {
+            return;
+        }
+        let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let copy = |stream: &TcpStream| stream.try_clone().expect("streams can be cloned");
+        state.connections.push((copy(&client), copy(&server)));
+        let (own, ends) = (Arc::clone(self), (copy(&client), copy(&server)));
+        thread::spawn(move || own.pump(ends.0, ends.1, Direction::Requests));
+        let own = Arc::clone(self);
+        thread::spawn(move || own.pump(server, client, Direction::Answers));
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(len) if len > 0 && self.pass(direction) && to.write_all(&buffer[..len]).is_ok() => {}
+                _ => {
+                    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits until bytes may pass; false if the connection is to be cut.
+    fn pass(&self, direction: Direction) -> bool {
+        let mut state = self.state();
+        loop {
+            match (state.fault, direction) {
+                (Fault::Refuse, _) | (Fault::CutAnswers, Direction::Answers) => return false,
+                (Fault::HoldRequests, Direction::Requests) | (Fault::HoldAnswers, Direction::Answers) => {
+                    state = self.changed.wait(state).expect("nothing panics with it");
+                }
+                (Fault::Delay(time), _) => {
+                    drop(state);
+                    thread::sleep(time);
+                    return true;
+                }
+                _ => return true,
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A cluster as its operators see it: nodes, shards and their owners, and the database. Knows nothing of how they came
+//! to own them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A cluster, as the answering node read it last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterStatus {
+    /// The node that answers.
+    pub node: String,
+    /// All nodes that are registered.
+    pub nodes: Vec<ClusterNodeInfo>,
+    /// All shards.
+    pub shards: Vec<ClusterShardInfo>,
+    /// The database.
+    pub database: DatabaseInfo,
+}
+
+/// A node of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterNodeInfo {
+    /// Its name.
+    pub name: String,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// Time since its last renewal, by the database clock.
+    pub age_ms: u64,
+    /// Whether it renews as it should: `live` or `stale`.
+    pub state: String,
+    /// Whether it gives its shards away and takes none.
+    pub drains: bool,
+    /// The shards that it owns.
+    pub shards: Vec<u32>,
+}
+
+/// A shard and its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterShardInfo {
+    /// Its number.
+    pub shard: u32,
+    /// The node that may write; absent if there is none right now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Grows with every change of the owner.
+    pub epoch: u64,
+    /// Time since the ownership was renewed, by the database clock.
+    pub age_ms: u64,
+}
+
+/// The database of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DatabaseInfo {
+    /// How many machines have an acknowledged write, and by which settings, in words.
+    pub durability: String,
+    /// Time since the answering node last heard from the database.
+    pub age_ms: u64,
+}

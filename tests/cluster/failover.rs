@@ -1,0 +1,212 @@
+//! An owner that is killed, paused or stopped: another node takes over, and nothing that was acknowledged is missing.
+
+use crate::{harness::eventually, http, leaseholder::Leaseholder, nodes::Nodes, peer::Peer};
+use serde_json::json;
+use std::{
+    io::Write,
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What was acknowledged before the owner ended, and has to be there afterwards.
+fn fill(nodes: &Nodes, len: u64) {
+    let stores: Vec<_> = nodes.running().map(|number| nodes.store(number)).collect();
+    for key in 1..=len {
+        stores[key as usize % stores.len()].create("user", key, json!({ "n": key }));
+    }
+}
+
+fn all_there(nodes: &Nodes, len: u64) {
+    for number in nodes.running() {
+        let count = nodes.store(number).post("count", &json!({ "collection": "user" }));
+        assert_eq!(count["count"], len, "on n{number}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_the_kill_of_its_owner() {
+    let mut nodes = Nodes::start(3);
+    fill(&nodes, 60);
+    let leased = Leaseholder::new(nodes.server(nodes.other()), "job").take_for("write user/7", 60_000);
+    let owner = nodes.owner().unwrap();
+    nodes.kill(owner);
+    let next = nodes.taken_over_from(owner);
+    all_there(&nodes, 60);
+    // The lease is held, by the same token.
+    let store = nodes.store(next);
+    let lock = http::request(store.native, "GET", &store.target(&format!("locks/{}", leased.lock)), &[]);
+    assert_eq!((lock.status, &lock.json()["token"]), (200, &json!(leased.token)), "{}", lock.body);
+    let by_token = format!("documents/user/7?token={}", leased.token);
+    assert_eq!(store.send("PUT", &by_token, r#"{"n":8}"#).status, 200);
+    let refused = store.send("PUT", "documents/user/7?wait_ms=0", r#"{"n":9}"#);
+    assert_eq!(refused.status, 423, "{}", refused.body);
+    // And the killed one comes back as another node of the cluster.
+    nodes.up(owner);
+    all_there(&nodes, 60);
+}
+
+#[test]
+fn a_takeover_needs_no_cache() {
+    let mut nodes = Nodes::start(2);
+    fill(&nodes, 20);
+    let owner = nodes.owner().unwrap();
+    let other = nodes.other();
+    std::fs::remove_dir_all(nodes.server(other).data().join("shard-1")).ok();
+    nodes.kill(owner);
+    nodes.taken_over_from(owner);
+    all_there(&nodes, 20);
+}
+
+/// The owner is stopped by a signal for longer than its ownership lasts, and goes on as if nothing had happened.
+#[test]
+fn a_paused_owner_neither_writes_nor_answers_when_it_goes_on() {
+    let nodes = Nodes::start(3);
+    fill(&nodes, 5);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    nodes.server(owner).signal("-STOP");
+    // A request that the paused owner got, and never answers, is done by the next one.
+    let position = nodes.store(other).create("user", 6, json!({ "n": 6 }));
+    assert_eq!(position, 6);
+    nodes.server(owner).signal("-CONT");
+    // The first thing that it is asked when it goes on.
+    let found = nodes.store(owner).send("GET", "documents/user/6", "");
+    assert_eq!((found.status, &found.json()["document"]["value"]["n"]), (200, &json!(6)), "{}", found.body);
+    assert_ne!(nodes.owner(), Some(owner));
+    nodes.store(owner).create("user", 7, json!({ "n": 7 }));
+    all_there(&nodes, 7);
+}
+
+#[test]
+fn a_session_keeps_its_lock_over_a_takeover() {
+    let mut nodes = Nodes::start(3);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    let mut ann = Peer::open_for(nodes.server(other), "ann", 30_000);
+    let held = ann.ask(json!({ "type": "lock", "resources": [{ "path": "user/42", "mode": "write" }] }));
+    let lock = json!([{ "lock": held["lock"], "token": held["token"],
+        "resources": [{ "path": ["user", "42"], "mode": "write" }] }]);
+    nodes.kill(owner);
+    // The tunnel ends with the owner.
+    assert_eq!(ann.try_next(), None);
+    nodes.taken_over_from(owner);
+    let (_ann, welcome) = ann.attach(nodes.server(other), &lock);
+    assert_eq!(welcome["locks"][0]["token"], held["token"], "{welcome}");
+    // No other client gets it.
+    let refused = nodes.store(other).send("PUT", "documents/user/42?wait_ms=0", "{}");
+    assert!([423, 503].contains(&refused.status), "{}", refused.body);
+}
+
+#[test]
+fn tokens_grow_over_takeovers() {
+    let mut nodes = Nodes::start(2);
+    let mut last = 0;
+    for _ in 0..3 {
+        let holder = Leaseholder::new(nodes.server(nodes.other()), "job");
+        let leased = holder.take_for("write user/1", 60_000);
+        assert!(leased.token > last, "{} after {last}", leased.token);
+        last = leased.token;
+        assert_eq!(holder.unlock("write user/1").status, 200);
+        let owner = nodes.owner().unwrap();
+        nodes.kill(owner);
+        nodes.taken_over_from(owner);
+        nodes.up(owner);
+    }
+}
+
+#[test]
+fn a_planned_stop_hands_off_before_the_node_ends() {
+    let mut nodes = Nodes::start(2);
+    fill(&nodes, 10);
+    let owner = nodes.owner().unwrap();
+    assert_eq!(nodes.stop(owner), Some(0));
+    // The node said goodbye, so nothing has to become stale before the other one takes over.
+    let begun = Instant::now();
+    all_there(&nodes, 10);
+    assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
+    let next = nodes.taken_over_from(owner);
+    nodes.store(next).create("user", 11, json!({ "n": 11 }));
+}
+
+/// A lease with a time that is over long before another node has taken over: its holder could not renew it meanwhile.
+#[test]
+fn a_takeover_gives_every_lease_its_full_time_again() {
+    let mut nodes = Nodes::start(2);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    let leased = Leaseholder::new(nodes.server(other), "job").take_for("write user/7", 2_000);
+    nodes.kill(owner);
+    nodes.taken_over_from(owner);
+    let store = nodes.store(other);
+    let lock = http::request(store.native, "GET", &store.target(&format!("locks/{}", leased.lock)), &[]);
+    assert_eq!((lock.status, &lock.json()["token"]), (200, &json!(leased.token)), "{}", lock.body);
+    // And then it ends, as no one renews it.
+    eventually("the lease ends", || {
+        http::request(store.native, "GET", &store.target(&format!("locks/{}", leased.lock)), &[]).status
+            == 404
+    });
+    let lost = store.send("PUT", &format!("documents/user/7?token={}", leased.token), "{}");
+    assert_eq!(lost.json()["code"], "lock_lost", "{}", lost.body);
+}
+
+#[test]
+fn an_operator_drains_a_node_and_moves_a_shard() {
+    let mut nodes = Nodes::start(3);
+    fill(&nodes, 5);
+    let owner = nodes.owner().unwrap();
+    let change = |method: &str, target: &str| {
+        let reply = http::send(nodes.server(1).native, method, &format!("/v1/cluster/{target}"), &[], b"");
+        assert_eq!(reply.status, 200, "{target}: {}", reply.body);
+    };
+    change("PUT", &format!("nodes/n{owner}/drain"));
+    let next = nodes.taken_over_from(owner);
+    let third = (1..=3).find(|number| ![owner, next].contains(number)).unwrap();
+    change("PUT", &format!("shards/1/owner/n{third}"));
+    eventually("the shard is moved", || nodes.owner() == Some(third));
+    all_there(&nodes, 5);
+    // It comes back to the node that it is pinned to.
+    nodes.kill(third);
+    nodes.taken_over_from(third);
+    nodes.up(third);
+    eventually("the shard comes back", || nodes.owner() == Some(third));
+    all_there(&nodes, 5);
+    for (target, code) in [("nodes/nobody/drain", "no_node"), ("shards/7/owner/n1", "no_shard")] {
+        let reply = http::send(nodes.server(1).native, "PUT", &format!("/v1/cluster/{target}"), &[], b"");
+        assert_eq!(reply.json()["code"], code, "{}", reply.body);
+    }
+}
+
+/// A request that waits, an answer that is read slowly and a body that never ends keep no node from owning the shard again.
+#[test]
+fn what_clients_have_under_way_keeps_no_shard_from_being_served() {
+    let mut nodes = Nodes::start(2);
+    fill(&nodes, 5);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    let leased = Leaseholder::new(nodes.server(owner), "job").take_for("write user/1", 60_000);
+    let waiter = {
+        let store = nodes.store(owner);
+        thread::spawn(move || store.send("PUT", "documents/user/1?wait_ms=60000", r#"{"n":9}"#))
+    };
+    let mut slow = TcpStream::connect(nodes.server(owner).native).unwrap();
+    slow.write_all(b"POST /v1/default/write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
+        .unwrap();
+    let (namespace, path) = ("default", "locks?state=waiting");
+    eventually("the writer waits", || {
+        let target = format!("/v1/{namespace}/{path}");
+        http::request(nodes.server(owner).native, "GET", &target, &[]).body.contains("waiting")
+    });
+    nodes.server(owner).signal("-STOP");
+    eventually("the other node takes over", || nodes.owner_by(other) == Some(other));
+    nodes.server(owner).signal("-CONT");
+    // It is told at once that it has to look elsewhere.
+    let told = waiter.join().unwrap();
+    assert_eq!(told.status, 503, "{}", told.body);
+    // And the first node serves again, though the slow client is still there.
+    nodes.kill(other);
+    eventually("the first node serves again", || {
+        nodes.store(owner).send("GET", "documents/user/5", "").status == 200
+    });
+    let refused = nodes.store(owner).send("PUT", "documents/user/1?wait_ms=0", "{}");
+    assert_eq!(refused.status, 423, "{}", refused.body);
+    let by_token = format!("documents/user/1?token={}", leased.token);
+    assert_eq!(nodes.store(owner).send("PUT", &by_token, r#"{"n":1}"#).status, 200);
+    drop(slow);
+}

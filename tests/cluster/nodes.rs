@@ -1,0 +1,151 @@
+//! Real nodes over one database of their own, to be killed, paused and started again. Knows nothing of what they should
+//! say.
+
+use crate::{
+    harness::{Ended, Server, eventually},
+    http,
+    store::Store,
+};
+use lockwood_test_support::Postgres;
+use serde_json::Value;
+use std::net::TcpListener;
+
+/// Nodes `n1`, `n2` and so on. A node that ended can be started again on the same data and addresses.
+pub(crate) struct Nodes {
+    url: String,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    url: String,
+    listen: String,
+    peer: String,
+    state: State,
+}
+
+enum State {
+    Up(Server),
+    Down(Option<Ended>),
+}
+
+impl Nodes {
+    /// So many nodes on a fresh database, one of which serves.
+    pub(crate) fn start(len: usize) -> Nodes {
+        let postgres = Postgres::shared();
+        let database = postgres.create_database();
+        Nodes::start_on(&postgres.url(&database, postgres.port()), len)
+    }
+
+    /// The same on a database that is there.
+    pub(crate) fn start_on(url: &str, len: usize) -> Nodes {
+        let mut nodes = Nodes { url: url.to_owned(), nodes: Vec::new() };
+        for _ in 0..len {
+            nodes.add();
+        }
+        eventually("a node owns the shard", || nodes.owner().is_some());
+        nodes
+    }
+
+    fn add(&mut self) {
+        self.add_on(&self.url.clone());
+    }
+
+    /// One more node, which reaches the database in its own way.
+    pub(crate) fn add_on(&mut self, url: &str) {
+        let (listen, peer) = (free_address(self.nodes.len()), free_address(self.nodes.len()));
+        self.nodes.push(Node { url: url.to_owned(), listen, peer, state: State::Down(None) });
+        self.up(self.nodes.len());
+    }
+
+    /// Starts a node that is down.
+    pub(crate) fn up(&mut self, number: usize) {
+        let name = format!("n{number}");
+        let node = &mut self.nodes[number - 1];
+        let (url, peer) = (node.url.clone(), node.peer.clone());
+        let flags = ["--cluster", &url, "--node", &name, "--advertise", &peer, "--peer-listen", &peer];
+        let State::Down(ended) = &mut node.state else { panic!("n{number} is up") };
+        let server = match ended.take() {
+            Some(ended) => ended.restart_at(&node.listen, &flags),
+            None => Server::start_at(&node.listen, &flags),
+        };
+        node.state = State::Up(server);
+    }
+
+    pub(crate) fn server(&self, number: usize) -> &Server {
+        match &self.nodes[number - 1].state {
+            State::Up(server) => server,
+            State::Down(_) => panic!("n{number} is down"),
+        }
+    }
+
+    /// Where a node listens for other nodes.
+    pub(crate) fn peer(&self, number: usize) -> &str {
+        &self.nodes[number - 1].peer
+    }
+
+    pub(crate) fn store(&self, number: usize) -> Store {
+        Store::new(self.server(number), "default")
+    }
+
+    /// Ends a node without warning.
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.end(number, Server::kill);
+    }
+
+    /// Asks a node to stop and waits; gives its exit code.
+    pub(crate) fn stop(&mut self, number: usize) -> Option<i32> {
+        self.end(number, Server::stop)
+    }
+
+    fn end(&mut self, number: usize, end: impl FnOnce(Server) -> Ended) -> Option<i32> {
+        let node = &mut self.nodes[number - 1];
+        let State::Up(server) = std::mem::replace(&mut node.state, State::Down(None)) else {
+            panic!("n{number} is down")
+        };
+        let ended = end(server);
+        let code = ended.status.code();
+        node.state = State::Down(Some(ended));
+        code
+    }
+
+    /// The number of the owner, as the nodes that are up see it.
+    pub(crate) fn owner(&self) -> Option<usize> {
+        self.owner_by(self.running().next().unwrap())
+    }
+
+    /// The same, as one node sees it.
+    pub(crate) fn owner_by(&self, number: usize) -> Option<usize> {
+        let status = self.status(number);
+        status["shards"][0]["owner"].as_str().and_then(|name| name.strip_prefix('n')?.parse().ok())
+    }
+
+    /// A node that is up and does not own the shard.
+    pub(crate) fn other(&self) -> usize {
+        let owner = self.owner();
+        self.running().find(|number| Some(*number) != owner).unwrap()
+    }
+
+    pub(crate) fn running(&self) -> impl Iterator<Item = usize> {
+        let up = self.nodes.iter().map(|node| matches!(node.state, State::Up(_))).collect::<Vec<_>>();
+        (1..=up.len()).filter(move |number| up[number - 1])
+    }
+
+    fn status(&self, number: usize) -> Value {
+        let reply = http::request(self.server(number).native, "GET", "/v1/cluster", &[]);
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.json()
+    }
+
+    /// Waits until another node than this one owns the shard.
+    pub(crate) fn taken_over_from(&self, number: usize) -> usize {
+        eventually("another node takes over", || self.owner().is_some_and(|owner| owner != number));
+        self.owner().unwrap()
+    }
+}
+
+/// Connections that are made while a node is down must not take its port, so every node has an address of its own.
+pub(crate) fn free_address(number: usize) -> String {
+    let own = TcpListener::bind(format!("127.0.1.{}:0", number + 1));
+    let listener = own.or_else(|_| TcpListener::bind("127.0.0.1:0")).unwrap();
+    listener.local_addr().unwrap().to_string()
+}

@@ -1,0 +1,175 @@
+//! Writers and lockers on all nodes while owners are killed, paused and stopped: every acknowledged write is there once, no
+//! two hold a lock at a time, tokens grow. The number of faults and the seed come from the environment.
+
+use crate::{
+    http::{self, Reply},
+    nodes::Nodes,
+    store::Store,
+};
+use serde_json::json;
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+const WRITERS: u64 = 4;
+const LOCKERS: u64 = 3;
+
+fn env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// What the clients saw.
+#[derive(Default)]
+struct Seen {
+    /// By writer, the numbers whose write was acknowledged.
+    acknowledged: Mutex<Vec<(u64, u64)>>,
+    /// Tokens in the order in which leases on one path were granted and ended.
+    tokens: Mutex<Vec<u64>>,
+    /// Who is inside of the section that the lease guards.
+    inside: AtomicU64,
+    violations: Mutex<Vec<String>>,
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_in_a_storm() {
+    let (faults, mut seed) = (env("LOCKWOOD_CLUSTER_FAULTS", 6), env("LOCKWOOD_CLUSTER_SEED", 7));
+    println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={faults}");
+    let mut nodes = Nodes::start(3);
+    let addresses: Vec<Store> = (1..=3).map(|number| nodes.store(number)).collect();
+    let (seen, stopping) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+    let mut clients = Vec::new();
+    for writer in 0..WRITERS {
+        let (seen, stopping, stores) = (Arc::clone(&seen), Arc::clone(&stopping), addresses.clone());
+        clients.push(thread::spawn(move || write(writer, &stores, &seen, &stopping)));
+    }
+    for locker in 0..LOCKERS {
+        let (seen, stopping, stores) = (Arc::clone(&seen), Arc::clone(&stopping), addresses.clone());
+        clients.push(thread::spawn(move || lock(locker, &stores, &seen, &stopping)));
+    }
+    for _ in 0..faults {
+        thread::sleep(Duration::from_millis(300 + next(&mut seed) % 1200));
+        let Some(owner) = nodes.owner() else { continue };
+        match next(&mut seed) % 4 {
+            0 | 1 => {
+                nodes.kill(owner);
+                nodes.taken_over_from(owner);
+                nodes.up(owner);
+            }
+            2 => {
+                nodes.server(owner).signal("-STOP");
+                thread::sleep(Duration::from_millis(500 + next(&mut seed) % 5000));
+                nodes.server(owner).signal("-CONT");
+            }
+            _ => {
+                nodes.stop(owner);
+                nodes.up(owner);
+            }
+        }
+    }
+    stopping.store(true, Ordering::Release);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
+    check(&nodes, &seen);
+}
+
+/// Each number is written by one event; its document counts how often.
+fn write(writer: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
+    for number in 0.. {
+        if stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let store = &stores[((writer + number) % stores.len() as u64) as usize];
+        let event = json!([{ "type": "create", "collection": "w", "key": [writer, number],
+            "fields": { "n": number } }]);
+        let reply = try_send(
+            store.native,
+            "POST",
+            &store.target("write"),
+            json!({ "events": event }).to_string().as_bytes(),
+        );
+        if reply.is_some_and(|reply| reply.status == 200) {
+            seen.acknowledged.lock().unwrap().push((writer, number));
+        }
+    }
+}
+
+/// Takes a lease, checks that no other client has it, writes under its token, releases it.
+fn lock(locker: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
+    for round in 0.. {
+        if stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let store = &stores[((locker + round) % stores.len() as u64) as usize];
+        let owner = format!("locker-{locker}-{round}");
+        let body = json!({ "owner": owner, "ttl_ms": 4_000, "wait_ms": 2_000,
+            "resources": [{ "path": "guarded/1", "mode": "write" }] });
+        let send = |method: &str, target: &str, body: &str| {
+            try_send(store.native, method, &store.target(target), body.as_bytes())
+        };
+        let Some(taken) = send("POST", "locks", &body.to_string()).filter(|reply| reply.status == 201) else {
+            // It may have been granted without our knowing; it ends by itself.
+            thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        let (lock, token) = (taken.json()["lock"].clone(), taken.json()["token"].as_u64());
+        let Some(token) = token else { continue };
+        let before = seen.inside.swap(locker + 1, Ordering::AcqRel);
+        if before != 0 {
+            seen.violations.lock().unwrap().push(format!("{} and {} hold it", before - 1, locker));
+        }
+        {
+            let mut tokens = seen.tokens.lock().unwrap();
+            if tokens.last().is_some_and(|last| *last >= token) {
+                seen.violations.lock().unwrap().push(format!("token {token} after {:?}", tokens.last()));
+            }
+            tokens.push(token);
+        }
+        let target = format!("documents/guarded/1?token={token}&wait_ms=0");
+        let _ = send("PUT", &target, &json!({ "token": token }).to_string());
+        seen.inside.store(0, Ordering::Release);
+        let _ = send("POST", &format!("locks/{lock}/release"), &json!({ "token": token }).to_string());
+    }
+}
+
+/// Every acknowledged write is there exactly once: a create makes one event.
+fn check(nodes: &Nodes, seen: &Seen) {
+    let store = nodes.store(nodes.owner().unwrap());
+    let acknowledged = seen.acknowledged.lock().unwrap();
+    assert!(acknowledged.len() > 20, "only {} writes were acknowledged", acknowledged.len());
+    assert!(!seen.tokens.lock().unwrap().is_empty(), "no lock was granted");
+    for (writer, number) in &*acknowledged {
+        let found = store.send("GET", &format!("documents/w/{writer}:{number}"), "");
+        assert_eq!(found.status, 200, "{writer}:{number} was acknowledged: {}", found.body);
+    }
+    println!("{} writes, {} grants", acknowledged.len(), seen.tokens.lock().unwrap().len());
+}
+
+/// A request to a node that may be gone; none if there is no whole reply.
+fn try_send(native: SocketAddr, method: &str, target: &str, body: &[u8]) -> Option<Reply> {
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: {native}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut tcp = TcpStream::connect(native).ok()?;
+    tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    tcp.write_all(&[head.as_bytes(), body].concat()).ok()?;
+    let mut received = Vec::new();
+    tcp.read_to_end(&mut received).ok()?;
+    http::is_complete(&received).then(|| http::read(received))
+}
+
+/// A small generator, so that a seed gives the same faults.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
