@@ -27,5 +27,6 @@ mod database;
 mod doors;
 mod failover;
 mod guide;
+mod homes;
 mod script;
 mod storm;

@@ -13,6 +13,8 @@ use std::net::TcpListener;
 /// Nodes `n1`, `n2` and so on. A node that ended can be started again on the same data and addresses.
 pub(crate) struct Nodes {
     url: String,
+    /// More flags that all nodes have.
+    flags: Vec<String>,
     nodes: Vec<Node>,
 }
 
@@ -38,7 +40,13 @@ impl Nodes {
 
     /// The same on a database that is there.
     pub(crate) fn start_on(url: &str, len: usize) -> Nodes {
-        let mut nodes = Nodes { url: url.to_owned(), nodes: Vec::new() };
+        Nodes::start_with(url, len, &[])
+    }
+
+    /// The same with some more flags.
+    pub(crate) fn start_with(url: &str, len: usize, flags: &[&str]) -> Nodes {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut nodes = Nodes { url: url.to_owned(), flags, nodes: Vec::new() };
         for _ in 0..len {
             nodes.add();
         }
@@ -46,7 +54,33 @@ impl Nodes {
         nodes
     }
 
-    fn add(&mut self) {
+    /// So many nodes on a fresh database with so many shards, each of which is served; and more flags.
+    pub(crate) fn start_sharded(len: usize, shards: usize, flags: &[&str]) -> Nodes {
+        let postgres = Postgres::shared();
+        let database = postgres.create_database();
+        let shards_flag = shards.to_string();
+        let flags = [&["--shards", &shards_flag], flags].concat();
+        let nodes = Nodes::start_with(&postgres.url(&database, postgres.port()), len, &flags);
+        nodes.await_balance(shards);
+        nodes
+    }
+
+    /// Waits until all shards have owners, and no node has more than its share.
+    pub(crate) fn await_balance(&self, shards: usize) {
+        let share = shards.div_ceil(self.running().count());
+        eventually("shards are spread over the nodes", || {
+            let owners: Vec<usize> = (1..=shards).filter_map(|shard| self.owner_of(shard)).collect();
+            let has = |number| owners.iter().filter(|owner| **owner == number).count();
+            owners.len() == shards && self.running().all(|number| has(number) <= share)
+        });
+    }
+
+    /// Another flag for nodes that start from now on.
+    pub(crate) fn set_flags(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    }
+
+    pub(crate) fn add(&mut self) {
         self.add_on(&self.url.clone());
     }
 
@@ -62,7 +96,9 @@ impl Nodes {
         let name = format!("n{number}");
         let node = &mut self.nodes[number - 1];
         let (url, peer) = (node.url.clone(), node.peer.clone());
-        let flags = ["--cluster", &url, "--node", &name, "--advertise", &peer, "--peer-listen", &peer];
+        let mut flags =
+            vec!["--cluster", &url, "--node", &name, "--advertise", &peer, "--peer-listen", &peer];
+        flags.extend(self.flags.iter().map(String::as_str));
         let State::Down(ended) = &mut node.state else { panic!("n{number} is up") };
         let server = match ended.take() {
             Some(ended) => ended.restart_at(&node.listen, &flags),
@@ -84,7 +120,12 @@ impl Nodes {
     }
 
     pub(crate) fn store(&self, number: usize) -> Store {
-        Store::new(self.server(number), "default")
+        self.store_of(number, "default")
+    }
+
+    /// A namespace, as one node is asked about it.
+    pub(crate) fn store_of(&self, number: usize, namespace: &str) -> Store {
+        Store::new(self.server(number), namespace)
     }
 
     /// Ends a node without warning.
@@ -119,6 +160,14 @@ impl Nodes {
         status["shards"][0]["owner"].as_str().and_then(|name| name.strip_prefix('n')?.parse().ok())
     }
 
+    /// The number of the owner of a shard, as the nodes that are up see it.
+    pub(crate) fn owner_of(&self, shard: usize) -> Option<usize> {
+        let status = self.status(self.running().next().unwrap());
+        let shards = status["shards"].as_array().unwrap();
+        let found = shards.iter().find(|found| found["shard"] == shard)?;
+        found["owner"].as_str().and_then(|name| name.strip_prefix('n')?.parse().ok())
+    }
+
     /// A node that is up and does not own the shard.
     pub(crate) fn other(&self) -> usize {
         let owner = self.owner();
@@ -130,7 +179,7 @@ impl Nodes {
         (1..=up.len()).filter(move |number| up[number - 1])
     }
 
-    fn status(&self, number: usize) -> Value {
+    pub(crate) fn status(&self, number: usize) -> Value {
         let reply = http::request(self.server(number).native, "GET", "/v1/cluster", &[]);
         assert_eq!(reply.status, 200, "{}", reply.body);
         reply.json()

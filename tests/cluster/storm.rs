@@ -2,6 +2,7 @@
 //! two hold a lock at a time, tokens grow. The number of faults and the seed come from the environment.
 
 use crate::{
+    harness::eventually,
     http::{self, Reply},
     nodes::Nodes,
     store::Store,
@@ -39,14 +40,29 @@ struct Seen {
 
 #[test]
 fn nothing_is_lost_or_doubled_in_a_storm() {
+    storm(1);
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_in_a_storm_over_several_shards() {
+    storm(4);
+}
+
+/// The namespace that a writer writes to; on four shards they are spread.
+fn namespace(writer: u64) -> String {
+    format!("w{writer}")
+}
+
+fn storm(shards: u64) {
     let (faults, mut seed) = (env("LOCKWOOD_CLUSTER_FAULTS", 6), env("LOCKWOOD_CLUSTER_SEED", 7));
-    println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={faults}");
-    let mut nodes = Nodes::start(3);
+    println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={faults}, {shards} shards");
+    let mut nodes = Nodes::start_sharded(3, shards as usize, &[]);
     let addresses: Vec<Store> = (1..=3).map(|number| nodes.store(number)).collect();
     let (seen, stopping) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
     let mut clients = Vec::new();
     for writer in 0..WRITERS {
-        let (seen, stopping, stores) = (Arc::clone(&seen), Arc::clone(&stopping), addresses.clone());
+        let (seen, stopping) = (Arc::clone(&seen), Arc::clone(&stopping));
+        let stores: Vec<Store> = (1..=3).map(|number| nodes.store_of(number, &namespace(writer))).collect();
         clients.push(thread::spawn(move || write(writer, &stores, &seen, &stopping)));
     }
     for locker in 0..LOCKERS {
@@ -55,11 +71,14 @@ fn nothing_is_lost_or_doubled_in_a_storm() {
     }
     for _ in 0..faults {
         thread::sleep(Duration::from_millis(300 + next(&mut seed) % 1200));
-        let Some(owner) = nodes.owner() else { continue };
+        let shard = (next(&mut seed) % shards) as usize + 1;
+        let Some(owner) = nodes.owner_of(shard) else { continue };
         match next(&mut seed) % 4 {
             0 | 1 => {
                 nodes.kill(owner);
-                nodes.taken_over_from(owner);
+                eventually("another node takes over", || {
+                    nodes.owner_of(shard).is_some_and(|next| next != owner)
+                });
                 nodes.up(owner);
             }
             2 => {
@@ -140,11 +159,11 @@ fn lock(locker: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
 
 /// Every acknowledged write is there exactly once: a create makes one event.
 fn check(nodes: &Nodes, seen: &Seen) {
-    let store = nodes.store(nodes.owner().unwrap());
     let acknowledged = seen.acknowledged.lock().unwrap();
     assert!(acknowledged.len() > 20, "only {} writes were acknowledged", acknowledged.len());
     assert!(!seen.tokens.lock().unwrap().is_empty(), "no lock was granted");
     for (writer, number) in &*acknowledged {
+        let store = nodes.store_of(nodes.running().next().unwrap(), &namespace(*writer));
         let found = store.send("GET", &format!("documents/w/{writer}:{number}"), "");
         assert_eq!(found.status, 200, "{writer}:{number} was acknowledged: {}", found.body);
     }

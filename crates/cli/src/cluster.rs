@@ -128,10 +128,11 @@ fn render_nodes(nodes: &[ClusterNodeInfo]) -> String {
 }
 
 fn render_shards(shards: &[ClusterShardInfo]) -> String {
-    let header = ["shard", "owner", "epoch", "renewed"].map(str::to_owned);
+    let header = ["shard", "owner", "epoch", "renewed", "namespaces"].map(str::to_owned);
     let row = |shard: &ClusterShardInfo| {
         let owner = shard.owner.clone().unwrap_or_else(|| "none".to_owned());
-        vec![shard.shard.to_string(), owner, shard.epoch.to_string(), ago(shard.age_ms)]
+        let namespaces = shard.namespaces.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
+        vec![shard.shard.to_string(), owner, shard.epoch.to_string(), ago(shard.age_ms), namespaces]
     };
     Table::default().render(&header, &shards.iter().map(row).collect::<Vec<_>>())
 }
@@ -158,11 +159,17 @@ mod tests {
         let status = ClusterStatus {
             node: "a".into(),
             nodes: vec![node("a", 200, &[1]), node("b", 9000, &[])],
-            shards: vec![ClusterShardInfo { shard: 1, owner: Some("a".into()), epoch: 7, age_ms: 200 }],
+            shards: vec![ClusterShardInfo {
+                shard: 1,
+                owner: Some("a".into()),
+                epoch: 7,
+                age_ms: 200,
+                namespaces: Some(12),
+            }],
             database: DatabaseInfo { durability: "on 2 machines".into(), age_ms: 200 },
         };
         let shown = render(&status);
-        for part in ["on 2 machines", "b.example:7118", "stale", "epoch", "7"] {
+        for part in ["on 2 machines", "b.example:7118", "stale", "epoch", "7", "12"] {
             assert!(shown.contains(part), "{part} is missing in {shown}");
         }
     }

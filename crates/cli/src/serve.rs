@@ -29,6 +29,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A shorter key could be guessed.
 const CLUSTER_KEY_BYTES_MIN: usize = 16;
+/// More shards than this make a node slow to renew them.
+const SHARDS_MAX: i64 = 1024;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -169,6 +171,11 @@ struct ClusterArgs {
     #[arg(long, value_name = "ADDR", requires = "database", value_parser = parse_listen)]
     peer_listen: Option<SocketAddr>,
 
+    /// How many shards the cluster should have; those that are missing are made [default: 1]
+    #[arg(long, value_name = "N", env = "LOCKWOOD_SHARDS", requires = "database",
+        value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX))]
+    shards: Option<u32>,
+
     /// How other nodes reach this one, if not at the address it listens on
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     advertise: Option<String>,
@@ -200,6 +207,7 @@ impl ClusterArgs {
             name: self.node.clone(),
             advertise: self.advertise.clone(),
             peer_listen: self.peer_listen.unwrap_or_else(|| peer_listen(self.advertise.as_deref())),
+            shards: self.shards,
         })
     }
 }

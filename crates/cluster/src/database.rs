@@ -10,6 +10,7 @@ use lockwood_storage::{
     },
 };
 use std::{
+    collections::BTreeMap,
     io,
     path::Path,
     sync::Arc,
@@ -83,6 +84,29 @@ impl Database {
     pub async fn ensure_shards(&self, shards: &[ShardNo]) -> Result<(), DatabaseError> {
         let numbers: Vec<u64> = shards.iter().map(|shard| u64::from(shard.0)).collect();
         Ok(self.directory.ensure_shards(&numbers).await?)
+    }
+
+    /// The home of a namespace, if it has one.
+    pub async fn find_home(&self, namespace: &str) -> Result<Option<ShardNo>, DatabaseError> {
+        let home = self.directory.find_home(namespace).await?;
+        home.map(shard_no).transpose()
+    }
+
+    /// The home of a namespace; it becomes `home` if it has none, unless `homes_max` namespaces have one already.
+    pub async fn home(
+        &self,
+        namespace: &str,
+        home: ShardNo,
+        homes_max: u64,
+    ) -> Result<Option<ShardNo>, DatabaseError> {
+        let home = self.directory.home(namespace, u64::from(home.0), homes_max).await?;
+        home.map(shard_no).transpose()
+    }
+
+    /// How many namespaces have their home on each shard.
+    pub async fn homes_by_shard(&self) -> Result<BTreeMap<ShardNo, u64>, DatabaseError> {
+        let counts = self.directory.homes_by_shard().await?;
+        counts.into_iter().map(|(shard, count)| Ok((shard_no(shard)?, count))).collect()
     }
 
     /// Opens the cache of a shard that was claimed. Blocks.
@@ -173,6 +197,11 @@ async fn wait_for(link: &Link) -> Result<(), CallError> {
             ready => return ready,
         }
     }
+}
+
+fn shard_no(number: u64) -> Result<ShardNo, DatabaseError> {
+    let unexpected = |_| CallError::Unexpected(format!("shard {number} as the home of a namespace"));
+    Ok(ShardNo(u32::try_from(number).map_err(unexpected)?))
 }
 
 fn view(rows: Rows) -> View {

@@ -1,6 +1,6 @@
 //! Functions that give a key its shard. Knows nothing of maps, and leaves scripts to whoever can run them.
 
-use crate::{MapError, MapProblem};
+use crate::{MapError, MapProblem, ShardNo};
 use lockwood_model::{Key, KeyPart};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
@@ -201,6 +201,14 @@ fn validate_script(entry: &str, source: &str, hash: &str) -> Result<(), MapError
 
 fn script_hash(source: &str) -> String {
     format!("{:032x}", xxh3_128(source.as_bytes()))
+}
+
+/// The shard on which a namespace gets its home: the same for all that know the same shards, and seldom another one when
+/// there are more. None if there are no shards.
+pub fn pick_home(namespace: &str, shards: &[ShardNo]) -> Option<ShardNo> {
+    let buckets = u32::try_from(shards.len()).unwrap_or(u32::MAX);
+    let bucket = jump(xxh3_64(namespace.as_bytes()), buckets);
+    shards.get(usize::try_from(bucket).ok()?).copied()
 }
 
 /// The hash of the canonical bytes of a key; equal keys have equal bytes, however they were written.

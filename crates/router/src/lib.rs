@@ -36,7 +36,7 @@ mod transition_test;
 
 pub use change::{Change, Planned};
 pub use fault::{ChangeError, MapError, MapProblem, PolicyError, RouteError, TransitionError};
-pub use function::{Bound, By, Function, NoScripts, Scripts};
+pub use function::{Bound, By, Function, NoScripts, Scripts, pick_home};
 pub use host::{Host, HostMode, WEIGHT_MAX};
 pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo};
 pub use transition::{Action, Donor, Drive, Event, Step, Transition};

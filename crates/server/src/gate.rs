@@ -17,6 +17,7 @@ use crate::{
         Admitted,
         locks::{self, Voucher},
     },
+    clustered::Use,
     lease::Verdict,
     namespace::{Namespace, State},
     schemas::{self, Held, Named, Rechecks, check_named},
@@ -132,6 +133,7 @@ pub(crate) async fn write(
     call: &Call,
     terms: &Terms,
 ) -> Result<Written, GateError> {
+    shared.check_home(namespace, Use::Write).await?;
     let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
@@ -175,6 +177,7 @@ pub(crate) async fn transact<T>(
     terms: &Terms,
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
+    shared.check_home(namespace, Use::Write).await?;
     let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
@@ -252,6 +255,7 @@ pub(crate) async fn run<T: Send + 'static>(
     work: Arc<impl Fn(&Reading, &Budget) -> Run<T> + Send + Sync + 'static>,
     call_of: impl Fn(Vec<Intent>, &T) -> Result<Call, Trouble>,
 ) -> Result<Amended<T>, GateError> {
+    shared.check_home(namespace, Use::Write).await?;
     let terms = &*terms.vouched(shared, namespace).await?;
     let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::from([first.clone()]) };
     let rules = shared.schemas.held(namespace);
@@ -403,6 +407,7 @@ pub(crate) async fn keep(
     limits: Limits,
     terms: &Terms,
 ) -> Result<(), GateError> {
+    shared.check_home(namespace, Use::Write).await?;
     let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(keep.documents())?;

@@ -3,7 +3,8 @@
 use crate::{
     authority::Authority,
     clock::Clock,
-    cluster::Cluster,
+    cluster::{Cluster, SYSTEM},
+    clustered::{Homes, Use},
     config::Config,
     feeds::Feeds,
     front::Front,
@@ -20,6 +21,7 @@ use crate::{
     work::Work,
 };
 use lockwood_model::{OwnerId, Timestamp};
+use lockwood_router::ShardNo;
 use lockwood_storage::Ledger;
 use lockwood_wire::Interface;
 use std::sync::{
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) shard: Arc<Shard>,
     pub(crate) authority: Arc<Authority>,
+    /// Where namespaces are, and which shard this is; none if everything is here.
+    pub(crate) homes: Option<(Arc<Homes>, ShardNo)>,
     pub(crate) cluster: Cluster,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) grace: Arc<Grace>,
@@ -72,6 +76,15 @@ impl Shared {
         match before >= limit {
             true => Err(Trouble::too_many("sessions_max", limit, "there are too many sessions")),
             false => Ok(stay),
+        }
+    }
+
+    /// That a namespace is on this shard. An address leads to the right one; what a body names may be elsewhere.
+    pub(crate) async fn check_home(&self, namespace: &str, wanted: Use) -> Result<(), Trouble> {
+        match &self.homes {
+            // That one is on every shard.
+            Some((homes, shard)) if namespace != SYSTEM => homes.check(namespace, *shard, wanted).await,
+            _ => Ok(()),
         }
     }
 

@@ -46,6 +46,9 @@ pub struct ClusterShardInfo {
     pub epoch: u64,
     /// Time since the ownership was renewed, by the database clock.
     pub age_ms: u64,
+    /// How many namespaces have their home here; absent if the database did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<u64>,
 }
 
 /// The database of a cluster.

@@ -1,11 +1,16 @@
 //! The door of one interface on a node of a cluster: a request is answered by the runtime of its shard if that is here,
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
-use super::{ClusterNode, OWNER_WAIT, Place, Served, peer_door, status};
+use super::{
+    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door,
+    scope::{self, Gathered, Scope},
+    status,
+};
 use crate::{
     arriving::Arriving,
     body,
     cluster::dispatch::RETRY,
+    config::Config,
     elasticsearch::Elasticsearch,
     listener::{Counted, Service, refusal},
     locktopus::Locktopus,
@@ -18,7 +23,7 @@ use crate::{
     trouble::Trouble,
 };
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Frame, SizeHint},
@@ -27,7 +32,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use lockwood_cluster::{Answer, Call, CallError};
-use lockwood_router::ShardEpoch;
+use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use std::{
     error::Error,
@@ -49,6 +54,8 @@ pub(crate) trait Doored: Service {
     const INTERFACE: Interface;
     /// That of a runtime.
     fn of(services: &Services) -> Option<Self>;
+    /// Which shards a request is for.
+    fn scope(config: &Config, request: &Request<Arriving>) -> Scope;
     /// Answers what is about the node itself, or about its cluster.
     fn about_node(
         _: &ClusterNode,
@@ -60,17 +67,23 @@ pub(crate) trait Doored: Service {
 
 impl Doored for Native {
     const INTERFACE: Interface = Interface::Native;
+    fn scope(_: &Config, request: &Request<Arriving>) -> Scope {
+        scope::native(request)
+    }
     fn of(services: &Services) -> Option<Native> {
         Some(services.native.clone())
     }
     async fn about_node(node: &ClusterNode, request: &Request<Arriving>) -> Option<Response<Self::Body>> {
         let asked = status::Asked::of(request)?;
-        status::answer(node, asked).await
+        Some(status::answer(node, asked).await)
     }
 }
 
 impl Doored for Locktopus {
     const INTERFACE: Interface = Interface::Locktopus;
+    fn scope(_: &Config, request: &Request<Arriving>) -> Scope {
+        scope::locktopus(request)
+    }
     fn of(services: &Services) -> Option<Locktopus> {
         services.locktopus.clone()
     }
@@ -78,6 +91,9 @@ impl Doored for Locktopus {
 
 impl Doored for Elasticsearch {
     const INTERFACE: Interface = Interface::Elasticsearch;
+    fn scope(_: &Config, request: &Request<Arriving>) -> Scope {
+        scope::elasticsearch(request)
+    }
     fn of(services: &Services) -> Option<Elasticsearch> {
         services.elasticsearch.clone()
     }
@@ -85,6 +101,9 @@ impl Doored for Elasticsearch {
 
 impl Doored for SchemaRegistry {
     const INTERFACE: Interface = Interface::SchemaRegistry;
+    fn scope(config: &Config, request: &Request<Arriving>) -> Scope {
+        scope::schema_registry(config, request)
+    }
     fn of(services: &Services) -> Option<SchemaRegistry> {
         services.schema_registry.clone()
     }
@@ -113,6 +132,9 @@ impl<const WRITES: bool> Service for Side<WRITES> {
 impl<const WRITES: bool> Doored for Side<WRITES> {
     const INTERFACE: Interface =
         if WRITES { Interface::OpenslidesWriter } else { Interface::OpenslidesReader };
+    fn scope(config: &Config, _: &Request<Arriving>) -> Scope {
+        scope::openslides(config)
+    }
     fn of(services: &Services) -> Option<Side<WRITES>> {
         let side = if WRITES { &services.openslides_writer } else { &services.openslides_reader };
         side.clone().map(Side)
@@ -138,36 +160,22 @@ impl<S: Doored> Service for Door<S> {
         S::INTERFACE
     }
 
-    async fn answer(&self, peer: SocketAddr, mut request: Request<Arriving>) -> Response<Self::Body> {
+    async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Response<Self::Body> {
         if let Some(answer) = S::about_node(&self.node, &request).await {
             return answer.map(DoorBody::Here);
         }
         let deadline = Instant::now() + OWNER_WAIT;
-        loop {
-            match self.node.place() {
-                Place::Here(served) => match S::of(&served.services) {
-                    Some(service) => return local(&service, &served, peer, request).await,
-                    None => return refused::<S>(not_served()),
-                },
-                Place::There(..) => break,
-                Place::Nowhere if Instant::now() >= deadline => return refused::<S>(no_owner(&self.node)),
-                Place::Nowhere => self.wait().await,
-            }
+        // Until the rows were read once there is no shard to choose.
+        while self.node.shards().is_empty() && Instant::now() < deadline {
+            self.wait().await;
         }
-        let upgrade = request.headers().contains_key(header::UPGRADE);
-        let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
-        let counted = request.extensions().get::<Arc<Counted>>().cloned();
-        let (parts, body) = request.into_parts();
-        let body = match body::read_at(&self.node.front, body).await {
-            Ok(body) => body,
-            Err(error) => return refused::<S>(error.into()),
-        };
-        match self.forward(peer, parts, body, deadline).await {
-            Ok((answer, Some(owner))) => match on_upgrade {
-                Some(client) => tunnel(&self.node, answer, (client, counted), owner),
-                None => answer,
+        let scope = S::scope(&self.node.front.config, &request);
+        match self.node.destination(scope).await {
+            Ok(Destination::One(shard)) => self.answer_by(shard, peer, request, deadline).await,
+            Ok(Destination::All(gathered)) => match self.gather(gathered, peer, request, deadline).await {
+                Ok(answer) => answer,
+                Err(trouble) => refused::<S>(trouble),
             },
-            Ok((answer, None)) => answer,
             Err(trouble) => refused::<S>(trouble),
         }
     }
@@ -186,6 +194,79 @@ impl<S: Doored> Door<S> {
         Door { node: Arc::clone(node), interface: std::marker::PhantomData }
     }
 
+    /// Answers a request for one shard.
+    async fn answer_by(
+        &self,
+        shard: ShardNo,
+        peer: SocketAddr,
+        mut request: Request<Arriving>,
+        deadline: Instant,
+    ) -> Response<DoorBody<S::Body>> {
+        loop {
+            match self.node.place(shard) {
+                Place::Here(served) => match S::of(&served.services) {
+                    Some(service) => return local(&service, &served, peer, request).await,
+                    None => return refused::<S>(not_served()),
+                },
+                Place::There(..) => break,
+                Place::Nowhere if Instant::now() >= deadline => {
+                    return refused::<S>(no_owner(&self.node, shard));
+                }
+                Place::Nowhere => self.wait().await,
+            }
+        }
+        let upgrade = request.headers().contains_key(header::UPGRADE);
+        let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
+        let counted = request.extensions().get::<Arc<Counted>>().cloned();
+        let (parts, body) = request.into_parts();
+        let body = match body::read_at(&self.node.front, body).await {
+            Ok(body) => body,
+            Err(error) => return refused::<S>(error.into()),
+        };
+        match self.forward(shard, peer, parts, body, deadline).await {
+            Ok((answer, Some(epoch))) => match on_upgrade {
+                Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
+                None => answer,
+            },
+            Ok((answer, None)) => answer,
+            Err(trouble) => refused::<S>(trouble),
+        }
+    }
+
+    /// Asks all shards and merges what they say. What one of them refuses is refused.
+    async fn gather(
+        &self,
+        gathered: Gathered,
+        peer: SocketAddr,
+        request: Request<Arriving>,
+        deadline: Instant,
+    ) -> Result<Response<DoorBody<S::Body>>, Trouble> {
+        gathered.check()?;
+        let (mut parts, body) = request.into_parts();
+        let body = body::read_at(&self.node.front, body).await?;
+        // The length of the merged answer is not that of the first one.
+        parts.headers.remove(header::ACCEPT_ENCODING);
+        let (mut answers, mut head) = (Vec::new(), None);
+        for shard in self.node.shards() {
+            let asked = (parts.clone(), body.clone());
+            let (answer, _) = self.forward(shard, peer, asked.0, asked.1, deadline).await?;
+            if !answer.status().is_success() {
+                return Ok(answer);
+            }
+            let (answer, body) = answer.into_parts();
+            let body = body.collect().await.map_err(|error| unreadable(shard, &*error))?;
+            answers.push((shard, body.to_bytes()));
+            head.get_or_insert(answer);
+        }
+        let merged = gathered.merge(&answers)?;
+        let mut answer = Response::new(DoorBody::Merged(Full::from(merged)));
+        if let Some(head) = head {
+            *answer.headers_mut() = head.headers;
+            answer.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        Ok(answer)
+    }
+
     /// Waits a moment for another owner.
     async fn wait(&self) {
         let (mut here, mut there) = (self.node.changes.subscribe(), self.node.topology.subscribe());
@@ -200,14 +281,14 @@ impl<S: Doored> Door<S> {
     async fn call(
         &self,
         address: &str,
-        epoch: ShardEpoch,
+        (shard, epoch): (ShardNo, ShardEpoch),
         call: &Call,
     ) -> Result<Response<Answer>, CallError> {
         let wait = Duration::from_millis(self.node.front.config.limits.wait_ms_max);
         let timeout = ANSWER_TIMEOUT.saturating_add(wait);
         tokio::select! {
             answer = self.node.peers.call(address, call, timeout) => answer,
-            () = self.node.moved(epoch) => {
+            () = self.node.moved(shard, epoch) => {
                 let cause = "another node has taken the shard over".to_owned();
                 Err(CallError::Unknown { address: address.to_owned(), cause })
             }
@@ -218,26 +299,27 @@ impl<S: Doored> Door<S> {
     /// was not this node.
     async fn forward(
         &self,
+        shard: ShardNo,
         peer: SocketAddr,
         mut parts: Parts,
         body: Bytes,
         mut deadline: Instant,
     ) -> Result<(Response<DoorBody<S::Body>>, Option<ShardEpoch>), Trouble> {
         let repeats = make_repeatable(S::INTERFACE, &mut parts);
-        let call = call_of(S::INTERFACE, peer, &parts, &body);
+        let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
         loop {
-            let trouble = match self.node.place() {
+            let trouble = match self.node.place(shard) {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else { return Err(not_served()) };
                     let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
                     return Ok((local(&service, &served, peer, request).await, None));
                 }
-                Place::Nowhere => no_owner(&self.node),
-                Place::There(address, epoch) => match self.call(&address, epoch, &call).await {
+                Place::Nowhere => no_owner(&self.node, shard),
+                Place::There(address, epoch) => match self.call(&address, (shard, epoch), &call).await {
                     Ok(answer) if !peer_door::is_not_owner(&answer) => {
                         return Ok((answer.map(DoorBody::There), Some(epoch)));
                     }
-                    Ok(_) => no_owner(&self.node),
+                    Ok(_) => no_owner(&self.node, shard),
                     Err(error @ CallError::Unknown { .. }) if !repeats => {
                         return Err(outcome_unknown(&error));
                     }
@@ -308,9 +390,9 @@ fn make_repeatable(interface: Interface, parts: &mut Parts) -> bool {
     is_write
 }
 
-fn call_of(interface: Interface, peer: SocketAddr, parts: &Parts, body: &Bytes) -> Call {
+fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &Parts, body: &Bytes) -> Call {
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-    let target = format!("/{}{target}", interface.as_str());
+    let target = format!("/{}/{}{target}", shard.0, interface.as_str());
     let mut headers = parts.headers.clone();
     headers.remove(header::HOST);
     headers.remove(header::CONTENT_LENGTH);
@@ -336,7 +418,7 @@ fn tunnel<B>(
     node: &Arc<ClusterNode>,
     mut answer: Response<DoorBody<B>>,
     (client, counted): (hyper::upgrade::OnUpgrade, Option<Arc<Counted>>),
-    epoch: ShardEpoch,
+    (shard, epoch): (ShardNo, ShardEpoch),
 ) -> Response<DoorBody<B>> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return answer;
@@ -349,7 +431,7 @@ fn tunnel<B>(
         let (mut client, mut owner) = (TokioIo::new(client), TokioIo::new(owner));
         tokio::select! {
             _ = tokio::io::copy_bidirectional(&mut client, &mut owner) => {}
-            () = node.moved(epoch) => {}
+            () = node.moved(shard, epoch) => {}
         }
     });
     answer
@@ -359,13 +441,15 @@ fn refused<S: Doored>(trouble: Trouble) -> Response<DoorBody<S::Body>> {
     refusal::<S>(trouble).map(DoorBody::Here)
 }
 
-pub(super) fn no_owner(node: &ClusterNode) -> Trouble {
+pub(super) fn no_owner(node: &ClusterNode, shard: ShardNo) -> Trouble {
     if node.topology.is_lost() {
         let message = "the database of the cluster cannot be reached, so nothing is granted, written or read; try again";
         return Trouble::new(Code::ShardUnreachable, message);
     }
-    let message = "no node owns the shard right now; a takeover takes a few seconds, so try again, or see `lockwood \
-                   cluster status`";
+    let message = format!(
+        "no node owns shard {} right now; a takeover takes a few seconds, so try again, or see `lockwood cluster status`",
+        shard.0
+    );
     Trouble::new(Code::ShardUnreachable, message)
 }
 
@@ -387,10 +471,16 @@ fn outcome_unknown(error: &CallError) -> Trouble {
     Trouble::new(Code::ShardUnreachable, message)
 }
 
-/// The body of an answer that was made here, or by the owner.
+fn unreadable(shard: ShardNo, error: &(dyn Error + Send + Sync)) -> Trouble {
+    let message = format!("the answer of shard {} broke off: {error}; try again", shard.0);
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
+/// The body of an answer that was made here, by the owner, or of those of several owners.
 pub(crate) enum DoorBody<B> {
     Here(B),
     There(Answer),
+    Merged(Full<Bytes>),
 }
 
 impl<B: Default> Default for DoorBody<B> {
@@ -413,6 +503,7 @@ where
         match &mut *self {
             DoorBody::Here(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
             DoorBody::There(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            DoorBody::Merged(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
         }
     }
 
@@ -420,6 +511,7 @@ where
         match self {
             DoorBody::Here(body) => body.is_end_stream(),
             DoorBody::There(body) => body.is_end_stream(),
+            DoorBody::Merged(body) => body.is_end_stream(),
         }
     }
 
@@ -427,6 +519,7 @@ where
         match self {
             DoorBody::Here(body) => body.size_hint(),
             DoorBody::There(body) => body.size_hint(),
+            DoorBody::Merged(body) => body.size_hint(),
         }
     }
 }

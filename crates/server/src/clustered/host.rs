@@ -21,11 +21,9 @@ use lockwood_storage::{
 use lockwood_wire::Interface;
 use parking_lot::Mutex;
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -45,9 +43,15 @@ pub(super) struct ShardHost {
     pub(super) library: Option<Library>,
     pub(super) directory: PathBuf,
     pub(super) reports: Reports,
-    pub(super) tenure: Mutex<Option<Tenure>>,
+    pub(super) tenures: Mutex<BTreeMap<ShardNo, Tenures>>,
+}
+
+/// What this process has of one shard.
+#[derive(Default)]
+pub(super) struct Tenures {
+    now: Option<Tenure>,
     /// The last epoch whose tenure is over, also if its runtime was still being opened then.
-    pub(super) ended: AtomicU64,
+    ended: ShardEpoch,
 }
 
 /// One runtime, from its opening to its end.
@@ -68,24 +72,26 @@ impl Host for Handle {
         Box::pin(async move { host.open(shard, epoch).await.map_err(|error| format!("{error:#}")) })
     }
 
-    fn serve(&self, _: ShardNo, epoch: ShardEpoch) {
-        let tenure = self.0.tenure.lock();
-        let Some(tenure) = tenure.as_ref().filter(|tenure| tenure.epoch == epoch) else { return };
-        let services = tenure.runtime.services.clone();
+    fn serve(&self, shard: ShardNo, epoch: ShardEpoch) {
+        let tenures = self.0.tenures.lock();
+        let tenure = tenures.get(&shard).and_then(|tenures| tenures.now.as_ref());
+        let Some(tenure) = tenure.filter(|tenure| tenure.epoch == epoch) else { return };
+        let (shared, services) = (Arc::clone(&tenure.runtime.shared), tenure.runtime.services.clone());
         let (authority, over) = (Arc::clone(&tenure.authority), tenure.over.subscribe());
-        self.0.node.set_served(Some(Served { services, authority, over }));
+        self.0.node.set_served(shard, Some(Served { shared, services, authority, over }));
     }
 
-    fn set_fresh(&self, _: ShardNo, until: Option<Monotonic>) {
-        if let Some(tenure) = &*self.0.tenure.lock() {
+    fn set_fresh(&self, shard: ShardNo, until: Option<Monotonic>) {
+        let tenures = self.0.tenures.lock();
+        if let Some(tenure) = tenures.get(&shard).and_then(|tenures| tenures.now.as_ref()) {
             tenure.authority.set_fresh_until(until);
         }
     }
 
-    fn stop_admitting(&self, _: ShardNo, epoch: ShardEpoch) -> Doing<()> {
+    fn stop_admitting(&self, shard: ShardNo, epoch: ShardEpoch) -> Doing<()> {
         let host = Arc::clone(&self.0);
         Box::pin(async move {
-            let Some(Tenure { runtime, over, .. }) = host.take(epoch) else { return };
+            let Some(Tenure { runtime, over, .. }) = host.take(shard, epoch) else { return };
             if let Err(error) = runtime.close().await {
                 tracing::warn!(%error, "note what is held before a handoff");
             }
@@ -94,10 +100,10 @@ impl Host for Handle {
         })
     }
 
-    fn step_down(&self, _: ShardNo, epoch: ShardEpoch, _: StepDownReason) -> Doing<()> {
+    fn step_down(&self, shard: ShardNo, epoch: ShardEpoch, _: StepDownReason) -> Doing<()> {
         let host = Arc::clone(&self.0);
         Box::pin(async move {
-            let Some(tenure) = host.take(epoch) else { return };
+            let Some(tenure) = host.take(shard, epoch) else { return };
             tenure.authority.set_fresh_until(None);
             tenure.over.send_replace(true);
             tenure.runtime.abandon().await;
@@ -116,11 +122,12 @@ impl ShardHost {
             authority: Arc::clone(&authority),
             lease_time: LeaseTime::Restarts,
             directory: directory.clone(),
+            homes: Some((Arc::clone(&self.node.homes), shard)),
         };
         let (database, data) = (Arc::clone(&self.database), self.directory.clone());
         let runtime = Runtime::open(origin, move || open_cache(&database, &data, shard, epoch)).await?;
         let over = watch::Sender::new(false);
-        match self.install(Tenure { epoch, authority, runtime, over }) {
+        match self.install(shard, Tenure { epoch, authority, runtime, over }) {
             None => {
                 tokio::spawn(watch(Arc::clone(self), shard, epoch));
                 Ok(())
@@ -133,24 +140,31 @@ impl ShardHost {
     }
 
     /// Takes a tenure that is ready to serve; gives it back if it is over already.
-    fn install(&self, ready: Tenure) -> Option<Tenure> {
-        let mut tenure = self.tenure.lock();
-        if self.ended.load(Ordering::Acquire) >= ready.epoch.0 {
+    fn install(&self, shard: ShardNo, ready: Tenure) -> Option<Tenure> {
+        let mut tenures = self.tenures.lock();
+        let tenures = tenures.entry(shard).or_default();
+        if tenures.ended >= ready.epoch {
             return Some(ready);
         }
         // A tenure ends before the next one begins, so there is none here.
-        tenure.replace(ready)
+        tenures.now.replace(ready)
     }
 
     /// Ends the serving of a tenure; none if it is over already.
-    fn take(&self, epoch: ShardEpoch) -> Option<Tenure> {
-        let mut tenure = self.tenure.lock();
-        self.ended.fetch_max(epoch.0, Ordering::AcqRel);
-        if tenure.as_ref().is_none_or(|tenure| tenure.epoch != epoch) {
-            return None;
-        }
-        self.node.set_served(None);
-        tenure.take()
+    fn take(&self, shard: ShardNo, epoch: ShardEpoch) -> Option<Tenure> {
+        let mut tenures = self.tenures.lock();
+        let tenures = tenures.entry(shard).or_default();
+        tenures.ended = tenures.ended.max(epoch);
+        let ending = tenures.now.take_if(|tenure| tenure.epoch == epoch)?;
+        self.node.set_served(shard, None);
+        Some(ending)
+    }
+
+    /// Why the store of a tenure takes no more writes; none if it does. Gives nothing at all if the tenure is over.
+    fn failure(&self, shard: ShardNo, epoch: ShardEpoch) -> Option<Option<StoreError>> {
+        let tenures = self.tenures.lock();
+        let tenure = tenures.get(&shard)?.now.as_ref().filter(|tenure| tenure.epoch == epoch)?;
+        Some(tenure.runtime.shared.shard.store_failure())
     }
 }
 
@@ -200,10 +214,7 @@ fn is_in_use(error: &CacheError) -> bool {
 async fn watch(host: Arc<ShardHost>, shard: ShardNo, epoch: ShardEpoch) {
     loop {
         tokio::time::sleep(WATCH_INTERVAL).await;
-        let failure = match &*host.tenure.lock() {
-            Some(tenure) if tenure.epoch == epoch => tenure.runtime.shared.shard.store_failure(),
-            _ => return,
-        };
+        let Some(failure) = host.failure(shard, epoch) else { return };
         let Some(failure) = failure else { continue };
         tracing::warn!(shard = shard.0, epoch = epoch.0, %failure, "the log takes no more records of this owner");
         host.reports.report(match failure {

@@ -2,34 +2,41 @@
 //! which requests reach them. Knows nothing of how ownership is decided, nor of what the requests ask for.
 //!
 //! ```text
-//!   client ──► Door ──► served here, ownership fresh ──► runtime of the shard ──► answer, if still fresh
-//!                │ served elsewhere
-//!                ▼
-//!              PeerDoor of the owner: proof? still the owner? ──► its runtime
+//!   client ──► Door: which namespace? ──► Homes: which shard? ──► served here, ownership fresh ──► its runtime ──► answer,
+//!                                              │ served elsewhere                                              if still fresh
+//!                                              ▼
+//!                                            PeerDoor of the owner: proof? still the owner? ──► its runtime
 //! ```
 
 mod door;
+mod gather;
+mod homes;
 mod host;
 mod peer_door;
+mod scope;
 mod serve;
 mod status;
 
 pub(crate) use door::Doored;
+pub(crate) use homes::{Homes, Use};
 pub(crate) use serve::{check_single, run};
 
-use crate::{authority::Authority, front::Front, runtime::Services};
+use crate::{authority::Authority, front::Front, runtime::Services, shared::Shared, trouble::Trouble};
 use lockwood_cluster::{Database, Peers, Prover, Reports, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
+use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
+use scope::{Beside, Gathered, Named, Scope};
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::sync::watch;
 
-/// The shard that all requests are for.
-pub(crate) const SHARD: ShardNo = ShardNo(1);
+/// The first shard. Requests that any shard can answer go there.
+pub(crate) const FIRST: ShardNo = ShardNo(1);
 /// How long a look at the settings of the database may take.
 const DURABILITY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a request waits for an owner of its shard.
@@ -46,6 +53,8 @@ pub struct NodeConfig {
     pub advertise: Option<String>,
     /// Where it listens for other nodes.
     pub peer_listen: SocketAddr,
+    /// The shards that the cluster should have; there may be more already.
+    pub shards: Option<u32>,
 }
 
 /// This node, as its doors see it.
@@ -58,10 +67,11 @@ pub(crate) struct ClusterNode {
     pub(crate) reports: Reports,
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
+    pub(crate) homes: Arc<Homes>,
     /// How many machines have an acknowledged write, in words.
     pub(crate) durability: Mutex<String>,
-    /// Written by the host when it opens and closes a runtime.
-    served: RwLock<Option<Served>>,
+    /// Written by the host when it opens and closes runtimes.
+    served: RwLock<BTreeMap<ShardNo, Served>>,
     /// Counts the changes of `served`.
     changes: watch::Sender<u64>,
 }
@@ -69,6 +79,7 @@ pub(crate) struct ClusterNode {
 /// A shard that is served here.
 #[derive(Clone)]
 pub(crate) struct Served {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) services: Services,
     pub(crate) authority: Arc<Authority>,
     /// Becomes true when the tenure is over.
@@ -106,17 +117,86 @@ impl ClusterNode {
             peers,
             prover,
             reports,
+            homes: Arc::new(Homes::new(Arc::clone(&database))),
             database,
             stopping: AtomicBool::new(false),
             durability: Mutex::new(durability),
-            served: RwLock::new(None),
+            served: RwLock::default(),
             changes: watch::Sender::new(0),
         })
     }
 
-    /// What is served here with an ownership that is fresh now.
-    pub(crate) fn served(&self) -> Option<Served> {
-        self.served.read().clone().filter(|served| served.authority.is_fresh())
+    /// What is served here of a shard, with an ownership that is fresh now.
+    pub(crate) fn served(&self, shard: ShardNo) -> Option<Served> {
+        self.served.read().get(&shard).filter(|served| served.authority.is_fresh()).cloned()
+    }
+
+    /// The shards that are served here now.
+    pub(crate) fn all_served(&self) -> Vec<Served> {
+        self.served.read().values().filter(|served| served.authority.is_fresh()).cloned().collect()
+    }
+
+    /// The shards of the cluster, as far as this node has heard of them.
+    pub(crate) fn shards(&self) -> Vec<ShardNo> {
+        let mut shards: Vec<ShardNo> = self.topology.view().shards.iter().map(|row| row.shard).collect();
+        shards.sort_unstable();
+        shards
+    }
+
+    /// The shards that a request is for.
+    async fn destination(&self, scope: Scope) -> Result<Destination, Trouble> {
+        match scope {
+            Scope::Any => Ok(Destination::One(FIRST)),
+            Scope::Namespace(named) => self.home_of(&named).await.map(Destination::One),
+            Scope::Namespaces(named) => self.one_home_of(&named).await.map(Destination::One),
+            Scope::All(gathered) => match self.shards().len() {
+                0 | 1 => Ok(Destination::One(FIRST)),
+                _ => Ok(Destination::All(gathered)),
+            },
+        }
+    }
+
+    async fn home_of(&self, Named { name, creates, beside }: &Named) -> Result<ShardNo, Trouble> {
+        let limit = self.front.config.limits.namespace_bytes_max;
+        // A name that none can have is refused by any shard.
+        if name.is_empty() || name.len() as u64 > limit || name.contains('\0') {
+            return Ok(FIRST);
+        }
+        if let Some(home) = self.homes.find(name).await? {
+            return Ok(home);
+        }
+        let first_use = match beside {
+            Beside::First => FIRST,
+            Beside::Nothing => self.pick(name),
+            Beside::Namespace(other) if *creates => self.homes.ensure(other, self.pick(other)).await?,
+            Beside::Namespace(other) => self.homes.find(other).await?.unwrap_or_else(|| self.pick(other)),
+        };
+        // A plain read finds nothing there, and leaves no trace.
+        if *creates { self.homes.ensure(name, first_use).await } else { Ok(first_use) }
+    }
+
+    async fn one_home_of(&self, all: &[Named]) -> Result<ShardNo, Trouble> {
+        let mut homes: Vec<(ShardNo, &str)> = Vec::new();
+        for named in all {
+            homes.push((self.home_of(named).await?, &named.name));
+        }
+        let (first, named) = homes[0];
+        match homes.iter().find(|(home, _)| *home != first) {
+            None => Ok(first),
+            Some((other, name)) => {
+                let message = format!(
+                    "{named} is on shard {}, and {name} on shard {}; send a request for each",
+                    first.0, other.0
+                );
+                Err(Trouble::new(Code::SpansShards, message))
+            }
+        }
+    }
+
+    /// The shard that a namespace begins on.
+    fn pick(&self, namespace: &str) -> ShardNo {
+        let shards = self.shards();
+        lockwood_router::pick_home(namespace, &shards).unwrap_or(FIRST)
     }
 
     /// Looks how durable writes are now: a failover may have changed that. What was known stays if the database is away.
@@ -127,34 +207,45 @@ impl ClusterNode {
         }
     }
 
-    /// Whether requests have a place to go to.
+    /// Whether some requests have a place to go to.
     pub(crate) fn has_owner(&self) -> bool {
-        !matches!(self.place(), Place::Nowhere)
+        let shards = self.shards();
+        shards.iter().any(|shard| !matches!(self.place(*shard), Place::Nowhere))
     }
 
-    fn place(&self) -> Place {
-        if let Some(served) = self.served() {
+    fn place(&self, shard: ShardNo) -> Place {
+        if let Some(served) = self.served(shard) {
             return Place::Here(Box::new(served));
         }
-        match self.topology.owner_elsewhere(SHARD) {
+        match self.topology.owner_elsewhere(shard) {
             Some((address, epoch)) => Place::There(address, epoch),
             None => Place::Nowhere,
         }
     }
 
-    /// Waits until the tenure with this epoch is over.
-    async fn moved(&self, epoch: ShardEpoch) {
+    /// Waits until the tenure of a shard's owner with this epoch is over.
+    async fn moved(&self, shard: ShardNo, epoch: ShardEpoch) {
         let mut changes = self.topology.subscribe();
-        while self.topology.is_current(SHARD, epoch) {
+        while self.topology.is_current(shard, epoch) {
             if changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    fn set_served(&self, served: Option<Served>) -> Option<Served> {
-        let before = std::mem::replace(&mut *self.served.write(), served);
+    fn set_served(&self, shard: ShardNo, served: Option<Served>) {
+        let mut all = self.served.write();
+        match served {
+            Some(served) => drop(all.insert(shard, served)),
+            None => drop(all.remove(&shard)),
+        }
+        drop(all);
         self.changes.send_modify(|changes| *changes += 1);
-        before
     }
+}
+
+/// Where a request goes.
+enum Destination {
+    One(ShardNo),
+    All(Gathered),
 }

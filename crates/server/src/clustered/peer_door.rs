@@ -18,7 +18,7 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, header::HeaderValue, http::request::Parts,
 };
 use lockwood_cluster::{BodyDigest, Covered, INCARNATION, PROOF, ProofError, now_ms};
-use lockwood_router::ownership::Event;
+use lockwood_router::{ShardNo, ownership::Event};
 use lockwood_wire::Code;
 use std::{net::SocketAddr, sync::Arc};
 
@@ -63,9 +63,10 @@ impl Service for PeerDoor {
             self.0.reports.report(Event::Hint);
             return StatusCode::NO_CONTENT.into_response();
         }
-        let Some(served) = self.0.served() else { return not_owner(&self.0) };
         let client = client_of(&parts.headers).unwrap_or(peer);
-        let Some((interface, parts)) = addressed(parts) else { return unknown_interface() };
+        let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
+        let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
+        let served = (shard, served);
         let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
         match interface.as_str() {
             "native" => self.by::<Native>(&served, client, request).await,
@@ -106,7 +107,7 @@ impl PeerDoor {
 
     async fn by<S: Doored>(
         &self,
-        served: &Served,
+        (shard, served): &(ShardNo, Served),
         client: SocketAddr,
         mut request: Request<Arriving>,
     ) -> Answer {
@@ -120,7 +121,7 @@ impl PeerDoor {
         };
         match doubt(&answer, is_read, served) {
             // Another owner can be asked.
-            Some(_) if is_read => not_owner(&self.0),
+            Some(_) if is_read => not_owner(&self.0, *shard),
             Some(trouble) => PeerDoor::refuse(trouble),
             None => answer.map(axum::body::Body::new),
         }
@@ -139,21 +140,22 @@ impl PeerDoor {
     }
 }
 
-/// The interface that a call names, and the call without that name.
-fn addressed(mut parts: Parts) -> Option<(String, Parts)> {
+/// The shard and the interface that a call names, and the call without those names.
+fn addressed(mut parts: Parts) -> Option<(ShardNo, String, Parts)> {
     let target = parts.uri.path_and_query()?.as_str();
-    let (interface, rest) = target.strip_prefix('/')?.split_once('/')?;
-    let (interface, rest) = (interface.to_owned(), format!("/{rest}"));
+    let (shard, rest) = target.strip_prefix('/')?.split_once('/')?;
+    let (interface, rest) = rest.split_once('/')?;
+    let (shard, interface, rest) = (shard.parse().ok()?, interface.to_owned(), format!("/{rest}"));
     parts.uri = rest.parse::<Uri>().ok()?;
-    Some((interface, parts))
+    Some((ShardNo(shard), interface, parts))
 }
 
 fn client_of(headers: &HeaderMap) -> Option<SocketAddr> {
     headers.get(CLIENT)?.to_str().ok()?.parse().ok()
 }
 
-fn not_owner(node: &ClusterNode) -> Answer {
-    let mut answer = PeerDoor::refuse(no_owner(node));
+fn not_owner(node: &ClusterNode, shard: ShardNo) -> Answer {
+    let mut answer = PeerDoor::refuse(no_owner(node, shard));
     answer.headers_mut().insert(NOT_OWNER, HeaderValue::from_static("1"));
     answer
 }
@@ -174,15 +176,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_segment_names_the_interface() {
-        let check = |target: &str, expected: Option<(&str, &str)>| {
+    fn the_first_segments_name_the_shard_and_the_interface() {
+        let check = |target: &str, expected: Option<(u32, &str, &str)>| {
             let (parts, _) = Request::builder().uri(target).body(empty()).unwrap().into_parts();
-            let read = addressed(parts).map(|(interface, parts)| (interface, parts.uri.to_string()));
-            assert_eq!(read, expected.map(|(name, rest)| (name.to_owned(), rest.to_owned())), "{target}");
+            let read =
+                addressed(parts).map(|(shard, interface, parts)| (shard.0, interface, parts.uri.to_string()));
+            let expected = expected.map(|(shard, name, rest)| (shard, name.to_owned(), rest.to_owned()));
+            assert_eq!(read, expected, "{target}");
         };
-        check("/native/v1/a/locks?x=1", Some(("native", "/v1/a/locks?x=1")));
-        check("/locktopus/", Some(("locktopus", "/")));
-        check("/native", None);
+        check("/3/native/v1/a/locks?x=1", Some((3, "native", "/v1/a/locks?x=1")));
+        check("/1/locktopus/", Some((1, "locktopus", "/")));
+        check("/native/v1/a/locks", None);
+        check("/1/native", None);
         check("/", None);
     }
 }

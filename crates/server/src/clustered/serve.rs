@@ -2,7 +2,7 @@
 //! protocols.
 
 use super::{
-    ClusterNode, NodeConfig, SHARD,
+    ClusterNode, NodeConfig,
     door::{Door, Side},
     host::{Handle, ShardHost},
     peer_door::PeerDoor,
@@ -27,16 +27,15 @@ use lockwood_storage::postgres::DurabilityReport;
 use parking_lot::Mutex;
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 
 /// How long a start waits for its name; longer than a row stays fresh.
 const NAME_TIMEOUT: Duration = Duration::from_secs(6);
+/// How the directories of caches are called, before their numbers.
+const CACHE: &str = "shard-";
 const NAME_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a planned stop may take; then the other nodes wait until the ownership is stale.
 const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +58,8 @@ pub(crate) async fn run(
     let name = NodeName::from(settings.name.as_deref().unwrap_or(&advertise));
     let policy = Policy::default();
     let database = Arc::new(Database::connect(&settings.database, policy.stale_after_ms).await?);
-    database.ensure_shards(&[SHARD]).await?;
+    let shards = settings.shards.unwrap_or(1).max(1);
+    database.ensure_shards(&(1..=shards).map(ShardNo).collect::<Vec<_>>()).await?;
     register(&database, &name, incarnation, &advertise).await?;
     let key = database.key().await?;
     let durability = in_words(&database.durability().await?);
@@ -87,8 +87,7 @@ pub(crate) async fn run(
         library,
         directory: data,
         reports: reports.clone(),
-        tenure: Mutex::new(None),
-        ended: AtomicU64::new(0),
+        tenures: Mutex::default(),
     });
     let driver = Driver {
         node: name.clone(),
@@ -160,7 +159,10 @@ fn check_cache(directory: &Path) -> Result<(), ServeError> {
 /// The other way round: a single server would begin with nothing beside the cache of a node.
 pub(crate) fn check_single(directory: &Path) -> Result<(), ServeError> {
     let is_cache = |directory: &Path| directory.join("cache").exists();
-    if !is_cache(directory) && !is_cache(&directory.join(cache_of(SHARD, 0))) {
+    // A node without shards has none.
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut caches = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(CACHE));
+    if !is_cache(directory) && !caches.any(|cache| is_cache(&cache.path())) {
         return Ok(());
     }
     let message = format!(
@@ -174,8 +176,8 @@ pub(crate) fn check_single(directory: &Path) -> Result<(), ServeError> {
 /// The directory of one of a shard's caches in the data directory.
 pub(super) fn cache_of(shard: ShardNo, number: usize) -> String {
     match number {
-        0 => format!("shard-{}", shard.0),
-        _ => format!("shard-{}.{number}", shard.0),
+        0 => format!("{CACHE}{}", shard.0),
+        _ => format!("{CACHE}{}.{number}", shard.0),
     }
 }
 

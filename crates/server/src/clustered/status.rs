@@ -1,6 +1,6 @@
 //! What a node says of itself and of its cluster, whichever shards it owns. Knows nothing of documents or locks.
 
-use super::ClusterNode;
+use super::{ClusterNode, Served};
 use crate::{
     cluster::dispatch::decoded,
     metrics::{self, Gauges, Process},
@@ -15,8 +15,10 @@ use hyper::{Method, Request, StatusCode, header};
 use lockwood_cluster::DatabaseError;
 use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View};
 use lockwood_wire::{ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code, DatabaseInfo, Readiness};
-use std::sync::atomic::Ordering;
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
+/// How long the database may take to count namespaces.
+const HOMES_TIMEOUT: Duration = Duration::from_secs(1);
 /// A node that has not renewed for so long is shown as stale.
 const STALE_MS: u64 = 3_000;
 
@@ -70,20 +72,17 @@ impl Asked {
     }
 }
 
-/// Answers what is about the node or its cluster; none if the runtime of the shard answers it.
-pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Option<Response<Body>> {
-    Some(match asked {
+/// Answers what is about the node or its cluster.
+pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Response<Body> {
+    match asked {
         Asked::Health => "ok\n".into_response(),
-        Asked::Readiness => return readiness(node),
-        Asked::Metrics => return metrics(node),
-        Asked::Cluster => {
-            node.read_durability().await;
-            Json(status(node)).into_response()
-        }
+        Asked::Readiness => readiness(node),
+        Asked::Metrics => metrics(node),
+        Asked::Cluster => Json(status_now(node).await).into_response(),
         Asked::Drain { node: name, drains } => drain(node, &name, drains).await.into_response(),
         Asked::Move { shard, node: to } => hand_over(node, shard, to.as_deref()).await.into_response(),
         Asked::Parameters => Trouble::new(Code::BadQuery, "this address takes no parameters").into_response(),
-    })
+    }
 }
 
 async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
@@ -117,24 +116,23 @@ fn unavailable(error: &DatabaseError) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("{error}; try again"))
 }
 
-/// A node that serves a shard is as ready as its runtime says; any other one if it knows an owner.
-fn readiness(node: &ClusterNode) -> Option<Response<Body>> {
+/// A node is ready if it knows an owner of some shard: requests for the others wait for theirs. Namespaces in grace are
+/// those of the shards that it owns.
+fn readiness(node: &ClusterNode) -> Response<Body> {
     let (status, word) = match () {
         () if node.stopping.load(Ordering::Acquire) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        () if node.served().is_some() => return None,
         () if node.topology.is_lost() => (StatusCode::SERVICE_UNAVAILABLE, "database_unreachable"),
         () if node.has_owner() => (StatusCode::OK, "ready"),
         () => (StatusCode::SERVICE_UNAVAILABLE, "no_owner"),
     };
-    Some((status, Json(Readiness { status: word.to_owned(), grace: Vec::new() })).into_response())
+    let grace = node.all_served().iter().flat_map(|served| served.shared.grace.list()).collect();
+    (status, Json(Readiness { status: word.to_owned(), grace })).into_response()
 }
 
-fn metrics(node: &ClusterNode) -> Option<Response<Body>> {
-    if node.served().is_some() {
-        return None;
-    }
+/// Those of the process, and of all shards that it owns.
+fn metrics(node: &ClusterNode) -> Response<Body> {
     let front = &node.front;
-    let gauges = Gauges {
+    let mut gauges = Gauges {
         connections: front.connections.load(Ordering::Relaxed),
         ready: node.has_owner(),
         held_bytes: front.memory.held(),
@@ -142,8 +140,26 @@ fn metrics(node: &ClusterNode) -> Option<Response<Body>> {
         process: Process::read(&front.config.data),
         ..Gauges::default()
     };
-    let text = front.metrics.render(&gauges, &metrics::Histogram::default());
-    Some(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let sync_time = metrics::Histogram::default();
+    for Served { shared, .. } in node.all_served() {
+        gauges.add(shared.gauges());
+        sync_time.add_all(&shared.shard.counts().sync_time);
+    }
+    let text = front.metrics.render(&gauges, &sync_time);
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+async fn status_now(node: &ClusterNode) -> ClusterStatus {
+    node.read_durability().await;
+    // Without the database it is not known, and the rest of the status still is.
+    let reading = tokio::time::timeout(HOMES_TIMEOUT, node.database.homes_by_shard());
+    let homes = reading.await.ok().and_then(Result::ok);
+    let mut status = status(node);
+    for shard in &mut status.shards {
+        let count = |homes: &BTreeMap<_, u64>| homes.get(&ShardNo(shard.shard)).copied().unwrap_or_default();
+        shard.namespaces = homes.as_ref().map(count);
+    }
+    status
 }
 
 fn status(node: &ClusterNode) -> ClusterStatus {
@@ -183,6 +199,7 @@ fn shard_info(row: &ShardRow, since_ms: u64) -> ClusterShardInfo {
         owner: row.owner.as_ref().map(NodeName::to_string),
         epoch: row.epoch.0,
         age_ms: row.age_ms.saturating_add(since_ms),
+        namespaces: None,
     }
 }
 

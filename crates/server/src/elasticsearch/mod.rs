@@ -45,8 +45,8 @@ use self::{
     several::Address,
 };
 use crate::{
-    arriving::Arriving, body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared,
-    trouble::Trouble, work::Job,
+    arriving::Arriving, body, clustered::Use, lease, limits::Limits, listener::Service, metrics::Interface,
+    shared::Shared, trouble::Trouble, work::Job,
 };
 use bytes::Bytes;
 use http_body_util::Full;
@@ -56,10 +56,16 @@ use hyper::{
 };
 use lockwood_model::Budget;
 use serde_json::Value;
-use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{task::JoinSet, time::Instant};
 
 pub(crate) use library::Library;
+pub(crate) use route::indexes_of;
 
 /// Larger bodies are taken apart where they keep nobody waiting.
 const DECODE_BYTES_MAX: usize = 64 * 1024;
@@ -300,6 +306,7 @@ impl Elasticsearch {
     async fn get_many(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
         let wanted = Wanted::of_params(&asked.params)?;
         let targets = self.targets(scope, asked.text()?)?;
+        self.check_homes(&targets, Use::Read).await?;
         let mut docs = Vec::with_capacity(targets.len());
         let mut bytes = 0;
         for at in targets {
@@ -312,6 +319,15 @@ impl Elasticsearch {
             docs.push(doc);
         }
         Ok(ok(Object::new().raw("docs", &list(docs)).done()))
+    }
+
+    /// That all documents are in indexes of this shard: what a body names may be elsewhere.
+    async fn check_homes(&self, targets: impl IntoIterator<Item = &At>, wanted: Use) -> Result<(), Refusal> {
+        let indexes: BTreeSet<&str> = targets.into_iter().map(|at| at.index.as_str()).collect();
+        for index in indexes {
+            self.0.shared.check_home(index, wanted).await?;
+        }
+        Ok(())
     }
 
     /// The documents that an `_mget` names.
@@ -345,6 +361,7 @@ impl Elasticsearch {
     async fn bulk(&self, scope: &Scope, asked: &Asked) -> Result<Answer, Refusal> {
         let began = Instant::now();
         let items = self.decode(asked, |reader, text| reader.bulk(text, scope))?;
+        self.check_homes(items.iter().map(|item| &item.at), Use::Write).await?;
         let mut answers: Vec<(&'static str, String)> =
             items.iter().map(|item| (item.action, String::new())).collect();
         let mut has_errors = false;

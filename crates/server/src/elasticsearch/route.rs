@@ -75,6 +75,31 @@ impl Route {
         let names: Vec<&str> = segments.iter().map(String::as_str).collect();
         Ok(find(&names))
     }
+
+    /// The index that the address names, or several with commas between them.
+    fn index(&self) -> Option<&str> {
+        match self {
+            Route::Info | Route::Scroll(_) => None,
+            Route::Bulk(scope)
+            | Route::Search(scope)
+            | Route::Count(scope)
+            | Route::DeleteByQuery(scope)
+            | Route::GetMany(scope)
+            | Route::Refresh(scope)
+            | Route::Mapping(scope)
+            | Route::Health(scope)
+            | Route::CatIndices(scope) => scope.index.as_deref(),
+            Route::Index(index) | Route::New { index, .. } | Route::Document { index, .. } => Some(index),
+        }
+    }
+}
+
+/// The indexes that an address names one by one; none if it names all, some by a pattern, or none.
+pub(crate) fn indexes_of(path: &str) -> Vec<String> {
+    let Ok(Some(route)) = Route::read(path) else { return Vec::new() };
+    let Some(index) = route.index() else { return Vec::new() };
+    let named = index.split(',').filter(|name| !name.starts_with(['-', '_', '.']) && !name.contains('*'));
+    named.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn find(names: &[&str]) -> Option<Route> {

@@ -49,6 +49,14 @@ impl Histogram {
         self.add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
     }
 
+    /// Counts all that another one has counted.
+    pub(crate) fn add_all(&self, other: &Histogram) {
+        for (bucket, more) in self.buckets.iter().zip(&other.buckets) {
+            bucket.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.sum_micros.fetch_add(other.sum_micros.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     fn add(&self, micros: u64) {
         let bucket = BOUNDS_MICROS.partition_point(|bound| *bound < micros);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);

@@ -150,6 +150,29 @@ impl Metrics {
 }
 
 impl Gauges {
+    /// Counts what another shard of the process has. What belongs to the process is counted once, by whoever has it.
+    pub(crate) fn add(&mut self, mut other: Gauges) {
+        for (sum, more) in [
+            (&mut self.sessions, other.sessions),
+            (&mut self.namespaces, other.namespaces),
+            (&mut self.locks_granted, other.locks_granted),
+            (&mut self.locks_waiting, other.locks_waiting),
+            (&mut self.feeds, other.feeds),
+            (&mut self.writes, other.writes),
+            (&mut self.events, other.events),
+            (&mut self.position_refusals, other.position_refusals),
+            (&mut self.batches, other.batches),
+            (&mut self.leases, other.leases),
+        ] {
+            *sum += more;
+        }
+        self.sessions_connected += other.sessions_connected;
+        self.queues.append(&mut other.queues);
+        self.grace.append(&mut other.grace);
+        self.covers.append(&mut other.covers);
+        self.positions.append(&mut other.positions);
+    }
+
     fn render(&self, text: &mut Text) {
         let plain = [
             ("lockwood_connections", "Open connections.", self.connections),

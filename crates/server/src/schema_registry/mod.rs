@@ -12,6 +12,8 @@ mod request_fuzz;
 mod route;
 mod write;
 
+pub(crate) use route::namespace_of;
+
 use self::{
     answer::{Answer, Refusal, json},
     context::{Contexts, Place},

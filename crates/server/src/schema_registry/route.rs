@@ -4,6 +4,7 @@ use super::{
     answer::Refusal,
     context::{Contexts, Place},
 };
+use crate::limits::Limits;
 use hyper::Method;
 
 /// What can be asked about.
@@ -58,6 +59,29 @@ impl Number {
             Ok(number @ 1..=0x7fff_ffff) => Ok(Number::Exactly(number as u32)),
             _ => Err(Refusal::bad_version(text)),
         }
+    }
+}
+
+/// The namespace that an address is about; none if it cannot be read.
+pub(crate) fn namespace_of(path: &str, default: &str, limits: &Limits) -> Option<String> {
+    match Route::read(path, Contexts { default, limits }).ok()? {
+        Route::Subjects(namespace) | Route::Schemas(namespace) | Route::Id(namespace, ..) => Some(namespace),
+        Route::Subject(place)
+        | Route::Metadata(place)
+        | Route::Versions(place)
+        | Route::Version(place, _)
+        | Route::VersionText(place, _)
+        | Route::ReferencedBy(place, _)
+        | Route::Compatibility(place, _)
+        | Route::Config(place)
+        | Route::Mode(place) => Some(place.namespace),
+        Route::Root
+        | Route::Types
+        | Route::Guid(_)
+        | Route::GuidIds(_)
+        | Route::Contexts
+        | Route::ServerId
+        | Route::ServerVersion => None,
     }
 }
 

@@ -184,20 +184,28 @@ impl Directory {
         self.changed(sql, parameters![to_sql(epoch), map.to_vec()]).await
     }
 
-    /// The home of a namespace: that on record, or `home` if there is none, which is on record then.
-    pub async fn home(&self, namespace: &str, home: u64) -> Result<u64, CallError> {
+    /// The home of a namespace: that on record, or `home` if there is none, which is on record then. None if there is none
+    /// and `homes_max` others are on record, or a few more when several nodes add some at once.
+    pub async fn home(&self, namespace: &str, home: u64, homes_max: u64) -> Result<Option<u64>, CallError> {
         // One round trip for all but the first; the insert finds a home that came in between.
         if let Some(found) = self.find_home(namespace).await? {
-            return Ok(found);
+            return Ok(Some(found));
         }
-        let sql = "insert into lockwood.namespace (name, home) values ($1, $2)
+        let sql = "insert into lockwood.namespace (name, home)
+            select $1::text, $2::bigint where (select count(*) from lockwood.namespace) < $3::bigint
             on conflict (name) do nothing returning home";
-        let rows = self.rows(sql, parameters![namespace.to_owned(), to_sql(home)]).await?;
-        if let Some(row) = rows.first() {
-            return get_number(row, 0);
+        let rows = self.rows(sql, parameters![namespace.to_owned(), to_sql(home), to_sql(homes_max)]).await?;
+        match rows.first() {
+            Some(row) => get_number(row, 0).map(Some),
+            None => self.find_home(namespace).await,
         }
-        let gone = || CallError::Unexpected(format!("the namespace {namespace:?} came and went"));
-        self.find_home(namespace).await?.ok_or_else(gone)
+    }
+
+    /// How many namespaces have their home on each shard, as far as some have.
+    pub async fn homes_by_shard(&self) -> Result<Vec<(u64, u64)>, CallError> {
+        let rows =
+            self.rows("select home, count(*) from lockwood.namespace group by home", parameters![]).await?;
+        rows.iter().map(|row| Ok((get_number(row, 0)?, get_number(row, 1)?))).collect()
     }
 
     /// The home of a namespace, if it has one.

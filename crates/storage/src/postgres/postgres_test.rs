@@ -284,12 +284,19 @@ fn nodes_maps_homes_transitions_and_settings_are_kept() {
     assert_eq!(wait(directory.replace_map(1, b"two")), Ok(true));
     assert_eq!(wait(directory.map()), Ok(Some((2, b"two".to_vec()))));
 
-    assert_eq!(wait(directory.home("n", 3)), Ok(3));
-    assert_eq!(wait(directory.home("n", 4)), Ok(3));
+    assert_eq!(wait(directory.home("n", 3, 2)), Ok(Some(3)));
+    assert_eq!(wait(directory.home("n", 4, 2)), Ok(Some(3)));
     assert_eq!(wait(directory.move_home("n", 4, 5)), Ok(false));
     assert_eq!(wait(directory.move_home("n", 3, 5)), Ok(true));
     assert_eq!((wait(directory.find_home("n")), wait(directory.find_home("m"))), (Ok(Some(5)), Ok(None)));
-    assert_eq!(wait(directory.home("m", 1)), Ok(1));
+    assert_eq!(wait(directory.home("m", 1, 2)), Ok(Some(1)));
+    assert_eq!(wait(directory.home("k", 1, 2)), Ok(None), "two are the limit");
+    assert_eq!(wait(directory.home("m", 9, 2)), Ok(Some(1)));
+    let counts = wait(directory.homes_by_shard()).map(|mut counts| {
+        counts.sort_unstable();
+        counts
+    });
+    assert_eq!(counts, Ok(vec![(1, 1), (5, 1)]));
     assert_eq!(wait(directory.homes("", 9)), Ok(vec![("m".into(), 1), ("n".into(), 5)]));
     assert_eq!(wait(directory.homes("m", 9)), Ok(vec![("n".into(), 5)]));
 
