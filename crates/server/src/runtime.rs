@@ -5,7 +5,7 @@ use crate::{
     authority::Authority,
     clock::Clock,
     cluster::{self, Cluster, ClusterConfig, SHARDS_MAX, keeper, replica},
-    clustered::Homes,
+    clustered::Membership,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
     front::Front,
@@ -28,7 +28,6 @@ use crate::{
 };
 use lockwood_locks::Series;
 use lockwood_model::Timestamp;
-use lockwood_router::ShardNo;
 use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError};
 use lockwood_wire::Interface;
 use std::{
@@ -62,8 +61,8 @@ pub(crate) struct Origin {
     pub(crate) lease_time: LeaseTime,
     /// Where the store is, for messages.
     pub(crate) directory: PathBuf,
-    /// On a node of a cluster: where namespaces are, and which shard this is.
-    pub(crate) homes: Option<(Arc<Homes>, ShardNo)>,
+    /// Its part in a cluster over PostgreSQL, if it has one.
+    pub(crate) membership: Option<Membership>,
 }
 
 /// A shard that is served here.
@@ -237,7 +236,7 @@ async fn open(
     origin: Origin,
     store: impl FnOnce() -> Result<Arc<dyn Store>, OpenError> + Send + 'static,
 ) -> Result<Arc<Shared>, ServeError> {
-    let Origin { front, interfaces, authority, directory, homes, .. } = origin;
+    let Origin { front, interfaces, authority, directory, membership, .. } = origin;
     let config = front.config.clone();
     let limits = ShardLimits {
         pending_bytes_max: config.limits.pending_bytes_max,
@@ -277,7 +276,7 @@ async fn open(
         ledger,
         shard: Arc::new(shard),
         authority,
-        homes,
+        membership,
         registry: Registry::default(),
         schemas: Schemas::default(),
         metrics: Arc::clone(&front.metrics),

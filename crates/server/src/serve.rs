@@ -137,7 +137,7 @@ pub async fn run(
         authority: Arc::new(Authority::sole()),
         lease_time: LeaseTime::Continues,
         directory: directory.clone(),
-        homes: None,
+        membership: None,
     };
     let runtime = Runtime::open(origin, move || {
         restrict_data(&directory);

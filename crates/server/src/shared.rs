@@ -4,7 +4,7 @@ use crate::{
     authority::Authority,
     clock::Clock,
     cluster::{Cluster, SYSTEM},
-    clustered::{Homes, Use},
+    clustered::{Membership, Use},
     config::Config,
     feeds::Feeds,
     front::Front,
@@ -21,7 +21,6 @@ use crate::{
     work::Work,
 };
 use lockwood_model::{OwnerId, Timestamp};
-use lockwood_router::ShardNo;
 use lockwood_storage::Ledger;
 use lockwood_wire::Interface;
 use std::sync::{
@@ -41,8 +40,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) shard: Arc<Shard>,
     pub(crate) authority: Arc<Authority>,
-    /// Where namespaces are, and which shard this is; none if everything is here.
-    pub(crate) homes: Option<(Arc<Homes>, ShardNo)>,
+    /// Its part in a cluster over PostgreSQL; none if everything is here.
+    pub(crate) membership: Option<Membership>,
     pub(crate) cluster: Cluster,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) grace: Arc<Grace>,
@@ -81,9 +80,11 @@ impl Shared {
 
     /// That a namespace is on this shard. An address leads to the right one; what a body names may be elsewhere.
     pub(crate) async fn check_home(&self, namespace: &str, wanted: Use) -> Result<(), Trouble> {
-        match &self.homes {
+        match &self.membership {
             // That one is on every shard.
-            Some((homes, shard)) if namespace != SYSTEM => homes.check(namespace, *shard, wanted).await,
+            Some(Membership { node, shard }) if namespace != SYSTEM => {
+                node.homes.check(namespace, *shard, wanted).await
+            }
             _ => Ok(()),
         }
     }

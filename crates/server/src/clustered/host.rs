@@ -1,7 +1,7 @@
 //! Serves the shards that this node owns: opens a runtime for each tenure, and closes or abandons it. Knows nothing of
 //! when that is to happen.
 
-use super::{ClusterNode, Served, serve::cache_of};
+use super::{ClusterNode, Membership, Served, serve::cache_of};
 use crate::{
     authority::Authority,
     elasticsearch::Library,
@@ -122,7 +122,7 @@ impl ShardHost {
             authority: Arc::clone(&authority),
             lease_time: LeaseTime::Restarts,
             directory: directory.clone(),
-            homes: Some((Arc::clone(&self.node.homes), shard)),
+            membership: Some(Membership { node: Arc::clone(&self.node), shard }),
         };
         let (database, data) = (Arc::clone(&self.database), self.directory.clone());
         let runtime = Runtime::open(origin, move || open_cache(&database, &data, shard, epoch)).await?;

@@ -8,6 +8,7 @@
 //!                                            PeerDoor of the owner: proof? still the owner? ──► its runtime
 //! ```
 
+mod calls;
 mod door;
 mod gather;
 mod homes;
@@ -17,6 +18,7 @@ mod scope;
 mod serve;
 mod status;
 
+pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
 pub(crate) use homes::{Homes, Use};
 pub(crate) use serve::{check_single, run};
@@ -76,6 +78,13 @@ pub(crate) struct ClusterNode {
     changes: watch::Sender<u64>,
 }
 
+/// The part of a runtime in its cluster: which shard it serves, and through which node it reaches the others.
+#[derive(Clone)]
+pub(crate) struct Membership {
+    pub(crate) node: Arc<ClusterNode>,
+    pub(crate) shard: ShardNo,
+}
+
 /// A shard that is served here.
 #[derive(Clone)]
 pub(crate) struct Served {
@@ -93,6 +102,10 @@ impl Served {
         let _ = self.over.clone().wait_for(|is_over| *is_over).await;
     }
 }
+
+/// Marks a request that comes from another shard of the cluster, with a proof if it came over the network.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerCall;
 
 /// Where requests for a shard go.
 pub(crate) enum Place {

@@ -2,7 +2,7 @@
 //! it. Clients never get here. Knows nothing of what the calls ask for.
 
 use super::{
-    ClusterNode, Doored, Served,
+    ClusterNode, Doored, PeerCall, Served, calls,
     door::{Side, doubt, lost, no_owner},
 };
 use crate::{
@@ -66,6 +66,11 @@ impl Service for PeerDoor {
         let client = client_of(&parts.headers).unwrap_or(peer);
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
         let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
+        if interface == calls::INTERFACE {
+            let mut request = Request::from_parts(parts, axum::body::Body::from(body));
+            request.extensions_mut().insert(PeerCall);
+            return PeerDoor::by_shard(&served, request).await;
+        }
         let served = (shard, served);
         let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
         match interface.as_str() {
@@ -105,6 +110,15 @@ impl PeerDoor {
         self.0.prover.check(covered, now_ms())
     }
 
+    /// Answers another shard. What was read counts only if the ownership is still fresh.
+    async fn by_shard(served: &Served, request: Request<axum::body::Body>) -> Answer {
+        let answer = tokio::select! {
+            answer = by_shard(served, request) => answer,
+            () = served.ended() => return PeerDoor::refuse(lost()),
+        };
+        if served.authority.is_fresh() { answer } else { PeerDoor::refuse(lost()) }
+    }
+
     async fn by<S: Doored>(
         &self,
         (shard, served): &(ShardNo, Served),
@@ -138,6 +152,11 @@ impl PeerDoor {
         answer.headers_mut().insert(INCARNATION, value);
         answer
     }
+}
+
+/// Answers a call from another shard.
+pub(super) async fn by_shard(_served: &Served, _request: Request<axum::body::Body>) -> Answer {
+    unknown_interface()
 }
 
 /// The shard and the interface that a call names, and the call without those names.

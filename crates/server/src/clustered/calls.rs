@@ -1,0 +1,104 @@
+//! Calls from one shard to another, whichever nodes own them: carried out in this process if it owns the other one. Knows
+//! nothing of what they ask for.
+
+use super::{ClusterNode, PeerCall, Place, peer_door};
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{HeaderMap, Method, Request, Uri, header};
+use lockwood_cluster::{Call, CallError};
+use lockwood_router::ShardNo;
+use std::{sync::Arc, time::Duration};
+
+/// The name of this interface in the addresses of calls between nodes.
+pub(super) const INTERFACE: &str = "shard";
+
+/// A call to a shard.
+#[derive(Debug, Clone)]
+pub(crate) struct ShardCall {
+    pub(crate) method: Method,
+    /// Path and query, below the shard.
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// How long the head of the answer may take.
+    pub(crate) timeout: Duration,
+}
+
+impl ShardCall {
+    pub(crate) fn post(target: &str, body: impl Into<Bytes>, timeout: Duration) -> ShardCall {
+        let (method, target, headers) = (Method::POST, target.to_owned(), HeaderMap::new());
+        ShardCall { method, target, headers, body: body.into(), timeout }
+    }
+}
+
+impl ClusterNode {
+    /// Calls the owner of a shard; the answer's body is still to come. An owner that changes meanwhile is not waited for.
+    pub(crate) async fn call_shard(
+        self: &Arc<ClusterNode>,
+        shard: ShardNo,
+        call: &ShardCall,
+    ) -> Result<Response<Body>, CallError> {
+        match self.place(shard) {
+            Place::Here(served) => {
+                let request = request(call);
+                let answering = peer_door::by_shard(&served, request);
+                tokio::select! {
+                    answer = tokio::time::timeout(call.timeout, answering) => {
+                        answer.map_err(|_| unknown("this node", "it took too long"))
+                    }
+                    () = served.ended() => Err(unknown("this node", "it has lost the shard")),
+                }
+            }
+            Place::Nowhere => Err(not_sent(&format!("shard {}", shard.0), "no node owns it right now")),
+            Place::There(address, epoch) => {
+                let target = format!("/{}/{INTERFACE}{}", shard.0, call.target);
+                let target = target.parse().unwrap_or_default();
+                let ShardCall { method, headers, body, .. } = call.clone();
+                let sent = Call { method, target, headers, body };
+                let answer = tokio::select! {
+                    answer = self.peers.call(&address, &sent, call.timeout) => answer?,
+                    () = self.moved(shard, epoch) => {
+                        return Err(unknown(&address, "another node has taken the shard over"));
+                    }
+                };
+                if peer_door::is_not_owner(&answer) {
+                    return Err(not_sent(&address, "it does not own the shard"));
+                }
+                Ok(answer.map(Body::new))
+            }
+        }
+    }
+
+    /// The same with the whole answer.
+    pub(crate) async fn ask_shard(
+        self: &Arc<ClusterNode>,
+        shard: ShardNo,
+        call: &ShardCall,
+    ) -> Result<Response<Bytes>, CallError> {
+        let (parts, body) = self.call_shard(shard, call).await?.into_parts();
+        let named = format!("shard {}", shard.0);
+        let body = tokio::time::timeout(call.timeout, body.collect()).await;
+        let body = body.map_err(|_| unknown(&named, "its answer took too long"))?;
+        let body = body.map_err(|error| unknown(&named, &error.to_string()))?;
+        Ok(Response::from_parts(parts, body.to_bytes()))
+    }
+}
+
+fn request(call: &ShardCall) -> Request<Body> {
+    let mut request = Request::new(Body::from(call.body.clone()));
+    *request.method_mut() = call.method.clone();
+    *request.uri_mut() = call.target.parse::<Uri>().unwrap_or_default();
+    *request.headers_mut() = call.headers.clone();
+    request.headers_mut().remove(header::HOST);
+    request.extensions_mut().insert(PeerCall);
+    request
+}
+
+fn unknown(address: &str, cause: &str) -> CallError {
+    CallError::Unknown { address: address.to_owned(), cause: cause.to_owned() }
+}
+
+fn not_sent(address: &str, cause: &str) -> CallError {
+    CallError::NotSent { address: address.to_owned(), cause: cause.to_owned() }
+}
