@@ -1,6 +1,7 @@
 //! Which shard owns a key, which node owns a shard, and how both change. Knows nothing of connections, clocks, storage
 //! or of who asks.
 
+pub mod admission;
 mod change;
 mod fault;
 mod function;
@@ -13,6 +14,8 @@ mod planted;
 mod transition;
 mod view;
 
+#[cfg(test)]
+mod admission_explore_test;
 #[cfg(test)]
 mod change_test;
 #[cfg(test)]
