@@ -86,6 +86,11 @@ impl Database {
         Ok(self.directory.ensure_shards(&numbers).await?)
     }
 
+    /// All rows as they are now.
+    pub async fn rows(&self) -> Result<View, DatabaseError> {
+        Ok(view(self.directory.read_rows().await?))
+    }
+
     /// The home of a namespace, if it has one.
     pub async fn find_home(&self, namespace: &str) -> Result<Option<ShardNo>, DatabaseError> {
         let home = self.directory.find_home(namespace).await?;

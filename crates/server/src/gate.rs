@@ -17,7 +17,7 @@ use crate::{
         Admitted,
         locks::{self, Voucher},
     },
-    clustered::Use,
+    clustered::{Admittance, Use},
     lease::Verdict,
     namespace::{Namespace, State},
     schemas::{self, Held, Named, Rechecks, check_named},
@@ -266,8 +266,10 @@ pub(crate) async fn run<T: Send + 'static>(
         check_reserved(touched.documents())?;
         let admitted = shared.cluster.admit(shared, namespace, touched.documents()).await?;
         let mut turn = Turn::take(shared, namespace, &touched.resources(), terms).await?;
-        // The caller's own locks may have run out while it waited.
-        enter(shared, namespace, terms, |_, _| ())?;
+        // The caller's own locks may have run out while it waited. A home that admits has looked.
+        if shared.remote_home(namespace).await?.is_none() {
+            enter(shared, namespace, terms, |_, _| ())?;
+        }
         if let Some(answer) = answer
             && let Some(written) = shared.shard.answered(namespace, answer).await?
         {
@@ -296,7 +298,7 @@ pub(crate) async fn run<T: Send + 'static>(
             let _passage = shared.cluster.pass(admitted)?;
             shared.shard.decide_write(namespace, &call, &rules, shared.clock.now())?
         };
-        turn.wrote = pending.index;
+        turn.wrote(pending.index);
         drop(turn);
         let written = shared.shard.settle_write(&call, pending).await;
         if let Some(written) = rechecks.settled(written).await? {
@@ -444,7 +446,7 @@ pub(crate) async fn record(
         let mut turn = turn;
         let _changing = shared.schemas.changing.lock().await;
         let pending = shared.shard.decide_record(&entry)?;
-        turn.wrote = pending.index;
+        turn.wrote(pending.index);
         let settled = shared.shard.settle(pending).await;
         shared.schemas.reread(&shared, &namespace);
         settled
@@ -469,13 +471,15 @@ pub(crate) async fn read(
         return Ok(reading);
     }
     let terms = &*terms.vouched(shared, name).await?;
-    let reading = enter(shared, name, terms, |owner, state| {
-        let admitted = state.table.admits(owner, resources, terms.rank());
-        let free = admitted.is_ok() && shared.shard.shows(state.written);
-        free.then(|| shared.shard.read())
-    })?;
-    if let Some(reading) = reading {
-        return Ok(reading);
+    if shared.remote_home(name).await?.is_none() {
+        let reading = enter(shared, name, terms, |owner, state| {
+            let admitted = state.table.admits(owner, resources, terms.rank());
+            let free = admitted.is_ok() && shared.shard.shows(state.written);
+            free.then(|| shared.shard.read())
+        })?;
+        if let Some(reading) = reading {
+            return Ok(reading);
+        }
     }
     let turn = Turn::take(shared, name, resources, terms).await?;
     // Nobody can change what is read before the turn is over, and by then it has been looked at.
@@ -489,12 +493,16 @@ pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms
         return Ok(());
     }
     let terms = &*terms.vouched(shared, name).await?;
+    if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
+        return Ok(Admittance::ask(shared, membership, (name, home), &[], terms).await.map(drop)?);
+    }
     enter(shared, name, terms, |_, _| ())
 }
 
 /// What readers see, if nobody has a lock in the namespace at all; then it does not matter what is read.
 pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Option<Reading> {
-    if !terms.is_free(shared, name) {
+    let is_remote = shared.membership.as_ref().is_some_and(|membership| membership.knows_remote_home(name));
+    if is_remote || !terms.is_free(shared, name) {
         return None;
     }
     let Some(namespace) = shared.registry.get(name) else {
@@ -578,6 +586,12 @@ async fn pass<T>(
 ) -> Result<Pending<T>, GateError> {
     // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
     shared.shard.check_not_loading(name)?;
+    if shared.remote_home(name).await?.is_some() {
+        let mut turn = Turn::take(shared, name, &wanted.resources(), terms).await?;
+        let pending = decide(shared.clock.now())?;
+        turn.wrote(pending.index);
+        return Ok(pending);
+    }
     if terms.is_free(shared, name)
         && !wanted.is_long()
         && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))
@@ -611,7 +625,7 @@ async fn pass<T>(
     // what they had.
     enter(shared, name, terms, |_, _| ())?;
     let pending = decide(shared.clock.now())?;
-    turn.wrote = pending.index;
+    turn.wrote(pending.index);
     Ok(pending)
 }
 
@@ -753,51 +767,83 @@ fn token_foreign(token: u64) -> Trouble {
     Trouble::new(Code::LockLost, message)
 }
 
-impl Turn {
-    /// Everything up to a record is the operation's: nobody is granted anything before it is visible.
-    pub(crate) fn wrote(&mut self, index: u64) {
-        self.wrote = self.wrote.max(index);
-    }
-}
-
 /// An operation's own lock. Given back when this goes, however the operation ends.
 pub(crate) struct Turn {
+    lock: OperationLock,
+    /// What was let through before, up to this record, must be visible before anything is read.
+    after: u64,
+}
+
+/// The lock of an operation.
+enum OperationLock {
+    /// In a table of this server.
+    Here(OwnLock),
+    /// At the home of the namespace, another shard.
+    There(Admittance),
+}
+
+/// The lock of an operation in a table of this server.
+struct OwnLock {
     shared: Arc<Shared>,
     namespace: Arc<Namespace>,
     owner: OwnerId,
     lock: LockId,
-    /// What was let through before, up to this record, must be visible before anything is read.
-    after: u64,
     /// The last record the operation made.
     wrote: u64,
 }
 
 impl Turn {
+    /// Everything up to a record is the operation's: nobody is granted anything before it is visible.
+    pub(crate) fn wrote(&mut self, index: u64) {
+        match &mut self.lock {
+            OperationLock::Here(own) => own.wrote = own.wrote.max(index),
+            OperationLock::There(admittance) => admittance.wrote(index),
+        }
+    }
+
     async fn take(
         shared: &Arc<Shared>,
         name: &str,
         resources: &[Resource],
         terms: &Terms,
     ) -> Result<Turn, GateError> {
-        let (mut turn, verdict) = Turn::ask(shared, name, resources, terms)?;
-        let Some(verdict) = verdict else { return Ok(turn) };
-        match verdict.await {
-            Ok(Verdict::Granted { after }) => turn.after = after,
-            Ok(Verdict::Refused(trouble)) => {
-                let paths = turn.namespace.lock().others_have(turn.owner, resources);
-                return Err(Trouble { paths, ..*trouble }.into());
-            }
-            Err(_) => return Err(Trouble::unknown_lock(turn.lock.0).into()),
+        if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
+            let admittance = Admittance::ask(shared, membership, (name, home), resources, terms).await?;
+            return Ok(Turn { lock: OperationLock::There(admittance), after: 0 });
         }
-        Ok(turn)
+        let (own, after, verdict) = OwnLock::ask(shared, name, resources, terms)?;
+        let after = match verdict {
+            Some(verdict) => own.wait(verdict, resources).await?,
+            None => after,
+        };
+        Ok(Turn { lock: OperationLock::Here(own), after })
+    }
+}
+
+impl OwnLock {
+    /// Waits for the end of its place in line; gives the record that has to be visible then.
+    async fn wait(
+        &self,
+        verdict: oneshot::Receiver<Verdict>,
+        resources: &[Resource],
+    ) -> Result<u64, GateError> {
+        match verdict.await {
+            Ok(Verdict::Granted { after }) => Ok(after),
+            Ok(Verdict::Refused(trouble)) => {
+                let paths = self.namespace.lock().others_have(self.owner, resources);
+                Err(Trouble { paths, ..*trouble }.into())
+            }
+            Err(_) => Err(Trouble::unknown_lock(self.lock.0).into()),
+        }
     }
 
+    /// The lock, the record that has to be visible, and how its wait ends if it has to wait.
     fn ask(
         shared: &Arc<Shared>,
         name: &str,
         resources: &[Resource],
         terms: &Terms,
-    ) -> Result<(Turn, Option<oneshot::Receiver<Verdict>>), GateError> {
+    ) -> Result<(OwnLock, u64, Option<oneshot::Receiver<Verdict>>), GateError> {
         loop {
             let namespace = shared.registry.ensure(shared, name)?;
             let mut state = namespace.lock();
@@ -820,12 +866,12 @@ impl Turn {
                 }
             };
             let shared = Arc::clone(shared);
-            return Ok((Turn { shared, namespace, owner, lock, after, wrote: 0 }, verdict));
+            return Ok((OwnLock { shared, namespace, owner, lock, wrote: 0 }, after, verdict));
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for OwnLock {
     fn drop(&mut self) {
         let mut state = self.namespace.lock();
         state.written = state.written.max(self.wrote);

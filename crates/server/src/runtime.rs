@@ -62,7 +62,7 @@ pub(crate) struct Origin {
     /// Where the store is, for messages.
     pub(crate) directory: PathBuf,
     /// Its part in a cluster over PostgreSQL, if it has one.
-    pub(crate) membership: Option<Membership>,
+    pub(crate) membership: Option<Arc<Membership>>,
 }
 
 /// A shard that is served here.

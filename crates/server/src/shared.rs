@@ -21,6 +21,7 @@ use crate::{
     work::Work,
 };
 use lockwood_model::{OwnerId, Timestamp};
+use lockwood_router::ShardNo;
 use lockwood_storage::Ledger;
 use lockwood_wire::Interface;
 use std::sync::{
@@ -41,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) shard: Arc<Shard>,
     pub(crate) authority: Arc<Authority>,
     /// Its part in a cluster over PostgreSQL; none if everything is here.
-    pub(crate) membership: Option<Membership>,
+    pub(crate) membership: Option<Arc<Membership>>,
     pub(crate) cluster: Cluster,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) grace: Arc<Grace>,
@@ -82,10 +83,18 @@ impl Shared {
     pub(crate) async fn check_home(&self, namespace: &str, wanted: Use) -> Result<(), Trouble> {
         match &self.membership {
             // That one is on every shard.
-            Some(Membership { node, shard }) if namespace != SYSTEM => {
-                node.homes.check(namespace, *shard, wanted).await
+            Some(membership) if namespace != SYSTEM => {
+                membership.node.homes.check(namespace, membership.shard, wanted).await
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The home of a namespace, if its documents are on several shards and another one is its home.
+    pub(crate) async fn remote_home(&self, namespace: &str) -> Result<Option<ShardNo>, Trouble> {
+        match &self.membership {
+            Some(membership) if namespace != SYSTEM => membership.remote_home(namespace).await,
+            _ => Ok(None),
         }
     }
 

@@ -73,6 +73,19 @@ impl Trouble {
         ServerMessage::Error { id, code, message, lock, blockers, cycle }
     }
 
+    /// What another shard has refused.
+    pub(crate) fn from_problem(problem: Problem) -> Trouble {
+        let Problem { code, detail, blockers, paths, broken, reasons, grace_ms, .. } = problem;
+        let why = match grace_ms {
+            Some(left_ms) => Some(Why::Grace { left_ms }),
+            None if !broken.is_empty() => Some(Why::Broken(broken)),
+            None if !reasons.is_empty() => Some(Why::Incompatible(reasons)),
+            None => None,
+        };
+        let paths = paths.into_iter().map(|WirePath(path)| path).collect();
+        Trouble { blockers, paths, why: why.map(Box::new), ..Trouble::new(code, detail) }
+    }
+
     pub(crate) fn into_problem(self) -> Problem {
         let paths = self.paths.into_iter().map(WirePath).collect();
         let mut problem = Problem { blockers: self.blockers, paths, ..Problem::new(self.code, self.message) };

@@ -4,6 +4,7 @@
 use super::{ClusterNode, PeerCall, Place, peer_door};
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, Request, Uri, header};
 use lockwood_cluster::{Call, CallError};
@@ -34,15 +35,23 @@ impl ShardCall {
 
 impl ClusterNode {
     /// Calls the owner of a shard; the answer's body is still to come. An owner that changes meanwhile is not waited for.
-    pub(crate) async fn call_shard(
-        self: &Arc<ClusterNode>,
+    ///
+    /// Boxed, because a shard that is asked may ask others in its turn.
+    pub(crate) fn call_shard<'a>(
+        self: &'a Arc<ClusterNode>,
         shard: ShardNo,
-        call: &ShardCall,
-    ) -> Result<Response<Body>, CallError> {
+        call: &'a ShardCall,
+    ) -> BoxFuture<'a, Result<Response<Body>, CallError>> {
+        Box::pin(self.place_call(shard, call))
+    }
+
+    async fn place_call(&self, shard: ShardNo, call: &ShardCall) -> Result<Response<Body>, CallError> {
         match self.place(shard) {
             Place::Here(served) => {
                 let request = request(call);
-                let answering = peer_door::by_shard(&served, request);
+                // It may ask shards in its turn, so the compiler has to be told that this has an end.
+                let answering: BoxFuture<'_, Response<Body>> =
+                    Box::pin(peer_door::by_shard(&served, request));
                 tokio::select! {
                     answer = tokio::time::timeout(call.timeout, answering) => {
                         answer.map_err(|_| unknown("this node", "it took too long"))

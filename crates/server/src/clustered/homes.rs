@@ -19,6 +19,22 @@ pub(crate) struct Homes {
     known: RwLock<HashMap<Arc<str>, ShardNo>>,
 }
 
+/// SHIM until the branches are merged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) home: ShardNo,
+    pub(crate) is_spread: bool,
+}
+
+impl Homes {
+    pub(crate) fn remembered2(&self, namespace: &str) -> Option<Placed> {
+        self.remembered(namespace).map(|home| Placed { home, is_spread: false })
+    }
+    pub(crate) async fn find2(&self, namespace: &str) -> Result<Option<Placed>, Trouble> {
+        Ok(self.find(namespace).await?.map(|home| Placed { home, is_spread: false }))
+    }
+}
+
 /// What a request wants with a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {

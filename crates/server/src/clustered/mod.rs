@@ -8,6 +8,7 @@
 //!                                            PeerDoor of the owner: proof? still the owner? ──► its runtime
 //! ```
 
+mod admission;
 mod calls;
 mod door;
 mod gather;
@@ -18,6 +19,7 @@ mod scope;
 mod serve;
 mod status;
 
+pub(crate) use admission::{Admittance, Membership, ShardGate};
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
 pub(crate) use homes::{Homes, Use};
@@ -70,19 +72,14 @@ pub(crate) struct ClusterNode {
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
+    /// Those of the shards that this node has claimed, the latest of each.
+    pub(crate) gates: Mutex<BTreeMap<ShardNo, Arc<ShardGate>>>,
     /// How many machines have an acknowledged write, in words.
     pub(crate) durability: Mutex<String>,
     /// Written by the host when it opens and closes runtimes.
     served: RwLock<BTreeMap<ShardNo, Served>>,
     /// Counts the changes of `served`.
     changes: watch::Sender<u64>,
-}
-
-/// The part of a runtime in its cluster: which shard it serves, and through which node it reaches the others.
-#[derive(Clone)]
-pub(crate) struct Membership {
-    pub(crate) node: Arc<ClusterNode>,
-    pub(crate) shard: ShardNo,
 }
 
 /// A shard that is served here.
@@ -130,6 +127,7 @@ impl ClusterNode {
             peers,
             prover,
             reports,
+            gates: Mutex::default(),
             homes: Arc::new(Homes::new(Arc::clone(&database))),
             database,
             stopping: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 //! it. Clients never get here. Knows nothing of what the calls ask for.
 
 use super::{
-    ClusterNode, Doored, PeerCall, Served, calls,
+    ClusterNode, Doored, PeerCall, Served, admission, calls,
     door::{Side, doubt, lost, no_owner},
 };
 use crate::{
@@ -65,6 +65,9 @@ impl Service for PeerDoor {
         }
         let client = client_of(&parts.headers).unwrap_or(peer);
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
+        if interface == calls::INTERFACE && admission::is_raise(&parts.uri) {
+            return admission::answer_raise(&self.0, shard, &body).await;
+        }
         let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
         if interface == calls::INTERFACE {
             let mut request = Request::from_parts(parts, axum::body::Body::from(body));
@@ -155,7 +158,10 @@ impl PeerDoor {
 }
 
 /// Answers a call from another shard.
-pub(super) async fn by_shard(_served: &Served, _request: Request<axum::body::Body>) -> Answer {
+pub(super) async fn by_shard(served: &Served, request: Request<axum::body::Body>) -> Answer {
+    if request.uri().path().starts_with(admission::PATHS) {
+        return admission::answer(&served.shared, request).await;
+    }
     unknown_interface()
 }
 

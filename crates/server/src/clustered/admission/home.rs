@@ -1,0 +1,154 @@
+//! The home's side: takes a lock for an operation at another shard, and gives it back when the operation is durable or
+//! rejected. Knows nothing of what the operation does.
+
+use super::{
+    Membership,
+    message::{self, Attempt, Enter, Entered, Leave},
+};
+use crate::{
+    gate::{self, Terms, Turn},
+    shared::Shared,
+    trouble::Trouble,
+};
+use axum::{body::Body, response::IntoResponse, response::Response};
+use http_body_util::BodyExt;
+use hyper::{Request, StatusCode};
+use lockwood_router::{ShardEpoch, ShardNo};
+use lockwood_wire::Code;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+pub(super) const ENTER: &str = "/admission/enter";
+pub(super) const LEAVE: &str = "/admission/leave";
+pub(super) const RAISE: &str = "/admission/raise";
+
+/// Operations whose end was told before their beginning; the oldest are forgotten, as they do not come any more.
+const LEFT_LEN_MAX: usize = 10_000;
+
+/// The locks of operations at other shards.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<Taken>);
+
+#[derive(Default)]
+struct Taken {
+    turns: BTreeMap<Attempt, Turn>,
+    /// Told to leave without having entered: the call that enters was given up, and may still arrive.
+    left: BTreeSet<Attempt>,
+}
+
+impl Turns {
+    /// Keeps the lock of an operation; gives it back if the operation has left already.
+    fn keep(&self, attempt: Attempt, turn: Turn) -> Result<(), Turn> {
+        let mut taken = self.0.lock();
+        if taken.left.remove(&attempt) {
+            return Err(turn);
+        }
+        taken.turns.insert(attempt, turn);
+        Ok(())
+    }
+
+    fn leave(&self, attempt: Attempt) {
+        let mut taken = self.0.lock();
+        let turn = taken.turns.remove(&attempt);
+        if turn.is_none() {
+            taken.left.insert(attempt);
+            if taken.left.len() > LEFT_LEN_MAX {
+                taken.left.pop_first();
+            }
+        }
+        drop(taken);
+        // Giving it back may grant others what they wait for.
+        drop(turn);
+    }
+
+    /// A shard has another owner: what its previous ones have under way is rejected by the log.
+    pub(super) fn owner_changed(&self, shard: ShardNo, epoch: ShardEpoch) {
+        let mut taken = self.0.lock();
+        let is_over = |attempt: &Attempt| attempt.owner().0 == shard && attempt.owner().1 < epoch;
+        let over: Vec<Attempt> = taken.turns.keys().copied().filter(is_over).collect();
+        let turns: Vec<Option<Turn>> = over.iter().map(|attempt| taken.turns.remove(attempt)).collect();
+        taken.left.retain(|attempt| !is_over(attempt));
+        drop(taken);
+        drop(turns);
+    }
+}
+
+/// Answers another shard.
+pub(crate) async fn answer(shared: &Arc<Shared>, request: Request<Body>) -> Response {
+    let Some(membership) = &shared.membership else { return unknown().into_response() };
+    match try_answer(shared, membership, request).await {
+        Ok(answer) => answer,
+        Err(trouble) => trouble.into_response(),
+    }
+}
+
+async fn try_answer(
+    shared: &Arc<Shared>,
+    membership: &Arc<Membership>,
+    request: Request<Body>,
+) -> Result<Response, Trouble> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await;
+    let body = body.map_err(|error| Trouble::new(Code::BadBody, error.to_string()))?.to_bytes();
+    match path.as_str() {
+        ENTER => enter(shared, membership, message::read(&body)?).await,
+        LEAVE => {
+            let Leave { attempt } = message::read(&body)?;
+            membership.turns.leave(attempt);
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        _ => Err(unknown()),
+    }
+}
+
+async fn enter(
+    shared: &Arc<Shared>,
+    membership: &Arc<Membership>,
+    asked: Enter,
+) -> Result<Response, Trouble> {
+    membership.ready().await?;
+    let (attempt, resources) = (asked.attempt, asked.resources()?);
+    let terms = Terms { tokens: asked.tokens.clone(), ..Terms::anonymous(asked.wait()) };
+    if resources.is_empty() {
+        gate::check_tokens(shared, &asked.namespace, &terms).await?;
+    } else {
+        let turn = gate::hold(shared, &asked.namespace, &resources, &terms).await?;
+        if membership.turns.keep(attempt, turn).is_err() {
+            return Err(Trouble::new(Code::ShardUnreachable, "the operation was given up"));
+        }
+    }
+    let (shard, epoch) = attempt.owner();
+    if membership.node.topology.view().shard(shard).is_some_and(|row| row.epoch > epoch) {
+        membership.turns.owner_changed(shard, ShardEpoch(epoch.0 + 1));
+    }
+    if !shared.authority.is_fresh() {
+        membership.turns.leave(attempt);
+        return Err(Trouble::new(Code::ShardUnreachable, "the home of the namespace has lost its shard"));
+    }
+    Ok(axum::Json(Entered { epoch: membership.epoch.0 }).into_response())
+}
+
+fn unknown() -> Trouble {
+    Trouble::new(Code::NotFound, "shards do not ask each other for this")
+}
+
+impl Membership {
+    /// Ends the locks of operations whose shard has another owner. Runs for as long as the tenure.
+    pub(crate) async fn watch_owners(self: Arc<Membership>) {
+        let mut changes = self.node.topology.subscribe();
+        let mut known: BTreeMap<ShardNo, ShardEpoch> = BTreeMap::new();
+        loop {
+            for row in &self.node.topology.view().shards {
+                if row.owner.is_some() && known.insert(row.shard, row.epoch) != Some(row.epoch) {
+                    self.turns.owner_changed(row.shard, row.epoch);
+                }
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

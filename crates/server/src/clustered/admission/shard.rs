@@ -1,0 +1,196 @@
+//! The shard's side: asks the home of a namespace to admit an operation, and tells it when the operation is durable or
+//! rejected. Knows nothing of the lock table there.
+
+use super::{
+    Membership,
+    home::{ENTER, LEAVE},
+    message::{self, Attempt, Enter, Entered, Leave},
+};
+use crate::{clustered::ShardCall, gate::Terms, shared::Shared, trouble::Trouble};
+use lockwood_cluster::CallError;
+use lockwood_model::{Resource, Wait};
+use lockwood_router::{ShardEpoch, ShardNo};
+use lockwood_wire::{Code, WireResource};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// How long a home may be away until an operation is refused.
+const HOME_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take, besides the wait for locks.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// That a home has admitted an operation here. When it goes, the home is told, as soon as what the operation wrote is
+/// durable.
+pub(crate) struct Admittance {
+    shared: Arc<Shared>,
+    /// Absent while this goes.
+    asking: Option<Asking>,
+    epoch: ShardEpoch,
+    wrote: u64,
+}
+
+/// An operation that asks a home. If the home may have a lock for it, it is told when this goes.
+struct Asking {
+    membership: Arc<Membership>,
+    home: ShardNo,
+    attempt: Attempt,
+    may_have_entered: bool,
+}
+
+impl Admittance {
+    /// Asks the home; waits as long as the terms say for locks that are in the way. With no resources it only asks if the
+    /// tokens of the terms are of locks that are held.
+    pub(crate) async fn ask(
+        shared: &Arc<Shared>,
+        membership: &Arc<Membership>,
+        (namespace, home): (&str, ShardNo),
+        resources: &[Resource],
+        terms: &Terms,
+    ) -> Result<Admittance, Trouble> {
+        let (mut deadline, mut pause) = (Instant::now() + HOME_TIMEOUT, PAUSE);
+        loop {
+            let mut asking = Asking::new(membership, home);
+            let refused = match asking.enter(shared, namespace, resources, terms).await {
+                Ok(epoch) => match membership.gate.enter(home, epoch) {
+                    Ok(()) => {
+                        let shared = Arc::clone(shared);
+                        return Ok(Admittance { shared, asking: Some(asking), epoch, wrote: 0 });
+                    }
+                    // The next home has to be asked.
+                    Err(replaced) => unreachable(home, &replaced.to_string()),
+                },
+                Err(Refused::Final(trouble)) => return Err(*trouble),
+                Err(Refused::Away(trouble)) => *trouble,
+                Err(Refused::Unknown(trouble)) => {
+                    // It took its time; a takeover needs some more.
+                    deadline = deadline.max(Instant::now() + HOME_TIMEOUT);
+                    *trouble
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(refused);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Everything up to a record is the operation's.
+    pub(crate) fn wrote(&mut self, index: u64) {
+        self.wrote = self.wrote.max(index);
+    }
+}
+
+impl Drop for Admittance {
+    fn drop(&mut self) {
+        let Some(asking) = self.asking.take() else { return };
+        let (shared, epoch, wrote) = (Arc::clone(&self.shared), self.epoch, self.wrote);
+        tokio::spawn(async move {
+            // Durable, or the shard fails and gets another owner.
+            if wrote > 0 {
+                let _ = shared.shard.shown(wrote).await;
+            }
+            asking.membership.gate.leave(asking.home, epoch);
+            drop(asking);
+        });
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.may_have_entered {
+            tokio::spawn(leave(Arc::clone(&self.membership), self.home, self.attempt));
+        }
+    }
+}
+
+/// Tells a home that an operation has left, until it has heard it. A home need not be told of operations whose shard has
+/// another owner.
+async fn leave(membership: Arc<Membership>, home: ShardNo, attempt: Attempt) {
+    let call = ShardCall::post(LEAVE, message::write(&Leave { attempt }), LEAVE_TIMEOUT);
+    let (shard, epoch) = attempt.owner();
+    let mut pause = PAUSE;
+    while membership.node.topology.is_current(shard, epoch) {
+        if membership.node.ask_shard(home, &call).await.is_ok_and(|answer| answer.status().is_success()) {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Why a home did not admit an operation.
+enum Refused {
+    /// Because of locks, or of the request.
+    Final(Box<Trouble>),
+    /// It did not get the call, or is not the home any more.
+    Away(Box<Trouble>),
+    /// It may have got the call.
+    Unknown(Box<Trouble>),
+}
+
+impl Asking {
+    fn new(membership: &Arc<Membership>, home: ShardNo) -> Asking {
+        let number = membership.attempts.fetch_add(1, Ordering::Relaxed);
+        let attempt = Attempt { shard: membership.shard.0, epoch: membership.epoch.0, number };
+        Asking { membership: Arc::clone(membership), home, attempt, may_have_entered: false }
+    }
+
+    async fn enter(
+        &mut self,
+        shared: &Arc<Shared>,
+        namespace: &str,
+        resources: &[Resource],
+        terms: &Terms,
+    ) -> Result<ShardEpoch, Refused> {
+        let asked = Enter {
+            namespace: namespace.to_owned(),
+            attempt: self.attempt,
+            resources: resources.iter().map(WireResource::from).collect(),
+            tokens: terms.tokens.clone(),
+            wait_ms: message::wait_ms(terms.wait),
+        };
+        let wait = match terms.wait {
+            Wait::Never => Duration::ZERO,
+            Wait::Millis(ms) => Duration::from_millis(ms),
+            Wait::Forever => Duration::from_millis(shared.config.limits.wait_ms_max),
+        };
+        let call = ShardCall::post(ENTER, message::write(&asked), ANSWER_TIMEOUT.saturating_add(wait));
+        // From here on: also if the caller does not wait for the answer.
+        self.may_have_entered = !resources.is_empty();
+        let answer = self.membership.node.ask_shard(self.home, &call).await.map_err(|error| {
+            let trouble = Box::new(unreachable(self.home, &error.to_string()));
+            match error {
+                CallError::Unknown { .. } => Refused::Unknown(trouble),
+                CallError::NotSent { .. } | CallError::Rejected { .. } => {
+                    self.may_have_entered = false;
+                    Refused::Away(trouble)
+                }
+            }
+        })?;
+        let entered = message::read_answer::<Entered>(answer.status(), answer.body());
+        // A home that refuses has no lock for it.
+        self.may_have_entered &= entered.is_ok();
+        match entered {
+            Ok(entered) => Ok(ShardEpoch(entered.epoch)),
+            // The next owner of the home can be asked.
+            Err(trouble) if matches!(trouble.code, Code::ShardUnreachable | Code::Draining) => {
+                Err(Refused::Away(Box::new(trouble)))
+            }
+            Err(trouble) => Err(Refused::Final(Box::new(trouble))),
+        }
+    }
+}
+
+fn unreachable(home: ShardNo, cause: &str) -> Trouble {
+    let message = format!(
+        "shard {} decides the locks of this namespace and cannot be asked: {cause}; nothing was done, try again",
+        home.0
+    );
+    Trouble::new(Code::ShardUnreachable, message)
+}
