@@ -22,7 +22,7 @@ use std::{
 const WRITERS: u64 = 4;
 const LOCKERS: u64 = 3;
 
-fn env(name: &str, default: u64) -> u64 {
+pub(crate) fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
@@ -171,7 +171,7 @@ fn check(nodes: &Nodes, seen: &Seen) {
 }
 
 /// A request to a node that may be gone; none if there is no whole reply.
-fn try_send(native: SocketAddr, method: &str, target: &str, body: &[u8]) -> Option<Reply> {
+pub(crate) fn try_send(native: SocketAddr, method: &str, target: &str, body: &[u8]) -> Option<Reply> {
     let head = format!(
         "{method} {target} HTTP/1.1\r\nhost: {native}\r\nconnection: close\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",
@@ -186,7 +186,7 @@ fn try_send(native: SocketAddr, method: &str, target: &str, body: &[u8]) -> Opti
 }
 
 /// A small generator, so that a seed gives the same faults.
-fn next(seed: &mut u64) -> u64 {
+pub(crate) fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;

@@ -793,6 +793,13 @@ struct OwnLock {
 }
 
 impl Turn {
+    /// The token of the lock, if it is in a table of this server.
+    pub(crate) fn token(&self) -> Option<u64> {
+        let OperationLock::Here(own) = &self.lock else { return None };
+        let state = own.namespace.lock();
+        state.table.view(own.lock)?.token.map(|token| token.0)
+    }
+
     /// Everything up to a record is the operation's: nobody is granted anything before it is visible.
     pub(crate) fn wrote(&mut self, index: u64) {
         match &mut self.lock {

@@ -1,19 +1,25 @@
-//! Locks of one operation on several shards, taken in the order of the shards and kept while it lasts. Knows nothing
-//! of what the operation is.
+//! Locks of one operation on several shards, kept while it lasts: in the one table at the home of the namespace over
+//! PostgreSQL, otherwise taken in the order of the shards. Knows nothing of what the operation is.
 
 use super::{
     super::Message,
     ask::{Asker, Stop, elsewhere},
     cut::Manner,
 };
-use crate::{cluster::Current, gate::Turn, secret, shared::Shared, trouble::Trouble};
-use lockwood_model::Resource;
+use crate::{
+    cluster::{Current, SYSTEM},
+    gate::{self, Terms, Turn},
+    secret,
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_model::{Resource, Wait};
 use lockwood_router::ShardNo;
 use lockwood_wire::{Code, WireResource};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -79,6 +85,8 @@ impl HoldTable {
 pub(super) struct Holds<'a> {
     ask: &'a Asker<'a>,
     held: Vec<(ShardNo, String)>,
+    /// All of them, if they are in one table.
+    turn: Option<Turn>,
 }
 
 impl<'a> Holds<'a> {
@@ -93,7 +101,17 @@ impl<'a> Holds<'a> {
         let limits = &ask.shared.config.limits;
         let wait_ms = manner.wait_ms.unwrap_or(ask.shared.config.wait_ms.min(limits.wait_ms_max));
         let deadline = Instant::now() + Duration::from_millis(wait_ms.min(limits.wait_ms_max));
-        let mut holds = Holds { ask, held: Vec::new() };
+        let mut holds = Holds { ask, held: Vec::new(), turn: None };
+        if ask.shared.membership.is_some() && namespace != SYSTEM {
+            let resources: BTreeSet<Resource> = shards.iter().flat_map(|shard| resources(*shard)).collect();
+            let resources: Vec<Resource> = resources.into_iter().collect();
+            let terms = Terms { tokens: manner.tokens.clone(), ..Terms::anonymous(Wait::Millis(wait_ms)) };
+            if !resources.is_empty() {
+                let held = gate::hold(ask.shared, namespace, &resources, &terms).await;
+                holds.turn = Some(held.map_err(Trouble::from)?);
+            }
+            return Ok(holds);
+        }
         for shard in shards {
             let left = deadline.saturating_duration_since(Instant::now()).as_millis();
             // More than there may be is refused where all such things are.
@@ -110,6 +128,11 @@ impl<'a> Holds<'a> {
             holds.held.push((*shard, hold));
         }
         Ok(holds)
+    }
+
+    /// By which a request is known as that of the holder.
+    pub(super) fn token(&self) -> Option<u64> {
+        self.turn.as_ref().and_then(Turn::token)
     }
 
     /// Gives all of them back; refused if one of them did not last.

@@ -21,12 +21,16 @@ use crate::{
     trouble::Trouble,
 };
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use lockwood_model::{Depth, Mode, Path, Resource};
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{Isolation, WireLock};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Where a shard is asked whether position locks hold.
 pub(crate) const JUDGE: &str = "/internal/judge";
@@ -70,6 +74,13 @@ pub(in super::super) fn of(current: &Current, kind: &Kind, whole: &Whole) -> Opt
     (!locks.is_empty()).then_some(Searches { namespace, locks, manner })
 }
 
+/// The same write as that of the holder of a lock, with every number as it was written. None if it is no object.
+fn with_token(body: &[u8], token: u64) -> Option<Bytes> {
+    let mut call: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).ok()?;
+    call.insert("tokens".to_owned(), RawValue::from_string(format!("[{token}]")).ok()?);
+    serde_json::to_vec(&call).ok().map(Bytes::from)
+}
+
 impl Searches {
     /// Does a write at its owner once the locks hold on all other shards, and while they do.
     pub(in super::super) async fn write(
@@ -104,7 +115,11 @@ impl Searches {
         for reply in ask.some(&others, |_| Message::json(JUDGE, &judge)).await? {
             reply.bytes()?;
         }
-        let reply = ask.tell(owner, &whole.message()).await?;
+        let mut message = whole.message();
+        if let Some(token) = holds.token().filter(|_| self.manner.tokens.is_empty()) {
+            message.body = with_token(&message.body, token).unwrap_or(message.body);
+        }
+        let reply = ask.tell(owner, &message).await?;
         holds.release().await?;
         alone.release().await?;
         Ok(reply.into_response())

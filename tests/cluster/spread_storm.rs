@@ -1,0 +1,173 @@
+//! One namespace on several shards while owners of homes and shards are killed, paused and stopped: every acknowledged write
+//! is there, and while a client holds a lock no other client's write to what it covers succeeds. The number of faults and
+//! the seed come from the environment.
+
+use crate::{
+    harness::eventually,
+    spread_nodes::{Spread, hash},
+    storm::{env, next, try_send},
+    store::Store,
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+const SHARDS: usize = 3;
+const WRITERS: u64 = 3;
+const LOCKERS: u64 = 3;
+const INTRUDERS: u64 = 2;
+/// The documents that lockers guard; a hash spreads them over the shards.
+const GUARDED: u64 = 4;
+
+/// What the clients saw.
+#[derive(Default)]
+struct Seen {
+    /// By writer, the numbers whose write was acknowledged.
+    acknowledged: Mutex<Vec<(u64, u64)>>,
+    /// The last token that was granted on each guarded document.
+    tokens: [AtomicU64; GUARDED as usize],
+    /// Turns of lockers in which all was as it should be, and writes of intruders between them.
+    turns: AtomicU64,
+    intrusions: AtomicU64,
+    /// Turns at whose end the lock was still held, so that they count.
+    violations: Mutex<Vec<String>>,
+}
+
+#[test]
+fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
+    let (faults, mut seed) = (env("LOCKWOOD_CLUSTER_FAULTS", 6), env("LOCKWOOD_CLUSTER_SEED", 7));
+    println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={faults}");
+    let mut spread = Spread::start(3, SHARDS, hash(SHARDS));
+    for key in 0..GUARDED {
+        spread.store(1, "default").create("guarded", key, json!({ "by": "nobody" }));
+    }
+    let stores = spread.stores("default");
+    let (seen, stopping) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+    let mut clients = Vec::new();
+    let mut start = |client: fn(u64, &[Store], &Seen), number: u64| {
+        let (seen, stopping, stores) = (Arc::clone(&seen), Arc::clone(&stopping), stores.clone());
+        clients.push(thread::spawn(move || {
+            let mut round = number << 32;
+            while !stopping.load(Ordering::Acquire) {
+                client(round, &stores, &seen);
+                round += 1;
+            }
+        }));
+    };
+    (0..WRITERS).for_each(|number| start(write, number));
+    (0..LOCKERS).for_each(|number| start(lock, number));
+    (0..INTRUDERS).for_each(|number| start(intrude, number));
+    for _ in 0..faults {
+        thread::sleep(Duration::from_millis(300 + next(&mut seed) % 1200));
+        let shard = (next(&mut seed) % SHARDS as u64) as usize + 1;
+        let nodes = &mut spread.nodes;
+        let Some(owner) = nodes.owner_of(shard) else { continue };
+        match next(&mut seed) % 4 {
+            0 | 1 => {
+                nodes.kill(owner);
+                eventually("another node takes over", || {
+                    nodes.owner_of(shard).is_some_and(|next| next != owner)
+                });
+                nodes.up(owner);
+            }
+            2 => {
+                nodes.server(owner).signal("-STOP");
+                thread::sleep(Duration::from_millis(500 + next(&mut seed) % 5000));
+                nodes.server(owner).signal("-CONT");
+            }
+            _ => {
+                nodes.stop(owner);
+                nodes.up(owner);
+            }
+        }
+    }
+    stopping.store(true, Ordering::Release);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
+    check(&spread, &seen);
+}
+
+fn pick(round: u64, stores: &[Store]) -> &Store {
+    &stores[(round % stores.len() as u64) as usize]
+}
+
+fn send(store: &Store, method: &str, target: &str, body: &Value) -> Option<(u16, Value)> {
+    let body = body.to_string();
+    let reply = try_send(store.native, method, &store.target(target), body.as_bytes())?;
+    Some((reply.status, serde_json::from_str(&reply.body).unwrap_or_default()))
+}
+
+/// Each document is written by one event.
+fn write(round: u64, stores: &[Store], seen: &Seen) {
+    let (writer, number) = (round >> 32, round & 0xffff_ffff);
+    let event = json!([{ "type": "create", "collection": "w", "key": [writer, number], "fields": {} }]);
+    let sent = send(pick(round, stores), "POST", "write", &json!({ "events": event }));
+    if sent.is_some_and(|(status, _)| status == 200) {
+        seen.acknowledged.lock().unwrap().push((writer, number));
+    }
+}
+
+/// Takes a lease on a guarded document, writes its name, reads it back, and asks if it held the lease all the time.
+fn lock(round: u64, stores: &[Store], seen: &Seen) {
+    let (owner, key) = (format!("locker-{round}"), round % GUARDED);
+    let wanted = json!({ "owner": owner, "ttl_ms": 4_000, "wait_ms": 2_000,
+        "resources": [{ "path": format!("guarded/{key}"), "mode": "write" }] });
+    let taken = send(pick(round, stores), "POST", "locks", &wanted).filter(|(status, _)| *status == 201);
+    let Some((lock, token)) = taken.and_then(|(_, taken)| Some((taken["lock"].as_u64()?, taken["token"].as_u64()?)))
+    else {
+        // It may have been granted without our knowing; it ends by itself.
+        return thread::sleep(Duration::from_millis(50));
+    };
+    let last = seen.tokens[key as usize].fetch_max(token, Ordering::AcqRel);
+    if last >= token {
+        seen.violations.lock().unwrap().push(format!("token {token} of guarded/{key} after {last}"));
+    }
+    let target = format!("documents/guarded/{key}?token={token}&wait_ms=0");
+    let wrote = send(pick(round + 1, stores), "PUT", &target, &json!({ "by": owner }));
+    if wrote.is_some_and(|(status, _)| status == 200) {
+        // Time for others to come between.
+        thread::sleep(Duration::from_millis(20));
+        let read = send(pick(round + 2, stores), "GET", &format!("documents/guarded/{key}"), &Value::Null);
+        let renewed =
+            send(pick(round, stores), "POST", &format!("locks/{lock}/renew"), &json!({ "ttl_ms": 4_000, "token": token }));
+        if let (Some((200, read)), Some((200, _))) = (read, renewed) {
+            let by = &read["document"]["value"]["by"];
+            match *by == json!(owner) {
+                true => drop(seen.turns.fetch_add(1, Ordering::Relaxed)),
+                false => {
+                    let violation = format!("guarded/{key} is of {by} while {owner} holds it by token {token}");
+                    seen.violations.lock().unwrap().push(violation);
+                }
+            }
+        }
+    }
+    let _ = send(pick(round, stores), "POST", &format!("locks/{lock}/release"), &json!({ "token": token }));
+}
+
+/// Writes to guarded documents without a lock: only while no client holds one.
+fn intrude(round: u64, stores: &[Store], seen: &Seen) {
+    let target = format!("documents/guarded/{}?wait_ms=300", round % GUARDED);
+    let wrote = send(pick(round, stores), "PUT", &target, &json!({ "by": "intruder" }));
+    if wrote.is_some_and(|(status, _)| status == 200) {
+        seen.intrusions.fetch_add(1, Ordering::Relaxed);
+    }
+    thread::sleep(Duration::from_millis(5));
+}
+
+fn check(spread: &Spread, seen: &Seen) {
+    let acknowledged = seen.acknowledged.lock().unwrap();
+    let (turns, intrusions) = (seen.turns.load(Ordering::Acquire), seen.intrusions.load(Ordering::Acquire));
+    println!("{} writes, {turns} turns of lockers, {intrusions} intrusions", acknowledged.len());
+    assert!(acknowledged.len() > 20 && turns > 5 && intrusions > 5, "the clients came to nothing");
+    let store = spread.store(spread.nodes.running().next().unwrap(), "default");
+    for (writer, number) in &*acknowledged {
+        let found = store.send("GET", &format!("documents/w/{writer}:{number}"), "");
+        assert_eq!(found.status, 200, "{writer}:{number} was acknowledged: {}", found.body);
+    }
+}
