@@ -4,7 +4,7 @@ use crate::{
     authority::Authority,
     clock::Clock,
     cluster::{Cluster, SYSTEM},
-    clustered::{Membership, Use},
+    clustered::{Membership, Use, only_natively},
     config::Config,
     feeds::Feeds,
     front::Front,
@@ -82,10 +82,19 @@ impl Shared {
     pub(crate) async fn check_home(&self, namespace: &str, wanted: Use) -> Result<(), Trouble> {
         match &self.membership {
             // That one is on every shard.
-            Some(Membership { node, shard }) if namespace != SYSTEM => {
+            Some(Membership { node, shard, .. }) if namespace != SYSTEM => {
                 node.homes.check(namespace, *shard, wanted).await
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The same for an interface that knows nothing of shards: all documents must be here.
+    pub(crate) async fn check_whole(&self, namespace: &str, wanted: Use) -> Result<(), Trouble> {
+        self.check_home(namespace, wanted).await?;
+        match self.cluster.has_spread(namespace).await? {
+            true => Err(only_natively(namespace)),
+            false => Ok(()),
         }
     }
 

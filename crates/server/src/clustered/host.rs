@@ -122,7 +122,7 @@ impl ShardHost {
             authority: Arc::clone(&authority),
             lease_time: LeaseTime::Restarts,
             directory: directory.clone(),
-            membership: Some(Membership { node: Arc::clone(&self.node), shard }),
+            membership: Some(Membership { node: Arc::clone(&self.node), shard, epoch }),
         };
         let (database, data) = (Arc::clone(&self.database), self.directory.clone());
         let runtime = Runtime::open(origin, move || open_cache(&database, &data, shard, epoch)).await?;
