@@ -22,6 +22,7 @@ mod peer;
 mod store;
 
 mod nodes;
+mod spread_nodes;
 
 mod database;
 mod doors;
@@ -29,4 +30,7 @@ mod failover;
 mod guide;
 mod homes;
 mod script;
+mod spread_locks;
+mod spread_routing;
+mod spread_storm;
 mod storm;

@@ -60,8 +60,10 @@ fn a_lock_on_a_collection_covers_all_shards() {
             is_refused(&store, key, "job");
             assert_eq!(put(&store, key, &format!("token={}", leased.token)).status, 200);
         }
-        let create = json!({ "events": [{ "type": "create", "collection": "user", "key": 77, "fields": {} }] });
-        let refused = store.send("POST", "write", &json!({ "wait_ms": 0, "events": create["events"] }).to_string());
+        let create =
+            json!({ "events": [{ "type": "create", "collection": "user", "key": 77, "fields": {} }] });
+        let refused =
+            store.send("POST", "write", &json!({ "wait_ms": 0, "events": create["events"] }).to_string());
         assert_eq!(refused.status, 423, "{}", refused.body);
     }
     assert_eq!(holder.unlock("write user").status, 200);
@@ -172,7 +174,10 @@ fn a_conversion_is_enforced_at_the_shard_of_the_document() {
         let mut ann = Peer::open(spread.nodes.server(1), "ann");
         let held = ann.hold(&format!("read user/{key}"));
         let store = spread.store(2, "default");
-        assert_eq!(store.get(&format!("documents/user/{key}?isolation=locked"))["document"]["key"], json!(key));
+        assert_eq!(
+            store.get(&format!("documents/user/{key}?isolation=locked"))["document"]["key"],
+            json!(key)
+        );
         is_refused(&store, key, "ann");
         let converted = ann.convert(&held, "write", 0);
         assert_eq!(converted["type"], "converted", "{converted}");

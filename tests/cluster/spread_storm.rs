@@ -5,8 +5,8 @@
 use crate::{
     harness::eventually,
     spread_nodes::{Spread, hash},
-    storm::{env, next, try_send},
     store::Store,
+    storm::{env, next, try_send},
 };
 use serde_json::{Value, json};
 use std::{
@@ -119,7 +119,8 @@ fn lock(round: u64, stores: &[Store], seen: &Seen) {
     let wanted = json!({ "owner": owner, "ttl_ms": 4_000, "wait_ms": 2_000,
         "resources": [{ "path": format!("guarded/{key}"), "mode": "write" }] });
     let taken = send(pick(round, stores), "POST", "locks", &wanted).filter(|(status, _)| *status == 201);
-    let Some((lock, token)) = taken.and_then(|(_, taken)| Some((taken["lock"].as_u64()?, taken["token"].as_u64()?)))
+    let Some((lock, token)) =
+        taken.and_then(|(_, taken)| Some((taken["lock"].as_u64()?, taken["token"].as_u64()?)))
     else {
         // It may have been granted without our knowing; it ends by itself.
         return thread::sleep(Duration::from_millis(50));
@@ -134,14 +135,19 @@ fn lock(round: u64, stores: &[Store], seen: &Seen) {
         // Time for others to come between.
         thread::sleep(Duration::from_millis(20));
         let read = send(pick(round + 2, stores), "GET", &format!("documents/guarded/{key}"), &Value::Null);
-        let renewed =
-            send(pick(round, stores), "POST", &format!("locks/{lock}/renew"), &json!({ "ttl_ms": 4_000, "token": token }));
+        let renewed = send(
+            pick(round, stores),
+            "POST",
+            &format!("locks/{lock}/renew"),
+            &json!({ "ttl_ms": 4_000, "token": token }),
+        );
         if let (Some((200, read)), Some((200, _))) = (read, renewed) {
             let by = &read["document"]["value"]["by"];
             match *by == json!(owner) {
                 true => drop(seen.turns.fetch_add(1, Ordering::Relaxed)),
                 false => {
-                    let violation = format!("guarded/{key} is of {by} while {owner} holds it by token {token}");
+                    let violation =
+                        format!("guarded/{key} is of {by} while {owner} holds it by token {token}");
                     seen.violations.lock().unwrap().push(violation);
                 }
             }

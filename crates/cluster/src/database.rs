@@ -6,7 +6,7 @@ use lockwood_storage::{
     Epoch, Store,
     postgres::{
         self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Directory,
-        DurabilityReport, Link, Rows, SchemaError, ensure_schema, open_cache,
+        DurabilityReport, HomeRow, Link, Rows, SchemaError, ensure_schema, open_cache,
     },
 };
 use std::{
@@ -44,6 +44,15 @@ pub enum DatabaseError {
     /// The key on record is none.
     #[error("the cluster's key in the database is damaged: it has {0} bytes instead of 32")]
     Key(usize),
+}
+
+/// Where a namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The shard that has its locks.
+    pub home: ShardNo,
+    /// Whether its documents are on the shards of the map; otherwise they are at its home.
+    pub is_spread: bool,
 }
 
 /// Two links: renewals must not wait for appends.
@@ -91,21 +100,38 @@ impl Database {
         Ok(view(self.directory.read_rows().await?))
     }
 
-    /// The home of a namespace, if it has one.
-    pub async fn find_home(&self, namespace: &str) -> Result<Option<ShardNo>, DatabaseError> {
+    /// Where a namespace is, if it is anywhere.
+    pub async fn find_home(&self, namespace: &str) -> Result<Option<Placed>, DatabaseError> {
         let home = self.directory.find_home(namespace).await?;
-        home.map(shard_no).transpose()
+        home.map(placed).transpose()
     }
 
-    /// The home of a namespace; it becomes `home` if it has none, unless `homes_max` namespaces have one already.
+    /// Where a namespace is; that becomes `wanted` if it is nowhere, unless `homes_max` namespaces are somewhere already.
     pub async fn home(
         &self,
         namespace: &str,
-        home: ShardNo,
+        wanted: Placed,
         homes_max: u64,
-    ) -> Result<Option<ShardNo>, DatabaseError> {
-        let home = self.directory.home(namespace, u64::from(home.0), homes_max).await?;
-        home.map(shard_no).transpose()
+    ) -> Result<Option<Placed>, DatabaseError> {
+        let wanted = HomeRow { home: u64::from(wanted.home.0), spread: wanted.is_spread };
+        let home = self.directory.home(namespace, wanted, homes_max).await?;
+        home.map(placed).transpose()
+    }
+
+    /// The latest map as it was added, with its epoch.
+    pub async fn map(&self) -> Result<Option<(u64, Vec<u8>)>, DatabaseError> {
+        Ok(self.directory.map().await?)
+    }
+
+    /// Adds a map that is newer than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or there
+    /// is one that is as new.
+    pub async fn add_map(
+        &self,
+        epoch: u64,
+        map: &[u8],
+        (shard, owner): (ShardNo, ShardEpoch),
+    ) -> Result<bool, DatabaseError> {
+        Ok(self.directory.add_map(epoch, map, (u64::from(shard.0), Epoch(owner.0))).await?)
     }
 
     /// How many namespaces have their home on each shard.
@@ -202,6 +228,10 @@ async fn wait_for(link: &Link) -> Result<(), CallError> {
             ready => return ready,
         }
     }
+}
+
+fn placed(row: HomeRow) -> Result<Placed, DatabaseError> {
+    Ok(Placed { home: shard_no(row.home)?, is_spread: row.spread })
 }
 
 fn shard_no(number: u64) -> Result<ShardNo, DatabaseError> {

@@ -41,6 +41,6 @@ pub use change::{Change, Planned};
 pub use fault::{ChangeError, MapError, MapProblem, PolicyError, RouteError, TransitionError};
 pub use function::{Bound, By, Function, NoScripts, Scripts, pick_home};
 pub use host::{Host, HostMode, WEIGHT_MAX};
-pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo};
+pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo, check_hosts};
 pub use transition::{Action, Donor, Drive, Event, Step, Transition};
 pub use view::{NodeName, NodeRow, Preferences, ShardEpoch, ShardRow, Target, View};

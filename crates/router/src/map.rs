@@ -252,6 +252,15 @@ pub(crate) fn validate_shards(entry: &str, shards: &[Vec<Host>]) -> Result<(), M
     Ok(())
 }
 
+/// Whether every shard has hosts, exactly one of which writes. One host may be named for several shards.
+pub fn check_hosts(entry: &str, shards: &[Vec<Host>]) -> Result<(), MapError> {
+    if shards.is_empty() {
+        return Err(MapError::new(entry, MapProblem::Empty("at least one shard")));
+    }
+    let mut shards = shards.iter().enumerate();
+    shards.try_for_each(|(index, hosts)| validate_hosts(&format!("{entry}[{index}]"), hosts))
+}
+
 fn validate_hosts(entry: &str, hosts: &[Host]) -> Result<(), MapError> {
     if hosts.is_empty() {
         return Err(MapError::new(entry, MapProblem::Empty("exactly one rw host")));

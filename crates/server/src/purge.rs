@@ -120,7 +120,7 @@ fn has_collection(reading: &Reading, id: NamespaceId, name: &str) -> Result<bool
 /// Begins a purge once nobody else's lock is in the way. When this answers, it is on record; it is completed whether
 /// anybody waits or not.
 pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted) -> Result<Begun, Trouble> {
-    if shared.cluster.is_on() {
+    if shared.cluster.has_spread(namespace).await? {
         let message = "a node of a cluster cannot purge: other nodes have copies that it does not reach; purge on a single \
                        server";
         return Err(Trouble::new(Code::NotOnCluster, message));

@@ -103,12 +103,20 @@ impl Runtime {
         tasks.spawn(grace::keep_low(Arc::clone(&shared)));
         tasks.spawn(tend_documents(Arc::clone(&shared)));
         tasks.spawn(tend_store(Arc::clone(&shared)));
-        replica::ask_around(&shared).await;
+        match shared.cluster.membership() {
+            // Nothing is served by a map that is over.
+            Some(_) => {
+                shared.cluster.fetch(&shared).await.map_err(|trouble| ServeError::Setting(trouble.message))?
+            }
+            None => replica::ask_around(&shared).await,
+        }
         let services = Services::open(&shared, library, &mut tasks).await?;
-        if shared.cluster.is_on() {
+        if shared.cluster.is_node() {
             tasks.spawn(keeper::keep(Arc::clone(&shared)));
-            tasks.spawn(replica::follow(Arc::clone(&shared)));
-            tasks.spawn(cluster::join(Arc::clone(&shared)));
+            if shared.cluster.membership().is_none() {
+                tasks.spawn(replica::follow(Arc::clone(&shared)));
+                tasks.spawn(cluster::join(Arc::clone(&shared)));
+            }
             if let Some(current) = shared.cluster.current() {
                 shared.cluster.follow_up(&shared, &current);
             }
@@ -225,7 +233,7 @@ fn restore_leases(shared: &Arc<Shared>, time: LeaseTime) -> Result<(), StoreErro
         return Ok(());
     }
     lease::restore(shared, time)?;
-    if let Some(current) = current {
+    if let Some(current) = current.filter(|_| shared.cluster.membership().is_none()) {
         // It may have stopped between the map and what comes of it.
         lease::moving::follow(shared, &current);
     }
@@ -248,6 +256,12 @@ async fn open(
     })
     .await?;
     shard.has_one_caller = Arc::clone(&front.has_one_caller);
+    if let Some(membership) = &membership {
+        let node = &membership.node;
+        // A namespace is asked about before anything is done with it, so one that is not remembered is not written to.
+        let homes = Arc::clone(&node.homes);
+        shard.exempt(move |namespace| homes.remembered(namespace).is_some_and(|placed| !placed.is_spread));
+    }
     let Recovered { ceiling, grace, secret_key } = recovered;
     let ledger = Arc::new(ledger);
     let numbers = {
@@ -261,8 +275,8 @@ async fn open(
     };
     let clock = Clock::new();
     let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
-    let cluster = Cluster::new(config.cluster.as_ref(), &interfaces[0].address);
-    let work = Work::new(&config.limits, config.cluster.is_some());
+    let cluster = Cluster::new(config.cluster.as_ref(), membership.as_ref(), &interfaces[0].address);
+    let work = Work::new(&config.limits, cluster.is_node());
     let shared = Shared {
         cluster,
         memory: Arc::clone(&front.memory),

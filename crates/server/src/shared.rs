@@ -4,7 +4,7 @@ use crate::{
     authority::Authority,
     clock::Clock,
     cluster::{Cluster, SYSTEM},
-    clustered::{Membership, Use},
+    clustered::{Membership, Use, only_natively},
     config::Config,
     feeds::Feeds,
     front::Front,
@@ -95,6 +95,15 @@ impl Shared {
         match &self.membership {
             Some(membership) if namespace != SYSTEM => membership.remote_home(namespace).await,
             _ => Ok(None),
+        }
+    }
+
+    /// The same for an interface that knows nothing of shards: all documents must be here.
+    pub(crate) async fn check_whole(&self, namespace: &str, wanted: Use) -> Result<(), Trouble> {
+        self.check_home(namespace, wanted).await?;
+        match self.cluster.has_spread(namespace).await? {
+            true => Err(only_natively(namespace)),
+            false => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What nodes tell each other between stopping by one map and serving by the next: how far their numbers are,
 //! what every shard must have, and whose locks go where. Knows nothing of who brings it from one to the other.
 
-use super::{Current, SYSTEM, received, work::EVERYWHERE};
+use super::{Current, received, work::EVERYWHERE};
 use crate::{
     lease::moving::{self, MovingLeases},
     secret::hex,
@@ -58,9 +58,16 @@ impl Takeover {
 pub(crate) fn give(shared: &Arc<Shared>, current: &Current) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
-    let locks = moving::export(shared, current)?;
+    let locks = match shared.cluster.membership() {
+        None => moving::export(shared, current)?,
+        // They stay where they are.
+        Some(_) => MovingLeases::default(),
+    };
     let mut handover = Handover { position: state.floor()?.0, locks, ..Handover::default() };
-    for (name, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
+    for (name, id) in state.namespaces()? {
+        if !shared.cluster.has_spread_now(&name)? {
+            continue;
+        }
         handover.position = handover.position.max(state.position(id)?.0);
         for (collection, index) in state.all_indexes(id)? {
             handover.indexes.push((name.clone(), collection, index.field.to_string()));
@@ -87,7 +94,9 @@ pub(crate) async fn take(
     current: &Arc<Current>,
     takeover: Takeover,
 ) -> Result<(), Trouble> {
-    moving::import(shared, current, &takeover.locks).await?;
+    if shared.cluster.membership().is_none() {
+        moving::import(shared, current, &takeover.locks).await?;
+    }
     for record in &takeover.everywhere {
         let bad = || Trouble::new(Code::BadBody, "what every shard has is not a record");
         let bytes = crate::secret::unhex(record).ok_or_else(bad)?;

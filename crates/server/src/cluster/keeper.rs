@@ -2,7 +2,7 @@
 //! next, and goes on after a crash. Decides nothing about the order of things; `lockwood-router` does.
 
 use super::{
-    Current, Message, SYSTEM,
+    Current, Message, SYSTEM, address_of,
     handover::{Handover, Takeover},
     replica::{self, Standing},
     survey,
@@ -13,7 +13,8 @@ use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
 use lockwood_router::{
-    Action, Change, Donor, Drive, Event, Planned, ShardMap, ShardNo, Step, Transition, TransitionError,
+    Action, Change, Donor, Drive, Event, Host, HostMode, Planned, ShardMap, ShardNo, Step, Transition,
+    TransitionError, check_hosts,
 };
 use lockwood_wire::Code;
 use parking_lot::Mutex;
@@ -119,9 +120,14 @@ fn load(shared: &Shared) -> Result<Option<Transition>, Trouble> {
 
 async fn save(shared: &Arc<Shared>, transition: &Transition) -> Result<(), Trouble> {
     let json = serde_json::to_string(transition).expect("a transition is valid JSON");
-    let fields = vec![("transition".into(), Json::trusted(&json))];
+    put(shared, key(), "transition", &json).await
+}
+
+/// Keeps something for the next step, or the next host.
+async fn put(shared: &Arc<Shared>, at: DocumentKey, name: &str, json: &str) -> Result<(), Trouble> {
+    let fields = vec![(name.into(), Json::trusted(json))];
     let doing = Doing::Put { fields, when: PutIf::Always };
-    let request = Request { intents: vec![Intent { at: key(), action: doing }], ..Request::default() };
+    let request = Request { intents: vec![Intent { at, action: doing }], ..Request::default() };
     let call = Call { requests: vec![request], ..Call::default() };
     let pending = shared.shard.decide_write(SYSTEM, &call, &NoRules, shared.clock.now())?;
     shared.shard.settle_write(&call, pending).await?;
@@ -137,7 +143,7 @@ fn is_keeper(shared: &Shared, current: &Current) -> bool {
 pub(crate) async fn keep(shared: Arc<Shared>) {
     loop {
         let waits = match shared.cluster.current() {
-            Some(current) if is_keeper(&shared, &current) => {
+            Some(current) if is_keeper(&shared, &current) && shared.authority.is_fresh() => {
                 let stepping = Arc::clone(&shared);
                 // In a task of its own: whatever happens in a step, there is somebody to try it again.
                 match tokio::spawn(async move { step(&stepping).await }).await {
@@ -210,6 +216,11 @@ async fn rest(shared: &Arc<Shared>, transition: &Transition) {
 async fn act(shared: &Arc<Shared>, transition: &Transition, action: Action) -> Vec<Event> {
     match action {
         Action::Publish { map, to } => {
+            // What others are told has to be there for those that open later.
+            if let Err(trouble) = shared.cluster.record(&map).await {
+                let failed = |node| Event::Failed { node, problem: trouble.message.clone() };
+                return to.into_iter().map(failed).collect();
+            }
             let publishing = to.into_iter().map(|node| publish(shared, &map, node));
             futures_util::future::join_all(publishing).await
         }
@@ -407,7 +418,9 @@ fn told(transition: &mut Transition, command: &Command) -> Result<(), Trouble> {
 }
 
 async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Value, Trouble> {
-    match planned(shared, change)? {
+    let planned = planned(shared, change)?;
+    prefer(shared, change).await?;
+    match planned {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map, force).await?,
         Planned::Transition { preparing, keep } => {
@@ -426,7 +439,9 @@ async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Val
 async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) -> Result<Value, Trouble> {
     // Without a map there is nothing to go over from.
     shared.cluster.current().ok_or_else(super::no_map)?;
-    match planned(shared, change)? {
+    let planned = planned(shared, change)?;
+    prefer(shared, change).await?;
+    match planned {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map, false).await?,
         Planned::Transition { preparing, keep } => {
@@ -441,7 +456,10 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
 
 fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
     let bad = |error: String| Trouble::new(Code::BadMap, error);
-    let change = Change::from_json(change).map_err(|error| bad(error.to_string()))?;
+    let mut change = Change::from_json(change).map_err(|error| bad(error.to_string()))?;
+    if shared.cluster.membership().is_some() {
+        change = over_shards(change)?;
+    }
     let current = shared.cluster.current();
     let planned = change.apply(current.as_ref().map(|current| &current.map));
     let busy = load(shared)?.filter(|transition| !transition.is_over());
@@ -461,6 +479,42 @@ fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
         }
         _ => Ok(planned),
     }
+}
+
+/// The same change with shards for hosts: who owns a shard is not for a map to say. The hosts that are named are where
+/// operators would like shards to be, see [`prefer`].
+fn over_shards(change: Change) -> Result<Change, Trouble> {
+    let Some(list) = &change.list else { return Ok(change) };
+    check_hosts("list", list).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
+    let shards = (1..).map(ShardNo).take(list.len());
+    let host = |shard| Host { mode: HostMode::Rw, weight: 1, address: address_of(shard) };
+    Ok(Change { list: Some(shards.map(|shard| vec![host(shard)]).collect()), ..change })
+}
+
+/// Makes the shards of a list, and keeps the list to be shown.
+async fn prefer(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
+    let Some(membership) = shared.cluster.membership() else { return Ok(()) };
+    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
+    let shards: Vec<ShardNo> = (1..).map(ShardNo).take(list.len()).collect();
+    let made = membership.node.database.ensure_shards(&shards).await;
+    made.map_err(|error| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {error}")))?;
+    let mut all = preferred(shared)?;
+    all.resize(all.len().max(list.len()), Vec::new());
+    all.iter_mut().zip(list).for_each(|(known, hosts)| *known = hosts);
+    put(shared, lists_key(), "list", &serde_json::to_string(&all).expect("a list is valid JSON")).await
+}
+
+/// Where operators would like shards to be, by shard.
+pub(crate) fn preferred(shared: &Shared) -> Result<Vec<Vec<Host>>, Trouble> {
+    let reading = shared.shard.read();
+    let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(Vec::new()) };
+    let Some(document) = reading.state().document(id, &lists_key())? else { return Ok(Vec::new()) };
+    let read = document.get("list").and_then(|json| serde_json::from_str(json.as_str()).ok());
+    Ok(read.unwrap_or_default())
+}
+
+fn lists_key() -> DocumentKey {
+    DocumentKey::new("shards", "list".parse().expect("it is a key"))
 }
 
 async fn rehost(shared: &Arc<Shared>, map: &ShardMap, force: bool) -> Result<(), Trouble> {
@@ -600,7 +654,16 @@ async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
     for address in others {
         let question =
             Message { method: hyper::Method::GET, patience: PATIENCE, ..Message::post("/internal/map", "") };
-        let answer = shared.cluster.peers()?.ask(address, map.epoch, &question).await;
+        let begun = Instant::now();
+        let answer = loop {
+            let answer = shared.cluster.peers()?.ask(address, map.epoch, &question).await;
+            // A shard that is new finds an owner in a moment, and one whose owner is lost another one.
+            let waits = shared.cluster.membership().is_some() && begun.elapsed() < PATIENCE;
+            match answer {
+                Err(_) if waits => tokio::time::sleep(INTERVAL).await,
+                answer => break answer,
+            }
+        };
         let refused =
             |why: String| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {why}"));
         let answer = answer.map_err(|error| refused(error.to_string()))?;

@@ -30,6 +30,7 @@ pub(crate) mod transfer;
 pub(crate) mod work;
 
 use crate::{
+    clustered::{ClusterNode, Membership},
     lease,
     native::Sessions,
     secret::hex,
@@ -61,7 +62,7 @@ pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
 pub(crate) use dispatch::spans;
-pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers};
+pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers, address_of};
 
 /// The header in which a node tells the shard that it was started for.
 pub(crate) const SHARD: &str = "lockwood-shard";
@@ -116,12 +117,15 @@ pub(crate) struct Cluster {
     switching: tokio::sync::Mutex<()>,
     /// The last transition of which no old copies are here any more.
     swept: AtomicU64,
+    /// The epoch of the last map that was put on record from here.
+    recorded: AtomicU64,
     pub(crate) replica: replica::Replica,
 }
 
 struct Node {
     this: ShardNo,
     address: String,
+    /// What others of an older cluster prove themselves by. Over PostgreSQL that is done before a call gets here.
     secret: String,
     peers: Peers,
 }
@@ -178,16 +182,12 @@ pub(crate) struct Passage<'a> {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: Option<&ClusterConfig>, listen: &str) -> Cluster {
-        let node = config.map(|config| {
-            let secret = secret_of(&config.key);
-            Node {
-                this: ShardNo(config.this),
-                address: config.advertise.clone().unwrap_or_else(|| listen.to_owned()),
-                peers: Peers::new(secret.clone()),
-                secret,
-            }
-        });
+    pub(crate) fn new(
+        config: Option<&ClusterConfig>,
+        membership: Option<&Arc<Membership>>,
+        listen: &str,
+    ) -> Cluster {
+        let node = config.map(|config| Node::of(config, listen)).or_else(|| membership.map(Node::over));
         Cluster {
             node,
             fence: RwLock::new(None),
@@ -204,6 +204,7 @@ impl Cluster {
             idle_leases: AtomicBool::new(false),
             switching: tokio::sync::Mutex::default(),
             swept: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
             replica: replica::Replica::default(),
         }
     }
@@ -226,8 +227,41 @@ impl Cluster {
         Ok(())
     }
 
-    pub(crate) fn is_on(&self) -> bool {
+    /// Whether this is a node of a cluster, with a map or without.
+    pub(crate) fn is_node(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// Its part in a cluster over PostgreSQL. Locks of a namespace are at its home there, and never spread.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        match &self.node.as_ref()?.peers {
+            Peers::Shards(membership) => Some(membership),
+            Peers::Nodes(_) => None,
+        }
+    }
+
+    /// Whether keys are on several shards. In a cluster over PostgreSQL that is so since there is a map, for
+    /// namespaces that began afterwards: see [`Cluster::has_spread`].
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_node() && (self.membership().is_none() || self.epoch() > 0)
+    }
+
+    /// Whether the documents of a namespace are on the shards of the map.
+    pub(crate) async fn has_spread(&self, namespace: &str) -> Result<bool, Trouble> {
+        match self.membership() {
+            Some(membership) => membership.node.homes.is_spread(namespace).await,
+            None => Ok(self.is_node() && namespace != SYSTEM),
+        }
+    }
+
+    /// The same from where waiting is in order, though it seldom takes any: what was asked for once is remembered.
+    pub(crate) fn has_spread_now(&self, namespace: &str) -> Result<bool, Trouble> {
+        let Some(membership) = self.membership() else { return Ok(self.is_node() && namespace != SYSTEM) };
+        match membership.node.homes.remembered(namespace) {
+            Some(placed) => Ok(placed.is_spread),
+            None if namespace == SYSTEM => Ok(false),
+            None => dispatch::spread::wait_for(membership.node.homes.is_spread(namespace)),
+        }
     }
 
     /// The map in force, if there is one.
@@ -274,8 +308,12 @@ impl Cluster {
         Ok(&node.peers)
     }
 
-    /// The epoch of the node that sent a request; none if it does not come from a node.
+    /// The epoch of the node that sent a request; none if it does not come from a node. Over PostgreSQL nobody else's
+    /// request still has that header, see [`dispatch::answer`].
     pub(crate) fn peer_epoch(&self, headers: &HeaderMap) -> Result<Option<Epoch>, Trouble> {
+        if self.membership().is_some() {
+            return Ok(dispatch::answer_epoch(headers));
+        }
         let Some(given) = headers.get(PEER) else { return Ok(None) };
         let known = self.node.as_ref().is_some_and(|node| same(given.as_bytes(), node.secret.as_bytes()));
         if !known {
@@ -308,7 +346,7 @@ impl Cluster {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
         let is_owner = node.current(map.clone()).is_owner;
-        if is_owner {
+        if is_owner && self.membership().is_none() {
             replica::take_over(shared, &map).await?;
         }
         let call = put_map(&map)?;
@@ -362,9 +400,11 @@ impl Cluster {
 
     /// What comes of a map that is in force now.
     pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
-        lease::moving::follow(shared, current);
-        if !current.is_owner {
-            self.seats.clear();
+        if self.membership().is_none() {
+            lease::moving::follow(shared, current);
+            if !current.is_owner {
+                self.seats.clear();
+            }
         }
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
@@ -389,21 +429,25 @@ impl Cluster {
         namespace: &str,
         keys: impl Iterator<Item = &'a DocumentKey> + Clone,
     ) -> Result<Admitted, Trouble> {
-        if namespace == SYSTEM {
+        if !self.has_spread(namespace).await? {
             return Ok(Admitted(None));
         }
-        let Some(current) = self.current() else {
-            return if self.is_on() { Err(no_map()) } else { Ok(Admitted(None)) };
-        };
+        let current = self.current().ok_or_else(no_map)?;
         pull::ensure_known(shared, &current, namespace, keys).await?;
         Ok(Admitted(Some(current.map.epoch)))
     }
 
     /// Makes sure that this node may decide about what every shard has: it is the owner of shard 1, or alone. Gives
     /// the map whose other shards are to be told.
-    pub(crate) fn admit_everywhere(&self) -> Result<(Admitted, Option<Arc<Current>>), Trouble> {
+    pub(crate) async fn admit_everywhere(
+        &self,
+        namespace: &str,
+    ) -> Result<(Admitted, Option<Arc<Current>>), Trouble> {
+        if self.membership().is_some() && !self.has_spread(namespace).await? {
+            return Ok((Admitted(None), None));
+        }
         let Some(current) = self.current() else {
-            return if self.is_on() { Err(no_map()) } else { Ok((Admitted(None), None)) };
+            return if self.is_node() { Err(no_map()) } else { Ok((Admitted(None), None)) };
         };
         if self.this() != ShardNo(1) || !current.is_owner {
             return Err(Trouble::new(Code::WrongEpoch, "shard 1 decides about this; ask again"));
@@ -413,7 +457,7 @@ impl Cluster {
 
     /// Whether the locks of a namespace are spread over shards.
     pub(crate) fn spreads(&self, namespace: &str) -> bool {
-        self.is_on() && namespace != SYSTEM
+        self.is_node() && self.membership().is_none() && namespace != SYSTEM
     }
 
     /// Makes sure that this node may decide about locks: it serves every document they are in.
@@ -437,6 +481,9 @@ impl Cluster {
 
     /// That locks on these resources are decided about here, by the map that whoever passes goes by.
     pub(crate) fn check_locks(&self, passage: &Passage<'_>, resources: &[Resource]) -> Result<(), Trouble> {
+        if self.membership().is_some() {
+            return Ok(());
+        }
         let current = passage.fence.as_ref().and_then(|fence| fence.as_deref());
         current.map_or(Ok(()), |current| locks::check_here(current, self.this(), resources))
     }
@@ -453,6 +500,21 @@ impl Cluster {
 }
 
 impl Node {
+    fn of(config: &ClusterConfig, listen: &str) -> Node {
+        let secret = secret_of(&config.key);
+        Node {
+            this: ShardNo(config.this),
+            address: config.advertise.clone().unwrap_or_else(|| listen.to_owned()),
+            peers: Peers::Nodes(peers::Pool::new(secret.clone())),
+            secret,
+        }
+    }
+
+    fn over(membership: &Arc<Membership>) -> Node {
+        let (this, peers) = (membership.shard, Peers::Shards(Arc::clone(membership)));
+        Node { this, address: address_of(this), secret: String::new(), peers }
+    }
+
     fn current(&self, map: ShardMap) -> Current {
         let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
         let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
@@ -508,7 +570,8 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 pub(crate) fn not_a_node() -> Trouble {
-    let message = "this server is not part of a cluster; start it with --this and --cluster-key";
+    let message =
+        "this server is not part of a cluster; start it with --cluster, or with --this and --cluster-key";
     Trouble::new(Code::NotSharded, message)
 }
 
@@ -519,6 +582,7 @@ pub(crate) fn no_map() -> Trouble {
 
 /// Gives a map to every node that it names, this one included.
 pub(crate) async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+    shared.cluster.record(map).await?;
     for address in map.addresses() {
         give_map(shared, address, map).await?;
     }
@@ -540,6 +604,49 @@ async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result
             Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")))
         }
     }
+}
+
+impl Cluster {
+    /// Goes by the latest map on record in the database, if there is one.
+    pub(crate) async fn fetch(&self, shared: &Arc<Shared>) -> Result<(), Trouble> {
+        let Some(Membership { node, .. }) = self.membership() else { return Ok(()) };
+        if let Some(map) = latest(node).await?
+            && map.epoch > self.epoch()
+        {
+            self.adopt(shared, map).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a map on record that is about to be published. Refused if that is not for this node to do: another one owns
+    /// shard 1 by now, or has put a newer map on record.
+    pub(crate) async fn record(&self, map: &ShardMap) -> Result<(), Trouble> {
+        let Some(membership) = self.membership() else { return Ok(()) };
+        let (node, shard, epoch) = (&membership.node, &membership.shard, &membership.epoch);
+        if self.recorded.load(Ordering::Acquire) >= map.epoch {
+            return Ok(());
+        }
+        let bytes = map.to_json().to_string().into_bytes();
+        let added = node.database.add_map(map.epoch, &bytes, (*shard, *epoch)).await;
+        if !added.map_err(|error| unrecorded(&error.to_string()))?
+            && latest(node).await?.as_ref() != Some(map)
+        {
+            return Err(unrecorded("another node drives this by now"));
+        }
+        self.recorded.fetch_max(map.epoch, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+async fn latest(node: &ClusterNode) -> Result<Option<ShardMap>, Trouble> {
+    let found = node.database.map().await.map_err(|error| unrecorded(&error.to_string()))?;
+    let read = |bytes: &[u8]| ShardMap::from_json(&serde_json::from_slice(bytes).ok()?).ok();
+    let damaged = || unrecorded("it is not a map");
+    found.map(|(_, bytes)| read(&bytes).ok_or_else(damaged)).transpose()
+}
+
+fn unrecorded(why: &str) -> Trouble {
+    Trouble::new(Code::ShardUnreachable, format!("the shard map in the database: {why}"))
 }
 
 /// Asks other nodes for the map, until there is one.

@@ -1,17 +1,21 @@
 //! Requests to other nodes: connections that are kept for the next request, patience, and what is safe to send
-//! again. Knows nothing of what the requests ask for.
+//! again; in a cluster over PostgreSQL, calls to other shards. Knows nothing of what the requests ask for.
 
+use crate::clustered::{Membership, ShardCall};
+use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Method, Request, Response,
+    HeaderMap, Method, Request, Response,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
     header,
 };
 use hyper_util::rt::TokioIo;
+use lockwood_cluster::CallError;
+use lockwood_router::ShardNo;
 use parking_lot::Mutex;
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
 
 /// A node that cannot be reached within this time is taken to be down.
@@ -57,20 +61,28 @@ pub(crate) enum PeerError {
     },
 }
 
+impl From<CallError> for PeerError {
+    fn from(error: CallError) -> PeerError {
+        match error {
+            CallError::NotSent { address, cause } | CallError::Rejected { address, cause } => {
+                PeerError::NotSent { address, cause }
+            }
+            CallError::Unknown { address, cause } => PeerError::Unknown { address, cause },
+        }
+    }
+}
+
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The connections to all other nodes.
-pub(crate) struct Peers {
-    /// What proves that a request comes from a node of this cluster.
-    secret: String,
-    idle: Mutex<HashMap<String, Vec<Sender>>>,
+/// How others are reached.
+pub(crate) enum Peers {
+    /// By the addresses of nodes.
+    Nodes(Pool),
+    /// By the numbers of shards, whoever owns them; an address is one that [`address_of`] makes.
+    Shards(Arc<Membership>),
 }
 
 impl Peers {
-    pub(crate) fn new(secret: String) -> Peers {
-        Peers { secret, idle: Mutex::default() }
-    }
-
     /// Sends a request and gives its answer, whatever it is, with the body read to its end.
     pub(crate) async fn ask(
         &self,
@@ -78,14 +90,13 @@ impl Peers {
         epoch: u64,
         message: &Message,
     ) -> Result<Response<Bytes>, PeerError> {
-        let (answer, sender) = self.exchange(address, epoch, message).await?;
-        let unknown = |cause: String| PeerError::Unknown { address: address.to_owned(), cause };
-        let (parts, body) = answer.into_parts();
-        let body = tokio::time::timeout(message.patience, body.collect()).await;
-        let body = body.map_err(|_| unknown("it took too long".to_owned()))?;
-        let body = body.map_err(|error| unknown(error.to_string()))?.to_bytes();
-        self.keep(address, sender);
-        Ok(Response::from_parts(parts, body))
+        match self {
+            Peers::Nodes(pool) => pool.ask(address, epoch, message).await,
+            Peers::Shards(membership) => {
+                let shard = shard_of(address)?;
+                Ok(membership.node.ask_shard(shard, &message.to_shard(epoch)).await?)
+            }
+        }
     }
 
     /// Sends a request and gives its answer with a body that is still to come.
@@ -94,9 +105,85 @@ impl Peers {
         address: &str,
         epoch: u64,
         message: &Message,
-    ) -> Result<Response<Incoming>, PeerError> {
-        // The connection belongs to the body now and ends with it.
-        self.exchange(address, epoch, message).await.map(|(answer, _)| answer)
+    ) -> Result<Response<Body>, PeerError> {
+        match self {
+            // The connection belongs to the body now and ends with it.
+            Peers::Nodes(pool) => Ok(pool.exchange(address, epoch, message).await?.0.map(Body::new)),
+            Peers::Shards(membership) => {
+                let shard = shard_of(address)?;
+                Ok(membership.node.call_shard(shard, &message.to_shard(epoch)).await?)
+            }
+        }
+    }
+
+    /// A request as another one would send it.
+    pub(crate) fn request(&self, address: &str, epoch: u64, message: &Message) -> Request<Full<Bytes>> {
+        match self {
+            Peers::Nodes(pool) => pool.request(address, epoch, message),
+            Peers::Shards(_) => {
+                let mut request = Request::new(Full::new(message.body.clone()));
+                *request.method_mut() = message.method.clone();
+                *request.uri_mut() = message.target.parse().unwrap_or_default();
+                *request.headers_mut() = message.headers(epoch);
+                request
+            }
+        }
+    }
+}
+
+/// What a map has for the address of a shard in a cluster over PostgreSQL: its owner is whoever has it on record.
+pub(crate) fn address_of(shard: ShardNo) -> String {
+    format!("shard-{}:1", shard.0)
+}
+
+fn shard_of(address: &str) -> Result<ShardNo, PeerError> {
+    let number = address.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(":1")?.parse().ok());
+    number.map(ShardNo).ok_or_else(|| {
+        let cause = "it is not the address of a shard".to_owned();
+        PeerError::NotSent { address: address.to_owned(), cause }
+    })
+}
+
+impl Message {
+    fn to_shard(&self, epoch: u64) -> ShardCall {
+        let Message { method, target, body, patience, .. } = self.clone();
+        ShardCall { method, target, headers: self.headers(epoch), body, timeout: patience }
+    }
+
+    fn headers(&self, epoch: u64) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(EPOCH, epoch.into());
+        for (name, value) in &self.headers {
+            if let Ok(value) = value.parse() {
+                headers.insert(*name, value);
+            }
+        }
+        headers
+    }
+}
+
+/// The connections to all other nodes.
+pub(crate) struct Pool {
+    /// What proves that a request comes from a node of this cluster.
+    secret: String,
+    idle: Mutex<HashMap<String, Vec<Sender>>>,
+}
+
+impl Pool {
+    pub(crate) fn new(secret: String) -> Pool {
+        Pool { secret, idle: Mutex::default() }
+    }
+
+    /// Sends a request and gives its answer, whatever it is, with the body read to its end.
+    async fn ask(&self, address: &str, epoch: u64, message: &Message) -> Result<Response<Bytes>, PeerError> {
+        let (answer, sender) = self.exchange(address, epoch, message).await?;
+        let unknown = |cause: String| PeerError::Unknown { address: address.to_owned(), cause };
+        let (parts, body) = answer.into_parts();
+        let body = tokio::time::timeout(message.patience, body.collect()).await;
+        let body = body.map_err(|_| unknown("it took too long".to_owned()))?;
+        let body = body.map_err(|error| unknown(error.to_string()))?.to_bytes();
+        self.keep(address, sender);
+        Ok(Response::from_parts(parts, body))
     }
 
     async fn exchange(
@@ -129,7 +216,7 @@ impl Peers {
     }
 
     /// A request as it is sent.
-    pub(crate) fn request(&self, address: &str, epoch: u64, message: &Message) -> Request<Full<Bytes>> {
+    fn request(&self, address: &str, epoch: u64, message: &Message) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(message.body.clone()));
         *request.method_mut() = message.method.clone();
         *request.uri_mut() = message.target.parse().unwrap_or_default();

@@ -408,7 +408,10 @@ pub(super) fn places(shared: &Shared, from: Option<&Cursor>) -> Result<Vec<(Stri
     let reading = shared.shard.read();
     let state = reading.state();
     let mut places = Vec::new();
-    for (namespace, id) in state.namespaces()?.into_iter().filter(|(name, _)| name != SYSTEM) {
+    for (namespace, id) in state.namespaces()? {
+        if !shared.cluster.has_spread_now(&namespace)? {
+            continue;
+        }
         for collection in state.collections(id)? {
             let is_before =
                 from.is_some_and(|from| (&namespace, &collection) < (&from.namespace, &from.collection));

@@ -170,7 +170,7 @@ impl<S: Doored> Service for Door<S> {
             self.wait().await;
         }
         let scope = S::scope(&self.node.front.config, &request);
-        match self.node.destination(scope).await {
+        match self.node.destination(scope, S::INTERFACE).await {
             Ok(Destination::One(shard)) => self.answer_by(shard, peer, request, deadline).await,
             Ok(Destination::All(gathered)) => match self.gather(gathered, peer, request, deadline).await {
                 Ok(answer) => answer,
@@ -382,7 +382,12 @@ fn make_repeatable(interface: Interface, parts: &mut Parts) -> bool {
     }
     let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
     let is_write = interface == Interface::Native
-        && matches!(segments[..], ["v1", _, "write"] | ["v1", _, "documents" | "restore", _, _, ..]);
+        && matches!(
+            segments[..],
+            ["v1", _, "write"]
+                | ["v1", _, "documents" | "restore", _, _, ..]
+                | ["v1", _, "shard", "insert" | "replace" | "delete" | "update" | "call"]
+        );
     if is_write && !parts.headers.contains_key(RETRY) {
         let key = format!("retry-{}", secret::hex(&secret::random::<16>()));
         parts.headers.insert(RETRY, HeaderValue::try_from(key).expect("hex digits can be in a header"));

@@ -15,7 +15,7 @@ impl Gathered {
             Gathered::Namespaces | Gathered::Grace => &["namespaces"],
             Gathered::Status => &["namespaces", "grace"],
             Gathered::Purges => &["purges"],
-            Gathered::Backup => &[],
+            Gathered::Backup | Gathered::Rows => &[],
         }
     }
 
@@ -32,6 +32,9 @@ impl Gathered {
     /// One answer made of those of all shards, by their numbers. What is no list is as the first shard says.
     pub(super) fn merge(self, answers: &[(ShardNo, Bytes)]) -> Result<Vec<u8>, Trouble> {
         let mut answers = answers.iter().map(|(shard, answer)| read(*shard, answer));
+        if self == Gathered::Rows {
+            return Ok(rows(answers.collect::<Result<_, _>>()?).to_string().into_bytes());
+        }
         let mut merged = answers.next().unwrap_or_else(|| Ok(Value::Null))?;
         for answer in answers {
             let mut answer = answer?;
@@ -45,9 +48,48 @@ impl Gathered {
             if let Some(all) = merged[list].as_array_mut() {
                 all.sort_by(|a, b| a["namespace"].as_str().cmp(&b["namespace"].as_str()));
             }
+            if let (&"namespaces", Some(all)) = (list, merged[list].as_array_mut()) {
+                *all = one_each(std::mem::take(all));
+            }
         }
         Ok(merged.to_string().into_bytes())
     }
+}
+
+/// A namespace whose documents are on several shards is one: what counts things is added up, and the position is that of the
+/// shard that is the furthest.
+fn one_each(sorted: Vec<Value>) -> Vec<Value> {
+    let mut all: Vec<Value> = Vec::with_capacity(sorted.len());
+    for info in sorted {
+        match all.last_mut().filter(|last| last["namespace"] == info["namespace"]) {
+            Some(last) => add(last, &info),
+            None => all.push(info),
+        }
+    }
+    all
+}
+
+fn add(total: &mut Value, more: &Value) {
+    for (name, value) in more.as_object().into_iter().flatten() {
+        let Some(value) = value.as_u64() else { continue };
+        let known = total[name].as_u64().unwrap_or_default();
+        total[name] = if name == "position" { known.max(value) } else { known + value }.into();
+    }
+}
+
+/// One row for each collection.
+fn rows(answers: Vec<Value>) -> Value {
+    let mut all: Vec<Value> = Vec::new();
+    for row in answers.into_iter().filter_map(|answer| answer.as_array().cloned()).flatten() {
+        let is_it = |known: &&mut Value| {
+            known["namespace"] == row["namespace"] && known["collection"] == row["collection"]
+        };
+        match all.iter_mut().find(is_it) {
+            Some(known) => add(known, &row),
+            None => all.push(row),
+        }
+    }
+    Value::Array(all)
 }
 
 fn read(shard: ShardNo, answer: &Bytes) -> Result<Value, Trouble> {

@@ -1,38 +1,21 @@
-//! The home of each namespace: the shard that has its locks and documents. On record in the database since the namespace
-//! was first used, and remembered here. Knows nothing of requests.
+//! Where each namespace is: its home, the shard that has its locks, and whether its documents are all there too (a *whole*
+//! namespace) or on the shards of the map (a *spread* one). On record in the database since the namespace was first used, and
+//! remembered here. Knows nothing of requests, nor of the map.
 
-use crate::trouble::Trouble;
-use lockwood_cluster::{Database, DatabaseError};
+use crate::{cluster::SYSTEM, trouble::Trouble};
+use lockwood_cluster::{Database, DatabaseError, Placed};
 use lockwood_router::ShardNo;
 use lockwood_wire::Code;
 use parking_lot::RwLock;
 use std::{collections::HashMap, sync::Arc};
 
-/// The homes that are on record at the most.
+/// The homes that are on record at the most, which bounds what is remembered.
 const HOMES_LEN_MAX: u64 = 1_000_000;
-/// The homes that are remembered at the most; more are read again when they are needed.
-const KNOWN_LEN_MAX: usize = 100_000;
 
-/// A home never changes, so what is remembered is never wrong.
+/// What is on record never changes, so what is remembered is never wrong.
 pub(crate) struct Homes {
     database: Arc<Database>,
-    known: RwLock<HashMap<Arc<str>, ShardNo>>,
-}
-
-/// SHIM until the branches are merged.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed {
-    pub(crate) home: ShardNo,
-    pub(crate) is_spread: bool,
-}
-
-impl Homes {
-    pub(crate) fn remembered2(&self, namespace: &str) -> Option<Placed> {
-        self.remembered(namespace).map(|home| Placed { home, is_spread: false })
-    }
-    pub(crate) async fn find2(&self, namespace: &str) -> Result<Option<Placed>, Trouble> {
-        Ok(self.find(namespace).await?.map(|home| Placed { home, is_spread: false }))
-    }
+    known: RwLock<HashMap<Arc<str>, Placed>>,
 }
 
 /// What a request wants with a namespace.
@@ -47,59 +30,78 @@ impl Homes {
         Homes { database, known: RwLock::default() }
     }
 
-    /// The home of a namespace, if it has one.
-    pub(crate) async fn find(&self, namespace: &str) -> Result<Option<ShardNo>, Trouble> {
-        if let Some(home) = self.remembered(namespace) {
-            return Ok(Some(home));
+    /// Where a namespace is, if it is anywhere.
+    pub(crate) async fn find(&self, namespace: &str) -> Result<Option<Placed>, Trouble> {
+        if let Some(placed) = self.remembered(namespace) {
+            return Ok(Some(placed));
         }
         let found = self.database.find_home(namespace).await.map_err(|error| unavailable(&error))?;
-        Ok(found.inspect(|home| self.remember(namespace, *home)))
+        Ok(found.inspect(|placed| self.remember(namespace, *placed)))
     }
 
-    /// The home of a namespace; it becomes `home` if it has none.
-    pub(crate) async fn ensure(&self, namespace: &str, home: ShardNo) -> Result<ShardNo, Trouble> {
-        if let Some(home) = self.remembered(namespace) {
-            return Ok(home);
+    /// Where a namespace is; that becomes `wanted` if it is nowhere.
+    pub(crate) async fn ensure(&self, namespace: &str, wanted: Placed) -> Result<Placed, Trouble> {
+        if let Some(placed) = self.remembered(namespace) {
+            return Ok(placed);
         }
-        let found =
-            self.database.home(namespace, home, HOMES_LEN_MAX).await.map_err(|error| unavailable(&error))?;
+        let found = self
+            .database
+            .home(namespace, wanted, HOMES_LEN_MAX)
+            .await
+            .map_err(|error| unavailable(&error))?;
         let too_many = || {
             let message =
                 format!("the cluster has {HOMES_LEN_MAX} namespaces, which is the limit; use one of them");
             Trouble::new(Code::TooMany, message)
         };
-        let home = found.ok_or_else(too_many)?;
-        self.remember(namespace, home);
-        Ok(home)
+        let placed = found.ok_or_else(too_many)?;
+        self.remember(namespace, placed);
+        Ok(placed)
     }
 
-    /// That a namespace has its home on this shard. A write makes it so if it has none.
+    /// That this shard may have documents of a namespace: it is the home, or they are on several shards. A write makes it
+    /// the home if there is none.
     pub(crate) async fn check(&self, namespace: &str, shard: ShardNo, wanted: Use) -> Result<(), Trouble> {
-        let home = match wanted {
-            Use::Write => self.ensure(namespace, shard).await?,
-            Use::Read => self.find(namespace).await?.unwrap_or(shard),
+        let here = Placed { home: shard, is_spread: false };
+        let placed = match wanted {
+            Use::Write => self.ensure(namespace, here).await?,
+            Use::Read => self.find(namespace).await?.unwrap_or(here),
         };
-        if home == shard {
+        if placed.home == shard || placed.is_spread {
             return Ok(());
         }
         let message = format!(
             "{namespace} is on shard {}, and what else the request names on shard {}; send a request for each",
-            home.0, shard.0
+            placed.home.0, shard.0
         );
         Err(Trouble::new(Code::SpansShards, message))
     }
 
-    fn remembered(&self, namespace: &str) -> Option<ShardNo> {
+    /// Whether the documents of a namespace are on several shards.
+    pub(crate) async fn is_spread(&self, namespace: &str) -> Result<bool, Trouble> {
+        if namespace == SYSTEM {
+            return Ok(false);
+        }
+        Ok(self.find(namespace).await?.is_some_and(|placed| placed.is_spread))
+    }
+
+    /// Where a namespace is, if that was asked before.
+    pub(crate) fn remembered(&self, namespace: &str) -> Option<Placed> {
         self.known.read().get(namespace).copied()
     }
 
-    fn remember(&self, namespace: &str, home: ShardNo) {
-        let mut known = self.known.write();
-        if known.len() >= KNOWN_LEN_MAX {
-            known.clear();
-        }
-        known.insert(namespace.into(), home);
+    fn remember(&self, namespace: &str, placed: Placed) {
+        self.known.write().insert(namespace.into(), placed);
     }
+}
+
+/// That an interface other than the native one cannot have a namespace.
+pub(crate) fn only_natively(namespace: &str) -> Trouble {
+    let message = format!(
+        "the documents of {namespace} are on several shards, and only the native interface finds them there; let this \
+         interface begin a namespace of its own"
+    );
+    Trouble::new(Code::NotOnCluster, message)
 }
 
 fn unavailable(error: &DatabaseError) -> Trouble {

@@ -22,11 +22,14 @@ mod status;
 pub(crate) use admission::{Admittance, Membership, ShardGate};
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
-pub(crate) use homes::{Homes, Use};
+pub(crate) use homes::{Homes, Use, only_natively};
 pub(crate) use serve::{check_single, run};
 
-use crate::{authority::Authority, front::Front, runtime::Services, shared::Shared, trouble::Trouble};
-use lockwood_cluster::{Database, Peers, Prover, Reports, Topology};
+use crate::{
+    authority::Authority, front::Front, metrics::Interface, runtime::Services, shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
@@ -154,12 +157,12 @@ impl ClusterNode {
         shards
     }
 
-    /// The shards that a request is for.
-    async fn destination(&self, scope: Scope) -> Result<Destination, Trouble> {
+    /// The shards that a request to an interface is for.
+    async fn destination(&self, scope: Scope, interface: Interface) -> Result<Destination, Trouble> {
         match scope {
             Scope::Any => Ok(Destination::One(FIRST)),
-            Scope::Namespace(named) => self.home_of(&named).await.map(Destination::One),
-            Scope::Namespaces(named) => self.one_home_of(&named).await.map(Destination::One),
+            Scope::Namespace(named) => self.home_of(&named, interface).await.map(Destination::One),
+            Scope::Namespaces(named) => self.one_home_of(&named, interface).await.map(Destination::One),
             Scope::All(gathered) => match self.shards().len() {
                 0 | 1 => Ok(Destination::One(FIRST)),
                 _ => Ok(Destination::All(gathered)),
@@ -167,29 +170,54 @@ impl ClusterNode {
         }
     }
 
-    async fn home_of(&self, Named { name, creates, beside }: &Named) -> Result<ShardNo, Trouble> {
+    async fn home_of(
+        &self,
+        Named { name, creates, beside }: &Named,
+        interface: Interface,
+    ) -> Result<ShardNo, Trouble> {
         let limit = self.front.config.limits.namespace_bytes_max;
         // A name that none can have is refused by any shard.
         if name.is_empty() || name.len() as u64 > limit || name.contains('\0') {
             return Ok(FIRST);
         }
-        if let Some(home) = self.homes.find(name).await? {
-            return Ok(home);
+        if let Some(placed) = self.homes.find(name).await? {
+            return usable(name, placed, interface);
         }
+        let whole = |home| Placed { home, is_spread: false };
         let first_use = match beside {
             Beside::First => FIRST,
             Beside::Nothing => self.pick(name),
-            Beside::Namespace(other) if *creates => self.homes.ensure(other, self.pick(other)).await?,
-            Beside::Namespace(other) => self.homes.find(other).await?.unwrap_or_else(|| self.pick(other)),
+            Beside::Namespace(other) if *creates => {
+                self.homes.ensure(other, whole(self.pick(other))).await?.home
+            }
+            Beside::Namespace(other) => {
+                self.homes.find(other).await?.map_or_else(|| self.pick(other), |placed| placed.home)
+            }
         };
         // A plain read finds nothing there, and leaves no trace.
-        if *creates { self.homes.ensure(name, first_use).await } else { Ok(first_use) }
+        if !*creates {
+            return Ok(first_use);
+        }
+        // Other interfaces know nothing of shards.
+        let is_spread = interface == Interface::Native && self.has_map().await?;
+        let placed = self.homes.ensure(name, Placed { home: first_use, is_spread }).await?;
+        usable(name, placed, interface)
     }
 
-    async fn one_home_of(&self, all: &[Named]) -> Result<ShardNo, Trouble> {
+    /// Whether there is a map by which documents are placed.
+    async fn has_map(&self) -> Result<bool, Trouble> {
+        let map = self.database.map().await;
+        map.map(|map| map.is_some()).map_err(|error| {
+            let message =
+                format!("the database of the cluster does not say if there is a map: {error}; try again");
+            Trouble::new(Code::ShardUnreachable, message)
+        })
+    }
+
+    async fn one_home_of(&self, all: &[Named], interface: Interface) -> Result<ShardNo, Trouble> {
         let mut homes: Vec<(ShardNo, &str)> = Vec::new();
         for named in all {
-            homes.push((self.home_of(named).await?, &named.name));
+            homes.push((self.home_of(named, interface).await?, &named.name));
         }
         let (first, named) = homes[0];
         match homes.iter().find(|(home, _)| *home != first) {
@@ -253,6 +281,12 @@ impl ClusterNode {
         drop(all);
         self.changes.send_modify(|changes| *changes += 1);
     }
+}
+
+/// The home of a namespace, if an interface can have what is there. Locks are there in any case.
+fn usable(name: &str, placed: Placed, interface: Interface) -> Result<ShardNo, Trouble> {
+    let finds_all = matches!(interface, Interface::Native | Interface::Locktopus);
+    if placed.is_spread && !finds_all { Err(only_natively(name)) } else { Ok(placed.home) }
 }
 
 /// Where a request goes.

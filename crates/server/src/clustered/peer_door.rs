@@ -6,13 +6,14 @@ use super::{
     door::{Side, doubt, lost, no_owner},
 };
 use crate::{
-    arriving::Arriving, body, config::Config, elasticsearch::Elasticsearch, guard::AllowedPage,
-    listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
+    arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
+    guard::AllowedPage, listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
     schema_registry::SchemaRegistry, trouble::Trouble,
 };
 use axum::response::IntoResponse;
 #[cfg(test)]
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, header::HeaderValue, http::request::Parts,
@@ -157,12 +158,12 @@ impl PeerDoor {
     }
 }
 
-/// Answers a call from another shard.
-pub(super) async fn by_shard(served: &Served, request: Request<axum::body::Body>) -> Answer {
-    if request.uri().path().starts_with(admission::PATHS) {
-        return admission::answer(&served.shared, request).await;
+/// Answers a call from another shard, which is marked as one. Boxed, because what it asks of other shards gets here again.
+pub(super) fn by_shard(served: &Served, request: Request<axum::body::Body>) -> BoxFuture<'_, Answer> {
+    match request.uri().path().starts_with(admission::PATHS) {
+        true => Box::pin(admission::answer(&served.shared, request)),
+        false => Box::pin(dispatch::answer(&served.services.native, &served.shared, request)),
     }
-    unknown_interface()
 }
 
 /// The shard and the interface that a call names, and the call without those names.

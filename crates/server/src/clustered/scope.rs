@@ -45,6 +45,8 @@ pub(crate) enum Gathered {
     Grace,
     Purges,
     Backup,
+    /// What a step of resharding did, by collection.
+    Rows,
 }
 
 impl Named {
@@ -68,6 +70,9 @@ pub(super) fn native<B>(request: &Request<B>) -> Scope {
         ["v1", "grace"] => Scope::All(Gathered::Grace),
         ["v1", "purges"] => Scope::All(Gathered::Purges),
         ["v1", "backup"] => Scope::All(Gathered::Backup),
+        // About the map, whatever namespace it is asked through.
+        ["v1", _, "shard", "map" | "config" | "is_valid" | "transition"] => Scope::Any,
+        ["v1", _, "shard", "copy" | "cleanup"] => Scope::All(Gathered::Rows),
         ["v1", namespace, _, ..] if !namespace.is_empty() => {
             Scope::Namespace(Named::anywhere(decoded(namespace), creates(request)))
         }

@@ -325,7 +325,7 @@ impl Elasticsearch {
     async fn check_homes(&self, targets: impl IntoIterator<Item = &At>, wanted: Use) -> Result<(), Refusal> {
         let indexes: BTreeSet<&str> = targets.into_iter().map(|at| at.index.as_str()).collect();
         for index in indexes {
-            self.0.shared.check_home(index, wanted).await?;
+            self.0.shared.check_whole(index, wanted).await?;
         }
         Ok(())
     }

@@ -78,7 +78,7 @@ pub(super) fn router(shared: &Arc<Shared>, routes: Router<Arc<Shared>>) -> Route
 
 /// What other nodes of the cluster may ask; a server that is no node has no such routes.
 fn peers(shared: &Shared) -> Router<Arc<Shared>> {
-    match shared.cluster.is_on() {
+    match shared.cluster.is_node() {
         true => internal::router().merge(internal_locks::router()).merge(internal_spread::router()),
         false => Router::new(),
     }

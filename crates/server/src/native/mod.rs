@@ -65,7 +65,7 @@ impl Service for Native {
     async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Response {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
-        match self.shared.cluster.is_on() {
+        match self.shared.cluster.is_node() {
             true => dispatch::answer(self, &self.shared, request).await,
             false => self.local(request).await,
         }

@@ -175,6 +175,17 @@ pub(crate) struct Reading {
     loads: bool,
     /// Everything that was given a position up to this one is in it. Zero unless there are other shards.
     floor: Position,
+    exempt: Exempt,
+}
+
+/// The namespaces that a floor does not matter to; none unless they are named.
+#[derive(Clone, Default)]
+pub(crate) struct Exempt(pub(super) Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>);
+
+impl Exempt {
+    fn covers(&self, namespace: &str) -> bool {
+        self.0.as_ref().is_some_and(|is_exempt| is_exempt(namespace))
+    }
 }
 
 impl Reading {
@@ -195,15 +206,19 @@ impl Reading {
             return Ok(None);
         }
         let Some(namespace) = state.namespace(name)? else { return Ok(None) };
-        Ok(Some((namespace, state.position(namespace)?.max(self.floor))))
+        Ok(Some((namespace, state.position(namespace)?.max(self.floor_of(name)))))
     }
 
     /// Where a namespace stands. One that was purged stands at its purge until something is written to it again.
     pub(crate) fn position(&self, name: &str) -> Result<Position, StoreError> {
         match self.namespace(name)? {
             Some((_, position)) => Ok(position),
-            None => Ok(self.state().past(name)?.max(self.floor)),
+            None => Ok(self.state().past(name)?.max(self.floor_of(name))),
         }
+    }
+
+    fn floor_of(&self, namespace: &str) -> Position {
+        if self.exempt.covers(namespace) { Position::START } else { self.floor }
     }
 }
 
@@ -401,7 +416,7 @@ impl Shard {
         // Before the snapshot, which therefore has all that the floor speaks of.
         let floor = Position(self.floor.load(Ordering::Acquire));
         let snapshot = self.published();
-        Reading { snapshot, loads: loads || self.is_loading(), floor }
+        Reading { snapshot, loads: loads || self.is_loading(), floor, exempt: self.exempt.clone() }
     }
 
     /// Tells whenever more is durable.

@@ -237,6 +237,11 @@ impl Writer {
     }
 
     /// Whoever goes on where another host stopped gives no position that it may have given.
+    /// Below this a namespace gets no positions.
+    pub(super) fn floor_of(&self, namespace: &str) -> Position {
+        if self.exempt.covers(namespace) { Position::START } else { self.floor }
+    }
+
     fn follow_floor(&mut self, entries: &[Entry]) {
         for entry in entries {
             if let Entry::Raised { floor } = entry {

@@ -349,7 +349,7 @@ impl Writer {
             Ok((state.position(id)?, next))
         })?;
         let commit = Commit {
-            position: position.max(self.floor).next(),
+            position: position.max(self.floor_of(namespace)).next(),
             at: now,
             user: user.clone(),
             note: note.clone(),

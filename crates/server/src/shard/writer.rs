@@ -1,7 +1,7 @@
 //! The writing half of a shard: decides calls in order and makes them durable in batches. Knows nothing of
 //! what is asked by readers.
 
-use super::{Call, Counts, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
+use super::{Call, Counts, Exempt, Keep, ShardError, ShardLimits, Written, base::Base, view::WriteView};
 use lockwood_engine::{Limits, NoRules, PositionLock, Recent, Request, Rules, decide, decide_all};
 use lockwood_model::{Change, Document, DocumentKey, FieldValue, Json, Position, Timestamp};
 use lockwood_storage::{
@@ -43,6 +43,7 @@ pub(crate) struct Shard {
     pub(crate) has_one_caller: Arc<AtomicBool>,
     /// Readers see everything that was ever given a position up to this one.
     pub(super) floor: AtomicU64,
+    pub(super) exempt: Exempt,
 }
 
 /// What callers and the thread that makes things durable share.
@@ -90,6 +91,7 @@ pub(super) struct Writer {
     pub(super) purging: BTreeMap<u64, Arc<Erasure>>,
     /// No write gets a position up to this one. What is on record is at least as high.
     pub(super) floor: Position,
+    pub(super) exempt: Exempt,
 }
 
 /// A batch on its way to the disk, behind the record given.
@@ -155,6 +157,7 @@ impl Shard {
             loading: BTreeSet::new(),
             purging: BTreeMap::new(),
             floor,
+            exempt: Exempt::default(),
         };
         let core = Arc::new(Core {
             log,
@@ -182,7 +185,15 @@ impl Shard {
             loads: AtomicU64::new(0),
             has_one_caller: Arc::default(),
             floor: AtomicU64::new(floor.0),
+            exempt: Exempt::default(),
         })
+    }
+
+    /// Names the namespaces that only this shard gives positions to, so that other shards' do not matter there.
+    pub(crate) fn exempt(&mut self, is_exempt: impl Fn(&str) -> bool + Send + Sync + 'static) {
+        let exempt = Exempt(Some(Arc::new(is_exempt)));
+        self.core.writer.lock().exempt = exempt.clone();
+        self.exempt = exempt;
     }
 
     /// Decides something, and answers when everything the decision rests on is durable.
@@ -540,7 +551,7 @@ impl Writer {
             let mut fold = Fold::new(&below, index);
             let id = fold.namespace(namespace)?;
             let (written, horizon) = edges(&fold.view(), id)?;
-            let position = written.max(self.floor);
+            let position = written.max(self.floor_of(namespace));
             if let Some(latest) = call.latest().filter(|latest| call.refuses_future && *latest > position) {
                 return Err(ShardError::Ahead(latest, position));
             }
@@ -589,12 +600,13 @@ impl Writer {
         let mut fold = Fold::new(&below, self.next_index);
         let id = fold.namespace(namespace)?;
         let (written, horizon) = edges(&fold.view(), id)?;
+        let position = written.max(self.floor_of(namespace));
         let view = WriteView {
             fold,
             recent: &mut self.recent,
             seen: RefCell::default(),
             namespace: id,
-            position: written.max(self.floor),
+            position,
             horizon,
             own: Vec::new(),
             left: 0,

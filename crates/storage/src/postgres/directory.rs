@@ -60,6 +60,15 @@ pub struct Claimed {
     pub last: u64,
 }
 
+/// Where the documents of a namespace are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HomeRow {
+    /// The shard that has its locks.
+    pub home: u64,
+    /// Whether its documents are on the shards of the map; otherwise they are at its home.
+    pub spread: bool,
+}
+
 /// The state of a transition from one map to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
@@ -176,27 +185,43 @@ impl Directory {
         rows.first().map(|row| Ok((get_number(row, 0)?, get(row, 1)?))).transpose()
     }
 
-    /// Replaces the map with this epoch, 0 if there is none; false if it is no longer the latest.
-    pub async fn replace_map(&self, epoch: u64, map: &[u8]) -> Result<bool, CallError> {
-        let sql = "insert into lockwood.map (epoch, map)
-            select $1::bigint + 1, $2 where $1 = (select coalesce(max(epoch), 0) from lockwood.map)
+    /// Adds a map with a higher epoch than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or
+    /// there is one that is as new.
+    pub async fn add_map(
+        &self,
+        epoch: u64,
+        map: &[u8],
+        (shard, owner): (u64, Epoch),
+    ) -> Result<bool, CallError> {
+        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+            insert into lockwood.map (epoch, map) select $1::bigint, $2 from owner
+            where $1 > (select coalesce(max(epoch), 0) from lockwood.map)
             on conflict (epoch) do nothing returning epoch";
-        self.changed(sql, parameters![to_sql(epoch), map.to_vec()]).await
+        let parameters = parameters![to_sql(epoch), map.to_vec(), to_sql(shard), to_sql(owner.0)];
+        self.changed(sql, parameters).await
     }
 
-    /// The home of a namespace: that on record, or `home` if there is none, which is on record then. None if there is none
+    /// The home of a namespace: that on record, or `wanted` if there is none, which is on record then. None if there is none
     /// and `homes_max` others are on record, or a few more when several nodes add some at once.
-    pub async fn home(&self, namespace: &str, home: u64, homes_max: u64) -> Result<Option<u64>, CallError> {
+    pub async fn home(
+        &self,
+        namespace: &str,
+        wanted: HomeRow,
+        homes_max: u64,
+    ) -> Result<Option<HomeRow>, CallError> {
         // One round trip for all but the first; the insert finds a home that came in between.
         if let Some(found) = self.find_home(namespace).await? {
             return Ok(Some(found));
         }
-        let sql = "insert into lockwood.namespace (name, home)
-            select $1::text, $2::bigint where (select count(*) from lockwood.namespace) < $3::bigint
-            on conflict (name) do nothing returning home";
-        let rows = self.rows(sql, parameters![namespace.to_owned(), to_sql(home), to_sql(homes_max)]).await?;
+        let sql = "insert into lockwood.namespace (name, home, spread)
+            select $1::text, $2::bigint, $4::boolean
+            where (select count(*) from lockwood.namespace) < $3::bigint
+            on conflict (name) do nothing returning home, spread";
+        let parameters =
+            parameters![namespace.to_owned(), to_sql(wanted.home), to_sql(homes_max), wanted.spread];
+        let rows = self.rows(sql, parameters).await?;
         match rows.first() {
-            Some(row) => get_number(row, 0).map(Some),
+            Some(row) => home_row(row).map(Some),
             None => self.find_home(namespace).await,
         }
     }
@@ -209,10 +234,10 @@ impl Directory {
     }
 
     /// The home of a namespace, if it has one.
-    pub async fn find_home(&self, namespace: &str) -> Result<Option<u64>, CallError> {
-        let sql = "select home from lockwood.namespace where name = $1";
+    pub async fn find_home(&self, namespace: &str) -> Result<Option<HomeRow>, CallError> {
+        let sql = "select home, spread from lockwood.namespace where name = $1";
         let rows = self.rows(sql, parameters![namespace.to_owned()]).await?;
-        rows.first().map(|row| get_number(row, 0)).transpose()
+        rows.first().map(home_row).transpose()
     }
 
     /// Moves a home; false if it is no longer at `from`.
@@ -321,4 +346,8 @@ impl Directory {
             })
             .await
     }
+}
+
+fn home_row(row: &Row) -> Result<HomeRow, CallError> {
+    Ok(HomeRow { home: get_number(row, 0)?, spread: get(row, 1)? })
 }

@@ -29,7 +29,7 @@ mod tls;
 pub use address::{Address, AddressError};
 pub use cache::{CacheError, CacheOutcome, CacheReport, Discarded, LogShorterThanAcknowledged, open_cache};
 pub use change::Change;
-pub use directory::{Claimed, Directory, NodeRow, ShardRow, Transition};
+pub use directory::{Claimed, Directory, HomeRow, NodeRow, ShardRow, Transition};
 pub use durability::DurabilityReport;
 pub use follower::{Advanced, Follower};
 pub use link::{CallError, Link};

@@ -1,7 +1,7 @@
 //! A real PostgreSQL, races on it, and a network that fails between a node and it.
 
 use super::{
-    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, Link, Record, ShardLog,
+    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, HomeRow, Link, Record, ShardLog,
     ensure_schema, open_cache,
 };
 use crate::{Appended, Batch, Durability, Epoch, Space, Store, StoreError};
@@ -278,20 +278,26 @@ fn nodes_maps_homes_transitions_and_settings_are_kept() {
     assert_eq!(wait(directory.nodes()).unwrap().len(), 1);
 
     assert_eq!(wait(directory.map()), Ok(None));
-    assert_eq!(wait(directory.replace_map(0, b"one")), Ok(true));
-    assert_eq!(wait(directory.replace_map(0, b"two")), Ok(false));
-    assert_eq!(wait(directory.replace_map(2, b"two")), Ok(false));
-    assert_eq!(wait(directory.replace_map(1, b"two")), Ok(true));
+    wait(directory.ensure_shards(&[1])).unwrap();
+    cluster.claim("a", 1).unwrap();
+    let owner = (1, Epoch(1));
+    assert_eq!(wait(directory.add_map(1, b"one", owner)), Ok(true));
+    assert_eq!(wait(directory.add_map(1, b"two", owner)), Ok(false));
+    assert_eq!(wait(directory.add_map(2, b"two", (1, Epoch(2)))), Ok(false), "that is not the owner");
+    assert_eq!(wait(directory.add_map(2, b"two", owner)), Ok(true));
     assert_eq!(wait(directory.map()), Ok(Some((2, b"two".to_vec()))));
+    assert_eq!(wait(directory.add_map(5, b"five", owner)), Ok(true));
 
-    assert_eq!(wait(directory.home("n", 3, 2)), Ok(Some(3)));
-    assert_eq!(wait(directory.home("n", 4, 2)), Ok(Some(3)));
+    let (whole, spread) = (|home| HomeRow { home, spread: false }, |home| HomeRow { home, spread: true });
+    assert_eq!(wait(directory.home("n", whole(3), 2)), Ok(Some(whole(3))));
+    assert_eq!(wait(directory.home("n", spread(4), 2)), Ok(Some(whole(3))));
     assert_eq!(wait(directory.move_home("n", 4, 5)), Ok(false));
     assert_eq!(wait(directory.move_home("n", 3, 5)), Ok(true));
-    assert_eq!((wait(directory.find_home("n")), wait(directory.find_home("m"))), (Ok(Some(5)), Ok(None)));
-    assert_eq!(wait(directory.home("m", 1, 2)), Ok(Some(1)));
-    assert_eq!(wait(directory.home("k", 1, 2)), Ok(None), "two are the limit");
-    assert_eq!(wait(directory.home("m", 9, 2)), Ok(Some(1)));
+    let found = (wait(directory.find_home("n")), wait(directory.find_home("m")));
+    assert_eq!(found, (Ok(Some(whole(5))), Ok(None)));
+    assert_eq!(wait(directory.home("m", spread(1), 2)), Ok(Some(spread(1))));
+    assert_eq!(wait(directory.home("k", whole(1), 2)), Ok(None), "two are the limit");
+    assert_eq!(wait(directory.home("m", whole(9), 2)), Ok(Some(spread(1))));
     let counts = wait(directory.homes_by_shard()).map(|mut counts| {
         counts.sort_unstable();
         counts

@@ -5,9 +5,10 @@ mod kind;
 pub(crate) use kind::decoded;
 pub(crate) mod spread;
 
-use super::{Current, EPOCH, Message, PeerError, pull};
+use super::{Current, EPOCH, Message, PEER, PeerError, pull};
 use crate::{
     body,
+    clustered::PeerCall,
     native::{Decoder, Native, written_documents},
     shared::Shared,
     trouble::Trouble,
@@ -17,7 +18,7 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use hyper::{HeaderMap, Method, StatusCode, header, http::request::Parts};
+use hyper::{HeaderMap, Method, StatusCode, Uri, header, http::request::Parts};
 use kind::{Kind, Need};
 use lockwood_model::DocumentKey;
 use lockwood_router::{Epoch, HostMode, Phase, ShardMap, ShardNo};
@@ -55,8 +56,14 @@ struct Whole {
     call: OnceLock<Option<WriteCall>>,
 }
 
-/// Answers a request to a node of a cluster.
-pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, request: Request) -> Response {
+/// Answers a request to a node of a cluster. Over PostgreSQL, what comes from another shard is marked as such; a client
+/// that says so in a header is not believed, and its headers for that are taken away.
+pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: Request) -> Response {
+    if shared.cluster.membership().is_some() && request.extensions().get::<PeerCall>().is_none() {
+        for name in [PEER, EPOCH, FROZEN, READ, spread::LEAST] {
+            request.headers_mut().remove(name);
+        }
+    }
     match answer_or(native, shared, request).await {
         Ok(response) => response,
         Err(trouble) => trouble.into_response(),
@@ -71,6 +78,15 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
             return Err(Trouble::new(Code::NotAPeer, "only nodes of the cluster may ask this"));
         }
         return Ok(native.local(request).await);
+    }
+    if peer.is_none() {
+        if !is_spread(shared, request.uri()).await? {
+            return Ok(native.local(request).await);
+        }
+        if let Some(membership) = &shared.membership {
+            // Before anything is granted or admitted here.
+            membership.ready().await?;
+        }
     }
     if let (Kind::Namespace(word), None) = (&kind, peer)
         && word == "load"
@@ -88,6 +104,23 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
         Some(epoch) => as_peer(native, shared, &kind, whole, epoch).await,
         None => as_client(native, shared, &kind, whole).await,
     }
+}
+
+/// Whether a request is about what is on several shards. Without a map it is not known who has that; there is one as soon
+/// as anything is spread.
+async fn is_spread(shared: &Arc<Shared>, uri: &Uri) -> Result<bool, Trouble> {
+    let Some(membership) = shared.cluster.membership() else { return Ok(true) };
+    let named = kind::namespace(uri).unwrap_or_default();
+    let is_spread = match named.as_str() {
+        // The door gathers what all shards have.
+        "namespaces" => return Ok(false),
+        "trim" => shared.cluster.is_on(),
+        named => membership.node.homes.is_spread(named).await?,
+    };
+    if is_spread && !shared.cluster.is_on() {
+        shared.cluster.fetch(shared).await?;
+    }
+    Ok(is_spread)
 }
 
 async fn collect(shared: &Shared, request: Request) -> Result<Whole, Trouble> {
@@ -464,7 +497,7 @@ impl super::Cluster {
     }
 }
 
-fn answer_epoch(headers: &HeaderMap) -> Option<Epoch> {
+pub(super) fn answer_epoch(headers: &HeaderMap) -> Option<Epoch> {
     headers.get(EPOCH)?.to_str().ok()?.parse().ok()
 }
 

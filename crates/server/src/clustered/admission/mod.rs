@@ -21,8 +21,8 @@ pub(crate) use takeover::ShardGate;
 pub(super) use takeover::{answer_raise, is_raise};
 
 use super::ClusterNode;
-use super::homes::Placed;
 use crate::trouble::Trouble;
+use lockwood_cluster::Placed;
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use std::{
@@ -67,12 +67,12 @@ impl Membership {
 
     /// The home of a spread namespace, if that is another shard.
     pub(crate) async fn remote_home(&self, namespace: &str) -> Result<Option<ShardNo>, Trouble> {
-        Ok(self.node.homes.find2(namespace).await?.and_then(|placed| self.elsewhere(placed)))
+        Ok(self.node.homes.find(namespace).await?.and_then(|placed| self.elsewhere(placed)))
     }
 
     /// Whether it has one, as far as that was asked before.
     pub(crate) fn knows_remote_home(&self, namespace: &str) -> bool {
-        self.node.homes.remembered2(namespace).and_then(|placed| self.elsewhere(placed)).is_some()
+        self.node.homes.remembered(namespace).and_then(|placed| self.elsewhere(placed)).is_some()
     }
 
     fn elsewhere(&self, placed: Placed) -> Option<ShardNo> {

@@ -106,7 +106,7 @@ impl Membership {
         let mut pause = PAUSE;
         let mut changes = self.node.topology.subscribe();
         while !takeover.is_complete() {
-            let asked = takeover.pending().map(|(shard, _)| self.ask_to_raise(shard));
+            let asked = takeover.pending().map(|(shard, epoch)| self.ask_to_raise(shard, epoch));
             for (shard, epoch) in join_all(asked).await.into_iter().flatten() {
                 takeover.confirmed(shard, epoch);
             }
@@ -124,15 +124,17 @@ impl Membership {
         self.ready.send_replace(true);
     }
 
-    async fn ask_to_raise(&self, shard: ShardNo) -> Option<(ShardNo, ShardEpoch)> {
+    /// Asks the owner of a shard, which has this epoch or a later one. This node may have owned it earlier.
+    async fn ask_to_raise(&self, shard: ShardNo, owner: ShardEpoch) -> Option<(ShardNo, ShardEpoch)> {
         let asked = Raise { home: self.shard.0, epoch: self.epoch.0 };
-        let is_here = self.node.gates.lock().contains_key(&shard);
-        if is_here && let Some(raised) = self.node.raise(shard, asked).await {
-            return Some((shard, ShardEpoch(raised.epoch)));
-        }
-        let call = ShardCall::post(super::home::RAISE, message::write(&asked), RAISE_TIMEOUT);
-        let answer = self.node.ask_shard(shard, &call).await.ok()?;
-        let raised: Raised = message::read_answer(answer.status(), answer.body()).ok()?;
+        let is_here = self.node.gates.lock().get(&shard).is_some_and(|gate| gate.epoch >= owner);
+        let raised = if is_here {
+            self.node.raise(shard, asked).await?
+        } else {
+            let call = ShardCall::post(super::home::RAISE, message::write(&asked), RAISE_TIMEOUT);
+            let answer = self.node.ask_shard(shard, &call).await.ok()?;
+            message::read_answer(answer.status(), answer.body()).ok()?
+        };
         Some((shard, ShardEpoch(raised.epoch)))
     }
 }

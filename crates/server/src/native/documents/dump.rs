@@ -41,7 +41,7 @@ pub(in crate::native) async fn dump(
 ) -> Result<Response, Trouble> {
     let moment = Moment::now(&shared, &namespace)?;
     // A node of a cluster may have nothing of what the others have.
-    if moment.namespace.is_none() && !shared.cluster.is_on() {
+    if moment.namespace.is_none() && !shared.cluster.has_spread(&namespace).await? {
         return Err(no_namespace(&moment.reading, &namespace, "dump")?);
     }
     let dump = aside(move || Ok(Dump::new(moment, namespace)?)).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn dump_lines(
     at: u64,
 ) -> Result<Response, Trouble> {
     let moment = Moment::now(shared, namespace)?;
-    let custody = custody(shared, namespace);
+    let custody = custody(shared, namespace)?;
     let searched = moment.searched(custody.as_ref()).unwrap_or(NOWHERE);
     let find = Find {
         namespace: searched,

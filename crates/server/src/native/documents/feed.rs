@@ -317,7 +317,7 @@ impl Feed {
         let moment = Moment::uncounted(&self.shared, &self.namespace)?;
         let after = after.map_or_else(|| moment.horizon(&self.namespace), Ok)?;
         moment.check_kept(&self.namespace, after)?;
-        moment.check_reached(&self.shared, after)?;
+        moment.check_reached(&self.shared, &self.namespace, after)?;
         let mut piece = Piece {
             position: moment.position,
             commits: Vec::new(),
@@ -373,7 +373,7 @@ impl Feed {
         let moment = Moment::now(&self.shared, &self.namespace)?;
         let after = after.map_or(moment.position, Position);
         moment.check_kept(&self.namespace, after)?;
-        moment.check_reached(&self.shared, after)?;
+        moment.check_reached(&self.shared, &self.namespace, after)?;
         let (feed, others) = (self.clone(), None);
         Ok(Following { feed, namespace: moment.namespace, after, applied, others, follower })
     }

@@ -71,7 +71,7 @@ pub(in crate::native) async fn history(
             .as_ref()
             .is_none_or(|node| DocumentRef::read(&bytes).is_ok_and(|document| is_in(&document, node)));
         let after = Position(query.after.unwrap_or(0));
-        moment.check_reached(&shared, after)?;
+        moment.check_reached(&shared, &namespace, after)?;
         let (entries, next) = page(&moment, (id, &at), node.as_ref(), after, len_max)?;
         // Nothing ever happened to it, as far as is kept, and it is not there.
         if let Some(node) = node.as_ref().filter(|_| !is_there && entries.is_empty())

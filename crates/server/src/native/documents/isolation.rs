@@ -97,7 +97,7 @@ impl Access {
             }
         };
         let moment = Moment::of(reading, name)?;
-        self.at.map_or(Ok(()), |at| moment.check_reached(shared, at))?;
+        self.at.map_or(Ok(()), |at| moment.check_reached(shared, name, at))?;
         Ok(moment)
     }
 
@@ -314,7 +314,7 @@ async fn at_once<G: Gather + 'static>(
     sought: Sought,
     mut gather: G,
 ) -> Result<(Position, G), Trouble> {
-    let custody = custody(&shared, name);
+    let custody = custody(&shared, name)?;
     let as_of = moment.as_of(name, sought.at)?;
     let work = move |budget: &Budget| {
         if let Some(namespace) = moment.searched(custody.as_ref()) {
@@ -340,7 +340,7 @@ impl<G: Gather + 'static> Search<G> {
     /// declared index does not help: it may know what somebody else has only half done.
     async fn run(mut self, job: &Job<'_>) -> Result<(Position, G), Trouble> {
         let start = Moment::of(self.shared.shard.read(), &self.name)?;
-        let custody = custody(&self.shared, &self.name);
+        let custody = custody(&self.shared, &self.name)?;
         let (position, Some(namespace)) = (start.position, start.searched(custody.as_ref())) else {
             return Ok((start.position, self.gather));
         };

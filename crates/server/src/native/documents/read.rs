@@ -93,8 +93,13 @@ impl Moment {
 
     /// Refuses a position of the future. Nodes of a cluster are at different positions, and a node may be asked
     /// about one that another node has told.
-    pub(super) fn check_reached(&self, shared: &Shared, position: Position) -> Result<(), Trouble> {
-        let is_ahead = position > self.position && !shared.cluster.is_on();
+    pub(super) fn check_reached(
+        &self,
+        shared: &Shared,
+        name: &str,
+        position: Position,
+    ) -> Result<(), Trouble> {
+        let is_ahead = position > self.position && !shared.cluster.has_spread_now(name)?;
         if is_ahead { Err(ahead(position, self.position)) } else { Ok(()) }
     }
 
@@ -351,7 +356,7 @@ pub(in crate::native) async fn get_many(
     let as_of = moment.as_of(&namespace, request.at)?;
     let position = moment.told(request.at);
     let (keys, fields): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
-    let found = match custody(&shared, &namespace) {
+    let found = match custody(&shared, &namespace)? {
         None => get_here(&moment, keys, as_of)?,
         Some(custody) => {
             aside(move || {

@@ -92,7 +92,7 @@ async fn written(
     terms: &Terms,
 ) -> Result<Written, Trouble> {
     // Nodes of a cluster are at different positions, and a node may be asked about one that another node has told.
-    let call = Call { refuses_future: !shared.cluster.is_on(), ..call };
+    let call = Call { refuses_future: !shared.cluster.has_spread(namespace).await?, ..call };
     let written = match gate::write(shared, namespace, &call, terms).await {
         Ok(written) => written,
         Err(error) => return Err(unwritten(shared, namespace, &call, error).await),

@@ -239,7 +239,7 @@ impl Desk<'_> {
     fn at(&mut self, collection: &str, key: &Key) -> Result<DocumentKey, Trouble> {
         let at = self.decoder.document(collection, &WireKey(key.clone()))?;
         if let Some(current) = &self.current
-            && self.shared.cluster.spreads(&self.calling.namespace)
+            && self.shared.cluster.has_spread_now(&self.calling.namespace)?
         {
             let first = &self.calling.asked.at;
             let (here, there) = (current.owner(first)?, current.owner(&at)?);

@@ -26,7 +26,7 @@ use lockwood_wire::{
     shards::{ConfigAnswer, ShardConfig, TransitionStatus, Validity},
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -41,7 +41,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[utoipa::path(get, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path)),
     responses((status = 200, body = Object)))]
 pub(in crate::native) async fn map(State(shared): App) -> Response {
-    let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
+    let mut map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
+    if shared.cluster.membership().is_some() && !map.is_null() {
+        // The hosts that operators named; in the map itself there are none.
+        let preferred = keeper::preferred(&shared).unwrap_or_default();
+        let shown = map["shards"].as_array_mut().into_iter().flatten().zip(preferred);
+        shown.filter(|(_, hosts)| !hosts.is_empty()).for_each(|(shown, hosts)| *shown = json!(hosts));
+    }
     Json(map).into_response()
 }
 
@@ -65,8 +71,12 @@ pub(in crate::native) async fn put_map(
     InQuery(query): InQuery<ForceQuery>,
     body: JsonBody,
 ) -> Result<Response, Trouble> {
-    if !shared.cluster.is_on() {
+    if !shared.cluster.is_node() {
         return Err(cluster::not_a_node());
+    }
+    if shared.cluster.membership().is_some() {
+        let message = "the map of this cluster is in its database; change it with `lockwood shard config` or `lockwood reshard`";
+        return Err(Trouble::new(Code::NotOnCluster, message));
     }
     let ForceQuery { force } = query;
     let map: Value = body.read()?;
@@ -103,7 +113,7 @@ async fn check_map(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
     request_body = ShardConfig, responses((status = 200, body = ConfigAnswer), (status = 400, body = Problem),
     (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(in crate::native) async fn config(State(shared): App, body: JsonBody) -> Result<Response, Trouble> {
-    if !shared.cluster.is_on() {
+    if !shared.cluster.is_node() {
         return Err(cluster::not_a_node());
     }
     let (change, force) = read_config(&body)?;
@@ -140,6 +150,10 @@ pub(super) fn check_change(change: &Value) -> Result<(), Trouble> {
 
 /// A node that has no map asks those it is told of: the cluster may have one, and must not get a second.
 pub(super) async fn learn(shared: &Arc<Shared>, change: &Value) {
+    if shared.cluster.membership().is_some() {
+        // A runtime has the latest map since it opened.
+        return;
+    }
     let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return };
     for host in list.iter().flatten().filter(|host| host.address != shared.cluster.address()) {
         if shared.cluster.current().is_some() {
@@ -199,7 +213,7 @@ pub(in crate::native) async fn is_valid(State(shared): App) -> Response {
 }
 
 fn invalid(shared: &Shared) -> Option<String> {
-    if !shared.cluster.is_on() {
+    if !shared.cluster.is_node() {
         return Some(cluster::not_a_node().message);
     }
     let Some(current) = shared.cluster.current() else { return Some(cluster::no_map().message) };

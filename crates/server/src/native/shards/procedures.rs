@@ -130,7 +130,7 @@ async fn decide(
     retry: Retry,
     make: impl Fn(Stored<'_>) -> Result<(Call, ()), Trouble>,
 ) -> Result<(), Trouble> {
-    let (admitted, current) = shared.cluster.admit_everywhere()?;
+    let (admitted, current) = shared.cluster.admit_everywhere(namespace).await?;
     let documents = std::slice::from_ref(at);
     let amendment = Amendment { documents, resources: gate::whole(at).into(), answer: retry.answer() };
     gate::transact_everywhere(shared, namespace, &amendment, admitted, make).await?;

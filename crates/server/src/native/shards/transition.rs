@@ -20,7 +20,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use lockwood_router::Phase;
-use lockwood_storage::StoreError;
 use lockwood_wire::{
     Code, Problem,
     shards::{CopiedRow, RemovedRow, TransitionCommand, TransitionStatus},
@@ -39,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[utoipa::path(get, path = "/v1/{namespace}/shard/transition", params(("namespace" = String, Path)),
     responses((status = 200, body = TransitionStatus), (status = 503, body = Problem)))]
 pub(in crate::native) async fn transition_status(State(shared): App) -> Result<Response, Trouble> {
-    if !shared.cluster.is_on() {
+    if !shared.cluster.is_node() {
         return Err(cluster::not_a_node());
     }
     Ok(json_of(&status(&shared).await?))
@@ -58,7 +57,7 @@ pub(in crate::native) async fn transition_command(
     State(shared): App,
     AnyBody(body): AnyBody,
 ) -> Result<Response, Trouble> {
-    if !shared.cluster.is_on() {
+    if !shared.cluster.is_node() {
         return Err(cluster::not_a_node());
     }
     let command: Command =
@@ -110,12 +109,17 @@ pub(in crate::native) async fn cleanup(
 
 /// The map, once it is not about to change; none if this node may not write.
 async fn served(shared: &Shared) -> Result<Option<Arc<Current>>, Trouble> {
-    if !shared.cluster.is_on() {
+    if !shared.cluster.is_node() {
         return Err(cluster::not_a_node());
     }
     let started = Instant::now();
     loop {
-        let current = shared.cluster.current().ok_or_else(cluster::no_map)?;
+        // A shard that no map has needs none.
+        let current = match shared.cluster.current() {
+            Some(current) => current,
+            None if shared.cluster.membership().is_some() => return Ok(None),
+            None => return Err(cluster::no_map()),
+        };
         if !current.is_owner {
             return Ok(None);
         }
@@ -196,13 +200,16 @@ async fn noted(shared: &Arc<Shared>, task: Task, this: u32) -> Result<(), Troubl
 }
 
 /// What was done in the collections that a caller in a namespace is told of, be it nothing.
-fn since(shared: &Shared, namespace: &str, earlier: &[Row], now: &[Row]) -> Result<Vec<Row>, StoreError> {
+fn since(shared: &Shared, namespace: &str, earlier: &[Row], now: &[Row]) -> Result<Vec<Row>, Trouble> {
     let is_told = |name: &str| name != SYSTEM && (namespace == SYSTEM || namespace == name);
     // A collection that was cleaned up may not be there any more.
     let mut places: BTreeSet<(String, String)> =
         now.iter().map(|row| (row.namespace.clone(), row.collection.clone())).collect();
     let reading = shared.shard.read();
     for (name, id) in reading.state().namespaces()? {
+        if !shared.cluster.has_spread_now(&name)? {
+            continue;
+        }
         let collections = reading.state().collections(id)?;
         let moving = collections.into_iter().filter(|collection| !EVERYWHERE.contains(&&**collection));
         places.extend(moving.map(|collection| (name.clone(), collection)));

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{future::Future, sync::Arc};
 
 /// The header with a position that a node has to have behind it before it answers.
-const LEAST: &str = "lockwood-least";
+pub(crate) const LEAST: &str = "lockwood-least";
 
 /// Whoever asks several shards together.
 pub(super) struct Asker<'a> {
@@ -270,6 +270,6 @@ impl Message {
 }
 
 /// Waits for something from where waiting is in order, because other threads go on meanwhile.
-pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }

@@ -16,9 +16,10 @@ use super::{
     frozen::{Frozen, Known},
 };
 use crate::{
-    cluster::{Current, SYSTEM, work::EVERYWHERE},
+    cluster::{Current, work::EVERYWHERE},
     shard::{Custody, Elsewhere, Find, Found, PageError, Reading, Selection},
     shared::Shared,
+    trouble::Trouble,
 };
 use lockwood_model::{DocumentKey, Key, Position};
 use lockwood_router::{Phase, Route, ShardNo};
@@ -37,12 +38,12 @@ pub(crate) const NOWHERE: NamespaceId = NamespaceId(u32::MAX);
 const DOUBTS_LEN: usize = 500;
 
 /// What a node answers for; none if it answers for all it has.
-pub(crate) fn custody(shared: &Arc<Shared>, namespace: &str) -> Option<Arc<dyn Custody>> {
-    if !shared.cluster.is_on() || namespace == SYSTEM {
-        return None;
+pub(crate) fn custody(shared: &Arc<Shared>, namespace: &str) -> Result<Option<Arc<dyn Custody>>, Trouble> {
+    if !shared.cluster.has_spread_now(namespace)? {
+        return Ok(None);
     }
-    let current = shared.cluster.current()?;
-    Some(Arc::new(Mine { shared: Arc::clone(shared), current, namespace: namespace.to_owned() }))
+    let Some(current) = shared.cluster.current() else { return Ok(None) };
+    Ok(Some(Arc::new(Mine { shared: Arc::clone(shared), current, namespace: namespace.to_owned() })))
 }
 
 /// What this node owns of a namespace.

@@ -7,11 +7,7 @@ use super::{
     ask::{elsewhere, retryable},
     target,
 };
-use crate::{
-    cluster::{Current, SYSTEM},
-    shared::Shared,
-    trouble::Trouble,
-};
+use crate::{cluster::Current, shared::Shared, trouble::Trouble};
 use futures_util::future::{join_all, try_join_all};
 use lockwood_model::Position;
 use lockwood_router::{Phase, ShardNo};
@@ -43,7 +39,7 @@ pub(crate) struct Shards {
 impl Shards {
     /// None if the node answers for all there is.
     pub(crate) fn of(shared: &Arc<Shared>, namespace: &str) -> Result<Option<Shards>, Trouble> {
-        if !shared.cluster.is_on() || namespace == SYSTEM {
+        if !shared.cluster.has_spread_now(namespace)? {
             return Ok(None);
         }
         let current = shared.cluster.current().ok_or_else(wrong_epoch_trouble)?;

@@ -34,6 +34,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 use ask::carry_out;
+pub(crate) use ask::{LEAST, wait_for};
 pub(crate) use custody::{NOWHERE, custody};
 pub(crate) use hold::HoldTable;
 pub(crate) use load::{LoadTable, load};

@@ -1,0 +1,98 @@
+//! Nodes over one database with a map, so that a namespace is on several shards. Knows nothing of what they should say.
+
+use crate::{harness::eventually, http, nodes::Nodes, store::Store};
+use serde_json::{Value, json};
+
+/// Nodes with a map of some of their shards.
+pub(crate) struct Spread {
+    pub(crate) nodes: Nodes,
+    len: usize,
+}
+
+impl Spread {
+    /// So many nodes and shards, and a map of all shards with this function.
+    pub(crate) fn start(nodes: usize, shards: usize, curr: Value) -> Spread {
+        let spread = Spread::without_map(nodes, shards, &[]);
+        spread.config(shards, curr);
+        spread
+    }
+
+    pub(crate) fn without_map(nodes: usize, shards: usize, flags: &[&str]) -> Spread {
+        Spread { nodes: Nodes::start_sharded(nodes, shards, flags), len: nodes }
+    }
+
+    /// Puts a map of the first shards in force.
+    pub(crate) fn config(&self, shards: usize, curr: Value) {
+        let done = self.keeper().post("shard/config", &json!({ "list": list(shards), "curr": curr }));
+        assert_eq!(done["ok"], 1, "{done}");
+    }
+
+    pub(crate) fn store(&self, node: usize, namespace: &str) -> Store {
+        self.nodes.store_of(node, namespace)
+    }
+
+    /// Where the map is asked about and changed.
+    pub(crate) fn keeper(&self) -> Store {
+        self.store(self.nodes.running().next().unwrap(), "_system")
+    }
+
+    /// A namespace, through each node that is up.
+    pub(crate) fn stores(&self, namespace: &str) -> Vec<Store> {
+        self.nodes.running().map(|node| self.store(node, namespace)).collect()
+    }
+
+    pub(crate) fn nodes_len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.keeper().get("shard/transition")
+    }
+
+    pub(crate) fn step(&self) -> String {
+        self.status()["step"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn begin(&self, shards: usize, curr: Value, throttle: Option<u64>) {
+        let change = json!({ "list": list(shards), "curr": curr });
+        let command = json!({ "do": "reshard", "change": change, "throttle": throttle });
+        self.keeper().post("shard/transition", &command);
+    }
+
+    /// Goes over to a map of the first shards, to the end.
+    pub(crate) fn reshard(&self, shards: usize, curr: Value) {
+        self.begin(shards, curr, None);
+        self.await_end();
+    }
+
+    pub(crate) fn await_end(&self) {
+        eventually("the resharding is over", || {
+            let reply = self.keeper().send("GET", "shard/transition", "");
+            reply.status == 200 && reply.json()["step"] == "none"
+        });
+    }
+
+    /// The home of a namespace, by what the nodes list as namespaces at each shard.
+    pub(crate) fn homes(&self) -> Vec<u64> {
+        let status = self.nodes.status(self.nodes.running().next().unwrap());
+        let shards = status["shards"].as_array().unwrap();
+        shards.iter().map(|shard| shard["namespaces"].as_u64().unwrap()).collect()
+    }
+
+    pub(crate) fn get(&self, node: usize, target: &str) -> http::Reply {
+        http::request(self.nodes.server(node).native, "GET", target, &[])
+    }
+}
+
+/// Hosts for so many shards. Who owns them is not for them to say.
+pub(crate) fn list(shards: usize) -> Value {
+    (1..=shards).map(|shard| json!([["rw", 1, format!("10.0.0.{shard}"), 7117]])).collect()
+}
+
+pub(crate) fn modulo(shards: usize) -> Value {
+    json!({ "function": "modulo", "shards": shards })
+}
+
+pub(crate) fn hash(shards: usize) -> Value {
+    json!({ "function": "hash", "shards": shards })
+}
