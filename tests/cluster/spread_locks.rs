@@ -176,7 +176,7 @@ fn a_conversion_is_enforced_at_the_shard_of_the_document() {
         let store = spread.store(2, "default");
         assert_eq!(
             store.get(&format!("documents/user/{key}?isolation=locked"))["document"]["key"],
-            json!(key)
+            json!(key.to_string())
         );
         is_refused(&store, key, "ann");
         let converted = ann.convert(&held, "write", 0);
