@@ -96,6 +96,31 @@ fn a_session_keeps_its_lock_over_a_takeover() {
     assert!([423, 503].contains(&refused.status), "{}", refused.body);
 }
 
+/// A planned stop notes who holds locks, so grace lasts until all of them are back, and no longer.
+#[test]
+fn grace_after_a_planned_handoff_ends_when_all_sessions_are_back() {
+    let mut nodes = Nodes::start(3);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    let hold = |name: &str, path: &str| {
+        let mut peer = Peer::open_for(nodes.server(other), name, 300_000);
+        let held = peer.hold(&format!("write {path}"));
+        (peer, json!([held.reclaim(&format!("write {path}"))]))
+    };
+    let ((ann, of_ann), (bob, of_bob)) = (hold("ann", "user/1"), hold("bob", "user/2"));
+    assert_eq!(nodes.stop(owner), Some(0));
+    nodes.taken_over_from(owner);
+    let store = nodes.store(other);
+    let put = |key: u64| store.send("PUT", &format!("documents/user/{key}?wait_ms=0"), "{}");
+    let (_ann, welcome) = ann.attach(nodes.server(other), &of_ann);
+    assert_eq!(welcome["locks"].as_array().unwrap().len(), 1, "{welcome}");
+    put(3).assert_problem(503, "grace_period");
+    let (_bob, welcome) = bob.attach(nodes.server(other), &of_bob);
+    assert_eq!(welcome["locks"].as_array().unwrap().len(), 1, "{welcome}");
+    eventually("the grace period is over", || put(3).status == 200);
+    put(1).assert_problem(423, "locked");
+    put(2).assert_problem(423, "locked");
+}
+
 #[test]
 fn tokens_grow_over_takeovers() {
     let mut nodes = Nodes::start(2);

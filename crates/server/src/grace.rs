@@ -9,13 +9,15 @@
 //! What a run finds as covers become *periods*: their namespaces are frozen for that long. How much of the periods is
 //! over is measured by a clock that only counts while the server runs, and noted every [`TICK`]; so a restart goes on
 //! with what is left, and a wall clock that jumps neither shortens nor lengthens anything.
+//!
+//! A planned stop notes which sessions hold locks. A period whose holders are known ends when all of them are back.
 
 use crate::{namespace::Namespace, shared::Shared};
 use lockwood_storage::{GraceBook, GraceRecord, Ledger, StoreError};
 use lockwood_wire::GraceInfo;
 use parking_lot::Mutex;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -27,6 +29,8 @@ use std::{
 const LOWER_INTERVAL: Duration = Duration::from_secs(2);
 /// How often it is noted how much of the periods is over: a crash loses no more than this of what was waited out.
 const TICK: Duration = Duration::from_millis(500);
+/// More holders than this in a namespace are not noted; its period then lasts as long as it may.
+const HOLDERS_LEN_MAX: usize = 10_000;
 
 pub(crate) struct Grace {
     ledger: Arc<Ledger>,
@@ -35,6 +39,8 @@ pub(crate) struct Grace {
     active: AtomicBool,
     /// Locked after the registry and after any namespace.
     book: Mutex<Book>,
+    /// The sessions that are not back, of namespaces in which it is known who they are.
+    awaited: Mutex<BTreeMap<Arc<str>, BTreeSet<String>>>,
     /// Held from the decision what to write until it is written, so that writes arrive in order.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -182,7 +188,10 @@ impl Grace {
         };
         let entries = begun.namespaces.into_iter().map(entry).collect();
         let book = Book { everywhere_ms: begun.everywhere_ms, entries };
+        let awaited = found.holders.iter().filter(|(name, _)| book.period_ms(name) > 0);
+        let awaited = awaited.map(|(name, sessions)| (Arc::clone(name), sessions.iter().cloned().collect()));
         Ok(Grace {
+            awaited: Mutex::new(awaited.collect()),
             ledger,
             started: Instant::now(),
             active: AtomicBool::new(book.is_active()),
@@ -292,6 +301,47 @@ impl Grace {
         Ok(())
     }
 
+    /// A session has a connection, and has put back what it held. Its namespace grants again if it was the last one.
+    pub(crate) fn came_back(self: &Arc<Grace>, shared: &Arc<Shared>, name: &Arc<str>, session: &str) {
+        if !self.active.load(Ordering::Acquire) {
+            return;
+        }
+        let mut awaited = self.awaited.lock();
+        let is_last = awaited.get_mut(name).is_some_and(|left| left.remove(session) && left.is_empty());
+        if !is_last {
+            return;
+        }
+        awaited.remove(name);
+        drop(awaited);
+        let (grace, shared, name) = (Arc::clone(self), Arc::clone(shared), Arc::clone(name));
+        tokio::spawn(async move {
+            match grace.end(&shared, &name).await {
+                Ok(left_ms) => {
+                    tracing::info!(namespace = ?name, ?left_ms, "all sessions are back, so the grace period is over");
+                }
+                Err(error) => tracing::error!(%error, "end a grace period"),
+            }
+        });
+    }
+
+    /// The sessions that may hold locks when this run ends, of namespaces in which all of them can come back.
+    fn holders(&self, shared: &Shared) -> Vec<(Arc<str>, Vec<String>)> {
+        let mut found = Vec::new();
+        for namespace in shared.registry.all() {
+            let awaited = self.awaited.lock().get(&namespace.name).cloned();
+            if awaited.is_none() && self.left_ms(&namespace.name) > 0 {
+                // It is not known who has not come back.
+                continue;
+            }
+            let Some(mut sessions) = namespace.holders(HOLDERS_LEN_MAX) else { continue };
+            sessions.extend(awaited.into_iter().flatten());
+            if !sessions.is_empty() {
+                found.push((Arc::clone(&namespace.name), sessions.into_iter().collect()));
+            }
+        }
+        found
+    }
+
     /// Ends the period of a namespace; how much of it was left. None if there is none.
     pub(crate) async fn end(
         self: &Arc<Grace>,
@@ -382,6 +432,7 @@ impl Grace {
         let shared = Arc::clone(shared);
         self.in_turn(move |grace| {
             grace.lower(&shared, Patience::None)?;
+            grace.ledger.record_holders(&grace.holders(&shared))?;
             match grace.active.load(Ordering::Acquire) {
                 true => grace.ledger.set_grace_elapsed(grace.elapsed_ms()),
                 false => Ok(()),

@@ -271,6 +271,19 @@ impl Namespace {
         (table.counts(), table.tally(), table.locks_total())
     }
 
+    /// The sessions that hold locks; none if some of them cannot come back, or if there are too many.
+    pub(crate) fn holders(&self, len_max: usize) -> Option<BTreeSet<String>> {
+        let state = self.lock();
+        let mut found = BTreeSet::new();
+        for session in state.table.holders().filter_map(|owner| state.sessions.get(&owner)) {
+            if !session.opening.via.reattaches() || found.len() == len_max {
+                return None;
+            }
+            found.insert(session.opening.id.clone());
+        }
+        Some(found)
+    }
+
     /// (sessions, locks held, locks waiting)
     pub(crate) fn sizes(&self) -> (usize, usize, usize) {
         let state = self.lock();

@@ -69,6 +69,8 @@ impl Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
         let (shared, after, schemaless) = (Arc::clone(shared), AtomicU64::new(0), AtomicU64::new(0));
         tracing::debug!(namespace = %namespace.name, owner = owner.0, "a session has a connection");
+        let session = namespace.lock().session_id(owner).to_owned();
+        shared.grace.came_back(&shared, &namespace.name, &session);
         // An earlier connection may have been granted locks that it was never told of.
         let holds = held.iter().any(|lock| lock.token.is_some());
         let uncovered = holds && namespace.cover.granted(abandon_timeout_ms);

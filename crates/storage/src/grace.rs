@@ -4,6 +4,7 @@
 //! | key | value | meaning |
 //! | --- | --- | --- |
 //! | `grace/NAMESPACE` | two numbers of 8 bytes | a [`GraceRecord`] |
+//! | `grace_held/NAMESPACE` | names, one a line | after a planned stop: all sessions that may still hold locks |
 //! | `grace_elapsed_ms` | 8 bytes | how much of every period this run has waited out |
 //! | `grace_ms` | 8 bytes | the period of all namespaces without a record; only earlier formats set it |
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 const EVERYWHERE: &str = "grace_ms";
 const ELAPSED: &str = "grace_elapsed_ms";
 const NAMESPACE: &str = "grace/";
+const HELD: &str = "grace_held/";
 
 /// What the ledger keeps for one namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +37,8 @@ pub struct GraceBook {
     pub elapsed_ms: u64,
     /// By namespace.
     pub namespaces: Vec<(Arc<str>, GraceRecord)>,
+    /// The sessions that may still hold locks, of namespaces in which that is known. Good for one start.
+    pub holders: Vec<(Arc<str>, Vec<String>)>,
 }
 
 impl GraceBook {
@@ -50,7 +54,8 @@ impl GraceBook {
         // A record that says nothing still makes an exception of its namespace.
         let says = |record: &GraceRecord| record.period_ms > 0 || everywhere_ms > 0;
         let namespaces = self.namespaces.iter().map(|(name, record)| (Arc::clone(name), begun(record)));
-        GraceBook { everywhere_ms, elapsed_ms: 0, namespaces: namespaces.filter(|(_, r)| says(r)).collect() }
+        let namespaces = namespaces.filter(|(_, record)| says(record)).collect();
+        GraceBook { everywhere_ms, elapsed_ms: 0, namespaces, holders: Vec::new() }
     }
 }
 
@@ -63,10 +68,18 @@ impl Ledger {
             let name = std::str::from_utf8(&key[NAMESPACE.len()..]).map_err(|_| damaged(NAMESPACE))?;
             namespaces.push((name.into(), decode(&value).ok_or_else(|| damaged(NAMESPACE))?));
         }
+        let mut holders = Vec::new();
+        for pair in snapshot.scan(Space::Numbers, with_prefix(HELD.as_bytes()), Order::Forward) {
+            let (key, value) = pair?;
+            let name = std::str::from_utf8(&key[HELD.len()..]).map_err(|_| damaged(HELD))?;
+            let sessions = std::str::from_utf8(&value).map_err(|_| damaged(HELD))?;
+            holders.push((name.into(), sessions.lines().map(str::to_owned).collect()));
+        }
         Ok(GraceBook {
             everywhere_ms: self.number(EVERYWHERE)?.unwrap_or(0),
             elapsed_ms: self.number(ELAPSED)?.unwrap_or(0),
             namespaces,
+            holders,
         })
     }
 
@@ -78,6 +91,9 @@ impl Ledger {
         }
         for (name, record) in &now.namespaces {
             batch.put(Space::Numbers, key(name).as_str(), encode(*record));
+        }
+        for (name, _) in &before.holders {
+            batch.remove(Space::Numbers, held_key(name).as_str());
         }
         batch.put(Space::Numbers, EVERYWHERE, now.everywhere_ms.to_be_bytes());
         batch.put(Space::Numbers, ELAPSED, now.elapsed_ms.to_be_bytes());
@@ -96,6 +112,15 @@ impl Ledger {
         self.store.commit(&batch, Durability::Synced)
     }
 
+    /// Notes which sessions may still hold locks; nothing changes after that in this run.
+    pub fn record_holders(&self, holders: &[(Arc<str>, Vec<String>)]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        for (name, sessions) in holders {
+            batch.put(Space::Numbers, held_key(name).as_str(), sessions.join("\n").as_bytes());
+        }
+        self.store.commit(&batch, Durability::Synced)
+    }
+
     /// Notes how much of the periods is over.
     pub fn set_grace_elapsed(&self, elapsed_ms: u64) -> Result<(), StoreError> {
         self.put(ELAPSED, &elapsed_ms.to_be_bytes())
@@ -109,6 +134,10 @@ impl Ledger {
 
 fn key(namespace: &str) -> String {
     format!("{NAMESPACE}{namespace}")
+}
+
+fn held_key(namespace: &str) -> String {
+    format!("{HELD}{namespace}")
 }
 
 fn encode(record: GraceRecord) -> [u8; 16] {
@@ -135,12 +164,25 @@ mod tests {
 
     fn book(everywhere_ms: u64, elapsed_ms: u64, namespaces: &[(&str, u64, u64)]) -> GraceBook {
         let entry = |(name, period, cover): &(&str, u64, u64)| ((*name).into(), record(*period, *cover));
-        GraceBook { everywhere_ms, elapsed_ms, namespaces: namespaces.iter().map(entry).collect() }
+        let namespaces = namespaces.iter().map(entry).collect();
+        GraceBook { everywhere_ms, elapsed_ms, namespaces, holders: Vec::new() }
     }
 
     fn open(memory: &Memory) -> (Ledger, GraceBook) {
         let (ledger, recovered) = Ledger::open(Arc::new(memory.clone()), [1; 32]).unwrap();
         (ledger, recovered.grace)
+    }
+
+    #[test]
+    fn holders_are_good_for_one_start() {
+        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let (ledger, _) = Ledger::open(Arc::clone(&store), [1; 32]).unwrap();
+        let holders = vec![("a".into(), vec!["s1".to_owned(), "s2".to_owned()])];
+        ledger.record_holders(&holders).unwrap();
+        let (ledger, recovered) = Ledger::open(Arc::clone(&store), [1; 32]).unwrap();
+        assert_eq!(recovered.grace.holders, holders);
+        ledger.begin_grace(&recovered.grace, &recovered.grace.begun()).unwrap();
+        assert_eq!(Ledger::open(store, [1; 32]).unwrap().1.grace.holders, []);
     }
 
     #[test]
