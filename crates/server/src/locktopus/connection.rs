@@ -129,6 +129,7 @@ impl Talk {
             BadResource::Type(reason) => reason,
             BadResource::TooDeep(len) => self.seat.too_deep(len).message,
         })?;
+        self.seat.check_names(&resources).map_err(|trouble| trouble.message)?;
         let (lock, turn) = match self.seat.lock_plainly(resources).map_err(|trouble| trouble.message)? {
             Answer::Done { lock, .. } => (lock, Turn::Acquired(lock)),
             Answer::Queued { lock, line: () } => (lock, Turn::Enqueued(lock)),
