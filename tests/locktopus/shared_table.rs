@@ -213,7 +213,7 @@ fn a_lock_on_a_field_the_schema_does_not_know_is_refused_before_it_waits() {
     let mut holder = Client::connect(&server, "n");
     assert_eq!(holder.lock("w user"), "acquired");
     assert_eq!(early.lock("r user/1/name, r user/2/address/zip"), "enqueued");
-    for (path, nearest) in [("user/1/nmae", "name"), ("user/1/address/zpi", "address.zip")] {
+    for (path, nearest) in [("user/1/nmae", "name"), ("user/1/address/zpi", "zip")] {
         let mut client = Client::connect(&server, "n");
         client.send(&lock(&format!("w {path}")));
         let reason = client.given_up();
