@@ -4,7 +4,7 @@
 use crate::{
     client::{Client, check_usable, groups, lock, reply},
     harness::{Server, eventually},
-    raw::{BINARY, CLOSE, FIN, PING, Seen, TEXT, frame, unmasked_frame},
+    raw::{BINARY, CLOSE, FIN, PING, Seen, TEXT, frame, get, unmasked_frame},
 };
 use std::time::{Duration, Instant};
 
@@ -265,4 +265,25 @@ fn a_timeout_of_0_frees_at_once() {
     assert_eq!(next.lock("w a"), "enqueued");
     drop(holder);
     next.granted();
+}
+
+#[test]
+fn refusals_are_counted_by_code() {
+    let server = Server::start(&[]);
+    let deep = ["a"; 201].join("/");
+    let messages =
+        ["{", r#"{"action":"release"}"#, r#"{"action":"lock","resources":[{"type":"x","path":["a"]}]}"#];
+    for message in messages {
+        let mut client = Client::connect(&server, "n");
+        client.send(message);
+        client.given_up();
+    }
+    let mut client = Client::connect(&server, "n");
+    client.send(&lock(&format!("w {deep}")));
+    client.given_up();
+    let metrics = get(server.native, "/metrics").body;
+    for (code, count) in [("bad_message", 2), ("bad_mode", 1), ("over_limit", 1)] {
+        let line = format!("lockwood_errors_total{{interface=\"locktopus\",code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }

@@ -42,7 +42,18 @@ pub(crate) fn request(address: SocketAddr, method: &str, target: &str, headers: 
     response
 }
 
-/// The same with GET and no headers.
+/// The same with a body.
+pub(crate) fn send(address: SocketAddr, method: &str, target: &str, body: &str) -> Response {
+    let mut stream = reach(address);
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let head = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.get_mut().write_all(head.as_bytes()).unwrap();
+    let mut response = read_head(&mut stream);
+    stream.read_to_string(&mut response.body).unwrap();
+    response
+}
+
+/// A request with GET and no headers.
 pub(crate) fn get(address: SocketAddr, target: &str) -> Response {
     request(address, "GET", target, "")
 }

@@ -1,9 +1,9 @@
 //! Locktopus and the native interface work on the same locks.
 
 use crate::{
-    client::{Client, check_usable, groups},
+    client::{Client, check_usable, groups, lock},
     harness::Server,
-    raw::{Raw, get, request},
+    raw::{Raw, get, request, send},
 };
 use serde_json::{Value, json};
 
@@ -196,4 +196,38 @@ fn a_locktopus_lock_guards_documents_and_leases() {
     holder.release();
     // There is nothing to delete, but nobody is in the way.
     assert_eq!(put().status, 404);
+}
+
+/// A lock that would wait behind another one is refused at once: its name is looked at first.
+#[test]
+fn a_lock_on_a_field_the_schema_does_not_know_is_refused_before_it_waits() {
+    let server = Server::start(&[]);
+    let mut early = Client::connect(&server, "n");
+    assert_eq!(early.lock("r user/1/nmae"), "acquired");
+    early.release();
+    let address = json!({ "type": "object", "properties": { "zip": { "type": "string" } } });
+    let properties = json!({ "name": { "type": "string" }, "address": address });
+    let schema = json!({ "schema": { "type": "object", "properties": properties } }).to_string();
+    let registered = send(server.native, "POST", "/v1/n/schemas/user", &schema);
+    assert_eq!(registered.status, 200, "{registered:?}");
+    let mut holder = Client::connect(&server, "n");
+    assert_eq!(holder.lock("w user"), "acquired");
+    assert_eq!(early.lock("r user/1/name, r user/2/address/zip"), "enqueued");
+    for (path, nearest) in [("user/1/nmae", "name"), ("user/1/address/zpi", "zip")] {
+        let mut client = Client::connect(&server, "n");
+        client.send(&lock(&format!("w {path}")));
+        let reason = client.given_up();
+        assert!(reason.contains(&format!("did you mean {nearest}?")), "{reason}");
+    }
+    // What the namespace has is unchanged, and so are collections without a schema and other namespaces.
+    assert_eq!(groups(&server, "n"), (1, 1));
+    assert_eq!(Client::connect(&server, "n").lock("w other/1/nmae"), "acquired");
+    assert_eq!(Client::connect(&server, "m").lock("w user/1/nmae"), "acquired");
+    holder.release();
+    early.granted();
+    early.release();
+    let lenient = json!({ "policy": "LENIENT" }).to_string();
+    let settings = send(server.native, "PUT", "/v1/n/schemas/user/settings", &lenient);
+    assert_eq!(settings.status, 200, "{settings:?}");
+    assert_eq!(early.lock("w user/1/nmae"), "acquired");
 }

@@ -95,6 +95,61 @@ fn a_backup_to_standard_output_is_a_backup() {
 
 /// Everything acknowledged before it began is there, and of what was written meanwhile all up to one moment.
 #[test]
+fn procedures_come_back_with_a_backup() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    let source = "return function(db, key, by)\n\
+        local document = db.get('counter', key) or { n = 0 }\n\
+        document.n = document.n + by\n\
+        db.put('counter', key, document)\n\
+        return document.n\n\
+        end";
+    let headers = [("content-type", "text/plain")];
+    let target = shop.target("shard/procedures/add");
+    assert_eq!(http::send(shop.native, "PUT", &target, &headers, source.as_bytes()).status, 200);
+    let add = |shop: &Store| {
+        let call = json!({ "mode": "rw", "procedure": "add", "collection": "counter", "key": "a", "arguments": [5] });
+        shop.post("shard/call", &call)["answer"].clone()
+    };
+    assert_eq!(add(&shop), 5);
+    let directory = TempDir::new().unwrap();
+    let (file, data) = (directory.path().join("shop.backup"), TempDir::new().unwrap());
+    succeeds(&backup(&server, &file));
+    let listed = shop.get("shard/procedures");
+    drop(server);
+    succeeds(&restore(&file, data.path()));
+    let server = Server::start_in(data, &[]);
+    let shop = Store::new(&server, "shop");
+    assert_eq!(shop.get("shard/procedures"), listed);
+    assert_eq!(add(&shop), 10, "it works on what was restored");
+}
+
+/// For the bar of whoever waits for it.
+#[test]
+fn the_server_says_about_how_long_a_backup_is() {
+    let server = Server::start(&[]);
+    let shop = Store::new(&server, "shop");
+    let event = |key: u64| json!({ "type": "put", "collection": "a", "key": key, "fields": { "x": "y".repeat(2000) } });
+    for step in 0..5_u64 {
+        shop.write((step * 100..step * 100 + 100).map(event).collect());
+    }
+    let mut connection = TcpStream::connect(server.native).unwrap();
+    write!(connection, "GET /v1/backup HTTP/1.0\r\nhost: {}\r\n\r\n", server.native).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        connection.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let about = http::read(head).header("x-lockwood-about-bytes").unwrap().parse::<u64>().unwrap();
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("shop.backup");
+    succeeds(&backup(&server, &file));
+    let bytes = fs::metadata(&file).unwrap().len();
+    assert!(bytes > 1_000_000 && about < 2 * bytes && bytes < 2 * about, "{about} {bytes}");
+}
+
+#[test]
 fn a_backup_under_writes_is_of_one_moment() {
     let server = Server::start(&[]);
     let (shop, other) = (Store::new(&server, "shop"), Store::new(&server, "other"));

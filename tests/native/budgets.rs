@@ -13,7 +13,7 @@ use std::{
     net::TcpStream,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn shop(server: &Server) -> Store {
@@ -35,19 +35,51 @@ fn write_texts(store: &Store, len: u64) {
 
 /// Starts a count that takes long, and gives the connection that waits for it.
 fn count_for_long(server: &Server, store: &Store) -> TcpStream {
-    let body = json!({ "collection": "a", "filter": long_filter(1000) }).to_string();
+    let body = json!({ "collection": "a", "filter": long_filter(1000) });
+    begin(server, store, ("POST", "count"), &body, LONG_TICKS)
+}
+
+/// So long is worked on what takes long before something happens.
+const LONG_TICKS: u64 = 20;
+
+/// Starts what takes long, and gives the connection that waits for it when so long was worked on it.
+fn begin(
+    server: &Server,
+    store: &Store,
+    (method, path): (&str, &str),
+    body: &Value,
+    worked: u64,
+) -> TcpStream {
+    let body = body.to_string();
     let before = ticks(server);
     let mut tcp = TcpStream::connect(store.native).unwrap();
     let head = format!(
-        "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        store.target("count"),
+        "{method} {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        store.target(path),
         store.native,
         body.len()
     );
     tcp.write_all(head.as_bytes()).unwrap();
     tcp.write_all(body.as_bytes()).unwrap();
-    eventually("the count is worked on", || ticks(server) > before + 20);
+    eventually("it is worked on", || ticks(server) > before + worked);
     tcp
+}
+
+/// So much work that nothing here is stopped for its sake.
+const UNBOUNDED: [&str; 4] = ["--work-max", "1000000000000", "--work-ms-max", "3600000"];
+
+/// A schema that refers to itself twice, so that validating doubles with every level.
+fn register_doubling(store: &Store) {
+    let known = json!({ "n": { "$ref": "#/$defs/n" }, "x": true });
+    let below = |name: &str| json!({ "properties": known, "required": [name] });
+    let schema = json!({ "type": "object", "properties": { "n": { "$ref": "#/$defs/n" } },
+        "$defs": { "n": { "anyOf": [below("x"), below("y")] } } });
+    store.post("schemas/a", &json!({ "schema": schema }));
+}
+
+/// A document of that schema.
+fn doubling() -> Value {
+    (0..60).fold(json!({}), |inner, _| json!({ "n": inner }))
 }
 
 /// The time a server has worked for, in hundredths of a second.
@@ -64,22 +96,61 @@ fn is_idle(server: &Server) -> bool {
     ticks(server) <= before + 1
 }
 
-/// Sends what takes long from one client, and writes documents from another until the first is answered. Gives the
-/// answer and how many documents were written meanwhile.
-fn beside(store: &Store, other: &Store, attack: impl FnOnce(&Store) -> Reply + Send) -> (Reply, usize) {
+/// What happened beside a request that takes long.
+#[derive(Debug)]
+struct Beside {
+    reply: Reply,
+    /// How long the request took.
+    took: Duration,
+    /// How many documents another client wrote meanwhile, and the longest of these writes.
+    written: usize,
+    longest: Duration,
+    /// How long 200 writes took before.
+    usual: Duration,
+}
+
+impl Beside {
+    /// A writer that waits for something that long writes once, and waits for all of it. A request that is refused early
+    /// takes no longer than some hundred writes do.
+    #[track_caller]
+    fn assert_nobody_waited_for(&self, long: Duration) {
+        let Beside { took, written, longest, usual, .. } = self;
+        let said =
+            format!("{written} writes in {took:?}, the longest {longest:?}, of {long:?}; usual {usual:?}");
+        assert!(*written > 1, "{said}");
+        assert!(*longest < (long / 2).max(*usual), "{said}");
+    }
+
+    #[track_caller]
+    fn assert_nobody_waited(&self) {
+        self.assert_nobody_waited_for(self.took);
+    }
+}
+
+/// Sends what takes long from one client, and writes documents from another until the first is answered.
+fn beside(store: &Store, other: &Store, attack: impl FnOnce(&Store) -> Reply + Send) -> Beside {
+    let begun = Instant::now();
+    for key in 0..200 {
+        other.create("usual", key, json!({}));
+    }
+    let usual = begun.elapsed();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let attacker = scope.spawn(|| {
+            let begun = Instant::now();
             let reply = attack(store);
             over.store(true, Ordering::Release);
-            reply
+            (reply, begun.elapsed())
         });
-        let mut written = 0;
-        while !over.load(Ordering::Acquire) {
+        let (mut written, mut longest) = (0, Duration::ZERO);
+        while written < 2 || !over.load(Ordering::Acquire) {
+            let begun = Instant::now();
             other.create("b", written as u64, json!({}));
+            longest = longest.max(begun.elapsed());
             written += 1;
         }
-        (attacker.join().unwrap(), written)
+        let (reply, took) = attacker.join().unwrap();
+        Beside { reply, took, written, longest, usual }
     })
 }
 
@@ -109,11 +180,15 @@ fn a_position_lock_keeps_no_other_writer_waiting() {
     shop.post("write", &one);
     // More than may be compared while all others wait: nobody can say, so it is refused.
     let many = locked(long_filter(1000));
-    let (reply, _) = beside(&shop, &Store::new(&server, "elsewhere"), |shop| {
+    let beside = beside(&shop, &Store::new(&server, "elsewhere"), |shop| {
         shop.send("POST", "write", &many.to_string())
     });
-    let problem = reply.assert_problem(410, "position_too_old");
+    let problem = beside.reply.assert_problem(410, "position_too_old");
     assert!(problem["detail"].as_str().unwrap().contains("too much comparing"), "{problem}");
+    // A tenth of the comparing, done where it keeps nobody waiting.
+    let begun = Instant::now();
+    shop.post("count", &json!({ "collection": "a", "filter": long_filter(100) }));
+    beside.assert_nobody_waited_for(begun.elapsed() * 10);
 }
 
 #[test]
@@ -125,26 +200,20 @@ fn validation_over_the_budget_is_refused_and_keeps_no_other_writer_waiting() {
     let schema = json!({ "type": "object", "properties": { "x": list } });
     shop.post("schemas/a", &json!({ "schema": schema }));
     let document = json!({ "x": vec![-1; 200_000] }).to_string();
-    let (reply, written) =
+    let beside =
         beside(&shop, &Store::new(&server, "elsewhere"), |shop| shop.send("PUT", "documents/a/1", &document));
-    let problem = reply.assert_problem(422, "budget_exceeded");
+    let problem = beside.reply.assert_problem(422, "budget_exceeded");
     assert!(problem["detail"].as_str().unwrap().contains("work_max"), "{problem}");
-    assert!(written > 0);
+    beside.assert_nobody_waited();
     shop.ask("PUT", "documents/a/1", &json!({ "x": [7] }));
 }
 
-/// A schema that refers to itself twice doubles with every level.
 #[test]
 fn a_small_document_that_takes_for_ever_to_validate_is_refused() {
     let server = Server::start(&[]);
     let shop = shop(&server);
-    let known = json!({ "n": { "$ref": "#/$defs/n" }, "x": true });
-    let below = |name: &str| json!({ "properties": known, "required": [name] });
-    let schema = json!({ "type": "object", "properties": { "n": { "$ref": "#/$defs/n" } },
-        "$defs": { "n": { "anyOf": [below("x"), below("y")] } } });
-    shop.post("schemas/a", &json!({ "schema": schema }));
-    let nested = (0..60).fold(json!({}), |inner, _| json!({ "n": inner }));
-    shop.refuses("PUT", "documents/a/1", &nested, 422, "budget_exceeded");
+    register_doubling(&shop);
+    shop.refuses("PUT", "documents/a/1", &doubling(), 422, "budget_exceeded");
     shop.ask("PUT", "documents/a/1", &json!({ "n": { "x": 1 } }));
 }
 
@@ -254,10 +323,9 @@ fn names_in_a_large_document_are_looked_up_while_others_write() {
     register_list(&shop);
     let other = Store::new(&server, "elsewhere");
     let large = nested_lists(500_000);
-    let (reply, written) =
-        beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &large.to_string()));
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    assert!(written > 0);
+    let beside = beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &large.to_string()));
+    assert_eq!(beside.reply.status, 200, "{}", beside.reply.body);
+    beside.assert_nobody_waited();
     // Made of what is there while it is decided, so it is put off and decided again.
     let insert = json!({ "collection": "a", "key": 2, "fields": large });
     shop.post("shard/insert", &insert);
@@ -278,10 +346,27 @@ fn a_pattern_of_a_schema_is_paid_for_by_its_size() {
     shop.post("schemas/a", &json!({ "schema": schema }));
     let other = Store::new(&server, "elsewhere");
     let document = json!({ "x": "ab".repeat(200_000) }).to_string();
-    let (reply, written) = beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &document));
-    reply.assert_problem(422, "budget_exceeded");
-    assert!(written > 0);
+    let beside = beside(&shop, &other, |shop| shop.send("PUT", "documents/a/1", &document));
+    beside.reply.assert_problem(422, "budget_exceeded");
+    beside.assert_nobody_waited();
     shop.ask("PUT", "documents/a/1", &json!({ "x": format!("a{}c", "b".repeat(900)) }));
+}
+
+fn register_procedure(store: &Store, source: &str) {
+    let target = store.target("shard/procedures/busy");
+    let headers = [("content-type", "text/plain")];
+    let registered = http::send(store.native, "PUT", &target, &headers, source.as_bytes());
+    assert_eq!(registered.status, 200, "{}", registered.body);
+}
+
+/// As long as a procedure can be, which is about a second: it may do a number of steps, and pays for their length.
+fn register_long_procedure(store: &Store) {
+    let long = "x = x * x + x ".repeat(4000);
+    register_procedure(store, &format!("return function() local x = 1.5 while true do {long} end end"));
+}
+
+fn call() -> Value {
+    json!({ "mode": "rw", "procedure": "busy", "collection": "a", "key": 1 })
 }
 
 /// A procedure that calls nothing is paid for by the length of what runs between two rounds of its loop.
@@ -289,18 +374,13 @@ fn a_pattern_of_a_schema_is_paid_for_by_its_size() {
 fn a_procedure_that_computes_without_calls_is_stopped_and_keeps_no_other_writer_waiting() {
     let server = Server::start(&[]);
     let shop = shop(&server);
-    let long = "x = x * x + x ".repeat(4000);
-    let source = format!("return function() local x = 1.5 while true do {long} end end");
-    let target = shop.target("shard/procedures/busy");
-    let headers = [("content-type", "text/plain")];
-    let registered = http::send(shop.native, "PUT", &target, &headers, source.as_bytes());
-    assert_eq!(registered.status, 200, "{}", registered.body);
-    let call = json!({ "mode": "rw", "procedure": "busy", "collection": "a", "key": 1 }).to_string();
+    register_long_procedure(&shop);
+    let call = call().to_string();
     let other = Store::new(&server, "elsewhere");
-    let (reply, written) = beside(&shop, &other, |shop| shop.send("POST", "shard/call", &call));
-    let problem = reply.assert_problem(422, "procedure_failed");
+    let beside = beside(&shop, &other, |shop| shop.send("POST", "shard/call", &call));
+    let problem = beside.reply.assert_problem(422, "procedure_failed");
     assert!(problem["detail"].as_str().unwrap().contains("steps"), "{problem}");
-    assert!(written > 0);
+    beside.assert_nobody_waited();
 }
 
 #[test]
@@ -311,6 +391,45 @@ fn a_search_ends_when_its_client_leaves() {
     let client = count_for_long(&server, &shop);
     drop(client);
     eventually("the server is idle", || is_idle(&server));
+}
+
+#[test]
+fn a_validation_ends_when_its_client_leaves() {
+    let server = Server::start(&UNBOUNDED);
+    let shop = shop(&server);
+    register_doubling(&shop);
+    let client = begin(&server, &shop, ("PUT", "documents/a/1"), &doubling(), LONG_TICKS);
+    drop(client);
+    eventually("the server is idle", || is_idle(&server));
+    // Its lock is gone with it.
+    shop.ask("PUT", "documents/a/1", &json!({ "n": { "x": 1 } }));
+}
+
+#[test]
+fn a_procedure_ends_when_its_client_leaves() {
+    let server = Server::start(&[]);
+    let shop = shop(&server);
+    register_long_procedure(&shop);
+    let before = ticks(&server);
+    shop.refuses("POST", "shard/call", &call(), 422, "procedure_failed");
+    let whole = ticks(&server) - before;
+    let before = ticks(&server);
+    let client = begin(&server, &shop, ("POST", "shard/call"), &call(), whole / 10);
+    drop(client);
+    eventually("the server is idle", || is_idle(&server));
+    let spent = ticks(&server) - before;
+    assert!(spent * 4 < whole * 3, "{spent} of {whole}");
+    shop.create("a", 1, json!({}));
+}
+
+#[test]
+fn a_server_that_validates_stops_when_told() {
+    let server = Server::start(&UNBOUNDED);
+    let shop = shop(&server);
+    register_doubling(&shop);
+    let _client = begin(&server, &shop, ("PUT", "documents/a/1"), &doubling(), LONG_TICKS);
+    let ended = server.stop();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
 }
 
 #[test]

@@ -207,6 +207,36 @@ fn only_what_is_wanted_is_told() {
     }
 }
 
+/// A feed tells of whole fields, so a part of one is wanted by what touches the field.
+#[test]
+fn a_part_of_a_field_is_wanted_with_its_field() {
+    let (_server, shop) = start(&[]);
+    let mut events = Events::open(&shop, "?collection=b&field=address.zip", "");
+    let mut socket = open_socket(&shop, "?collection=b&field=address.zip");
+    shop.create("b", 1, json!({ "zip": 1, "name": "Ann" }));
+    shop.create("b", 2, json!({ "address": { "zip": "53113" } }));
+    shop.update("b", 2, json!({ "name": "Bob" }));
+    shop.update("b", 2, json!({ "address": { "zip": "53113", "city": "Bonn" } }));
+    shop.ask("PUT", "documents/b/2/address/zip", &json!("53115"));
+    shop.create("a", 2, json!({ "address": { "zip": "53113" } }));
+    shop.update("b", 2, json!({ "address": null }));
+    let expected = [2, 4, 5, 7];
+    for position in expected {
+        let commit = events.next().unwrap();
+        assert_eq!(commit["position"], position);
+        assert_eq!(hear(&mut socket), commit);
+    }
+    let page = shop.get("changes?after=0&collection=b&field=address.zip");
+    let told: Vec<u64> = page["commits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|commit| commit["position"].as_u64().unwrap())
+        .collect();
+    assert_eq!(told, expected);
+    shop.refuses("GET", "changes?field=address..zip", &Value::Null, 400, "bad_field");
+}
+
 /// Pieces of feeds and dumps are made in turns. A follower that found nothing for itself has none until the next write.
 #[test]
 fn followers_with_nothing_to_hear_keep_nobody_waiting() {

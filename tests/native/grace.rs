@@ -154,6 +154,34 @@ fn locktopus_client_that_holds_a_lock_is_covered() {
     assert_eq!(grace(&server).len(), 1);
 }
 
+/// Its protocol has no word for grace periods: a lock is enqueued, as behind a holder, and acquired afterwards.
+#[test]
+fn locktopus_client_is_enqueued_until_the_grace_period_is_over() {
+    let server = Server::start(&[]);
+    let _ann = hold_in(&server, "default", LONG_MS);
+    let server = server.kill().restart(&[]);
+    let connect = |namespace: &str| {
+        let url = format!("ws://{}/v1?namespace={namespace}", server.locktopus);
+        let tcp = std::net::TcpStream::connect(server.locktopus).unwrap();
+        tokio_tungstenite::tungstenite::client(url, tcp).unwrap().0
+    };
+    let lock = r#"{"action":"lock","resources":[{"type":"read","path":["free"]}]}"#;
+    let mut bob = connect("default");
+    bob.send(lock.into()).unwrap();
+    assert_eq!(
+        bob.read().unwrap().to_text().unwrap(),
+        "{\"id\":\"1\",\"action\":\"lock\",\"state\":\"enqueued\"}\n"
+    );
+    let mut elsewhere = connect("other");
+    elsewhere.send(lock.into()).unwrap();
+    assert!(elsewhere.read().unwrap().to_text().unwrap().contains("acquired"));
+    assert_eq!(end(&server, "default").status, 200);
+    assert_eq!(
+        bob.read().unwrap().to_text().unwrap(),
+        "{\"id\":\"1\",\"action\":\"lock\",\"state\":\"acquired\"}\n"
+    );
+}
+
 #[test]
 fn cover_is_lowered_after_the_last_lock_is_released() {
     let server = Server::start(&[]);

@@ -69,6 +69,7 @@ fn histograms_add_up() {
         ann.release(&held);
     }
     let samples = read(&server);
+    assert!(samples.contains_key("lockwood_sync_seconds_bucket{le=\"120\"}"), "buckets reach minutes");
     for name in ["lockwood_wait_seconds", "lockwood_hold_seconds"] {
         assert!(samples.contains_key(&format!("{name}_bucket{{le=\"120\"}}")), "buckets reach minutes");
         let bucket = format!("{name}_bucket{{le=\"");
@@ -175,6 +176,56 @@ fn requests_are_timed_by_interface_and_errors_counted_by_code() {
     let errors =
         |code: &str| samples[&format!("lockwood_errors_total{{interface=\"native\",code=\"{code}\"}}")];
     assert_eq!((errors("no_document"), errors("locked")), (1.0, 1.0));
+}
+
+/// Other interfaces say it in words of their own, and are counted under the same codes.
+#[test]
+fn refusals_of_every_interface_are_counted_by_code() {
+    let flags = [
+        ["--elasticsearch", "127.0.0.1:0"],
+        ["--openslides", "127.0.0.1:0,127.0.0.1:0"],
+        ["--schema-registry", "127.0.0.1:0"],
+        ["--wait", "10ms"],
+    ]
+    .concat();
+    let server = Server::start(&flags);
+    let mut ann = Peer::open_with(&server, "shop", json!({}));
+    ann.hold("write file/1");
+    let asked = |address, method: &str, target: &str, body: serde_json::Value| {
+        let headers = [("content-type", "application/json")];
+        http::send(address, method, target, &headers, body.to_string().as_bytes()).status
+    };
+    assert_eq!(asked(server.elasticsearch(), "PUT", "/shop/file/1", json!({})), 409);
+    let too_large = "x".repeat(2_000_000);
+    let schema = json!({ "schemaType": "JSON", "schema": json!({ "x": too_large }).to_string() });
+    assert_eq!(asked(server.schema_registry(), "POST", "/subjects/s/versions", schema), 422);
+    assert_eq!(asked(server.schema_registry(), "GET", "/subjects/s/versions/1", json!({})), 404);
+    let get = "/internal/datastore/reader/get";
+    assert_eq!(asked(server.openslides_reader(), "POST", get, json!({ "fqid": "a/1" })), 400);
+    let write = "/internal/datastore/writer/write";
+    let event = json!({ "type": "delete", "fqid": "a/1" });
+    let body = json!({ "user_id": 1, "information": {}, "locked_fields": {}, "events": [event] });
+    assert_eq!(asked(server.openslides_writer(), "POST", write, body), 400);
+    let unread = json!({ "collection": "a", "amount": 1_000_000_000 });
+    assert_eq!(
+        asked(server.openslides_writer(), "POST", "/internal/datastore/writer/reserve_ids", unread),
+        400
+    );
+    let samples = read(&server);
+    let errors = |interface: &str, code: &str| {
+        let name = format!("lockwood_errors_total{{interface=\"{interface}\",code=\"{code}\"}}");
+        samples.get(&name).copied()
+    };
+    for (interface, code) in [
+        ("elasticsearch", "timeout"),
+        ("schema_registry", "over_limit"),
+        ("schema_registry", "no_subject"),
+        ("openslides_reader", "no_document"),
+        ("openslides_writer", "no_document"),
+        ("openslides_writer", "over_limit"),
+    ] {
+        assert_eq!(errors(interface, code), Some(1.0), "{interface} {code}: {samples:?}");
+    }
 }
 
 #[test]

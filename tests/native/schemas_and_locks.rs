@@ -2,6 +2,7 @@
 
 use crate::{
     harness::{BINARY, Server},
+    http,
     isolation::Held,
     peer::Peer,
     store::Store,
@@ -140,6 +141,47 @@ fn a_collection_can_be_set_to_read_under_locks() {
     assert_eq!(statuses(&store, None), vec![423; reads_len], "it is durable, and so is the lease");
     store.post(&format!("locks/{}/release", held.lock), &json!({ "owner": "holder" }));
     assert_eq!(statuses(&store, None), vec![200; reads_len]);
+}
+
+/// As docs/schemas.md says: only reads that can say otherwise are held to the setting.
+#[test]
+fn reads_without_an_isolation_of_their_own_are_not_held_to_the_setting() {
+    let server =
+        Server::start(&["--elasticsearch", "127.0.0.1:0", "--openslides", "127.0.0.1:0,127.0.0.1:0"]);
+    for namespace in ["default", "openslides"] {
+        let store = Store::new(&server, namespace);
+        store.create("user", 1, json!({ "name": "Ann" }));
+        store.ask("PUT", "schemas/user/settings", &json!({ "isolation": "locked" }));
+        let _held = Held::take(&store, "holder", "write user/1");
+        store.refuses("GET", "documents/user/1?wait_ms=0", &Value::Null, 423, "locked");
+        let at = json!({ "collection": "user", "key": 1 });
+        assert_eq!(store.post("shard/select", &at)["document"]["value"]["name"], "Ann");
+        for mode in ["ro", "rw"] {
+            let mut asked = at.clone();
+            asked["mode"] = mode.into();
+            assert_eq!(store.post("shard/eselect", &asked)["document"]["value"]["name"], "Ann", "{mode}");
+        }
+        let source = "return function(db, key) return db.get('user', key).name end";
+        let headers = [("content-type", "text/plain")];
+        let target = store.target("shard/procedures/name");
+        assert_eq!(http::send(store.native, "PUT", &target, &headers, source.as_bytes()).status, 200);
+        let call = |mode: &str| {
+            let mut called = at.clone();
+            (called["mode"], called["procedure"], called["wait_ms"]) = (mode.into(), "name".into(), 0.into());
+            called
+        };
+        assert_eq!(store.post("shard/call", &call("ro"))["answer"], "Ann");
+        for isolation in ["locked", "snapshot"] {
+            store.ask("PUT", "schemas/user/settings", &json!({ "isolation": isolation }));
+            store.refuses("POST", "shard/call", &call("rw"), 423, "locked");
+        }
+    }
+    let found = http::send(server.elasticsearch(), "GET", "/default/user/1", &[], b"");
+    assert_eq!(found.json()["_source"]["name"], "Ann", "{found:?}");
+    let headers = [("content-type", "application/json")];
+    let get = "/internal/datastore/reader/get";
+    let model = http::send(server.openslides_reader(), "POST", get, &headers, br#"{"fqid":"user/1"}"#);
+    assert_eq!(model.json()["name"], "Ann", "{model:?}");
 }
 
 #[test]

@@ -132,6 +132,35 @@ fn a_write_is_refused_unless_the_etag_matches() {
     gone.assert_problem(412, "precondition_failed");
 }
 
+/// A node has the ETag of its document.
+#[test]
+fn a_write_of_a_node_is_refused_unless_the_etag_of_its_document_matches() {
+    let (_server, shop) = start();
+    shop.ask("PUT", "documents/a/1/address", &json!({ "zip": "53113" }));
+    let node = |method: &str, condition: (&str, &str), body: &str| {
+        http::send(
+            shop.native,
+            method,
+            &shop.target("documents/a/1/address/zip"),
+            &[condition],
+            body.as_bytes(),
+        )
+    };
+    for (method, body) in [("PUT", "\"53115\""), ("DELETE", "")] {
+        for unmet in [("if-match", "\"1\""), ("if-match", "W/\"3\""), ("if-none-match", "\"3\"")] {
+            let problem = node(method, unmet, body).assert_problem(412, "precondition_failed");
+            assert!(problem["detail"].to_string().contains("has the ETag"), "{method} {unmet:?}: {problem}");
+        }
+    }
+    assert_eq!(shop.get("position")["position"], 3, "nothing was written");
+    let read = http::request(shop.native, "GET", &shop.target("documents/a/1/address/zip"), &[]);
+    assert_eq!(read.header("etag"), Some("\"3\""), "{read:?}");
+    assert_eq!(node("PUT", ("if-match", "\"3\""), "\"53115\"").status, 200);
+    node("DELETE", ("if-match", "\"3\""), "").assert_problem(412, "precondition_failed");
+    assert_eq!(node("DELETE", ("if-match", "\"4\""), "").status, 200);
+    assert_eq!(shop.get("documents/a/1")["document"]["value"], json!({ "x": 1, "address": {} }));
+}
+
 #[test]
 fn if_none_match_with_a_star_creates_only() {
     let (_server, shop) = start();

@@ -36,6 +36,27 @@ fn found(ids: &[u64]) -> Value {
     json!({ "data": object(models), "position": 3 })
 }
 
+/// What other clients of the server are told as `budget_exceeded`.
+#[test]
+fn f90_a_request_over_the_budget_of_work_is_refused_by_the_name_of_the_limit() {
+    let mut store = Store::start_with(&["--work-max", "1000"]);
+    for start in 0..4 {
+        let ids = start * 500 + 1..start * 500 + 501;
+        store.apply(&ids.map(|id| create(&format!("a/{id}"), &json!({ "n": id }))).collect::<Vec<_>>());
+    }
+    let over = json!({ "collection": "a", "filter": compare("n", ">", &json!(5000)) });
+    for route in ["filter", "count"] {
+        let reply = store.ask_reader(route, &over);
+        assert_refused(&reply, INVALID_REQUEST, route);
+        assert!(reply.body.contains("work_max"), "{reply:?}");
+    }
+    // Nothing else is worse for it.
+    store.written(&request(&[create("b/1", &json!({ "n": 1 }))]));
+    let small = json!({ "collection": "b", "filter": compare("n", ">", &json!(0)) });
+    assert_eq!(store.ask_reader("filter", &small).status, 200);
+    store.has("a/7", &json!({ "n": 7 }), 1);
+}
+
 #[track_caller]
 fn check(store: &mut Store, filter: &Value, ids: &[u64]) {
     let reply = store.ask_reader("filter", &json!({ "collection": "a", "filter": filter }));

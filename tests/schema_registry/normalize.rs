@@ -29,6 +29,17 @@ fn a_schema_is_kept_in_its_normal_form_on_request() {
     registry.refuses("POST", "/subjects/a/versions?normalize=true", body("{"), 42201);
 }
 
+/// Flags of the original are true if they say so, in any letter case, and otherwise false.
+#[test]
+fn a_flag_that_is_neither_true_nor_false_is_false() {
+    let registry = Registry::start();
+    for (number, flag) in ["banana", "", "1", "yes"].into_iter().enumerate() {
+        let versions = format!("/subjects/s{number}/versions?normalize={flag}");
+        assert_eq!(registry.ask("POST", &versions, body(SPELLED))["schema"], SPELLED, "{flag:?}");
+    }
+    assert_eq!(registry.ask("POST", "/subjects/t/versions?normalize=TRUE", body(SPELLED))["schema"], NORMAL);
+}
+
 #[test]
 fn the_config_says_whether_schemas_are_normalized() {
     let registry = Registry::start();

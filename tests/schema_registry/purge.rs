@@ -82,6 +82,34 @@ fn a_purged_collection_has_no_subject_and_its_ids_are_not_given_to_others() {
     assert_eq!(registry.register("user", &typed("integer")), 3);
 }
 
+/// Nothing was ever written to it, so the registry is all there is of it.
+#[test]
+fn a_collection_that_has_only_a_schema_or_settings_can_be_purged() {
+    let mut registry = Registry::start();
+    registry.register("user", &typed("string"));
+    registry.register("order", &typed("number"));
+    registry.ask("PUT", "/config/later", json!({ "compatibility": "FULL" }));
+    for collection in ["user", "later"] {
+        purge(&registry, json!({ "collection": collection, "confirm": collection }));
+    }
+    for restart in [false, true] {
+        if restart {
+            registry = registry.restarted();
+        }
+        assert_eq!(registry.get("/subjects?deleted=true"), json!(["order"]));
+        registry.refuses("GET", "/schemas/ids/1", Value::Null, 40403);
+        registry.refuses("GET", "/config/later", Value::Null, 40408);
+        for collection in ["user", "later", "none"] {
+            let body = json!({ "collection": collection, "confirm": collection, "user": "ann" });
+            let again = native(&registry.server, "POST", "/v1/default/purge", body);
+            again.assert_problem(404, "no_collection");
+        }
+    }
+    assert_eq!(put(&registry, "user", json!({ "a": 1, "b": 2 })), 200, "nothing is held to what is gone");
+    let ended = registry.server.stop();
+    assert!(ended.status.success(), "{}", ended.log);
+}
+
 /// Indexes that a schema asks for go with the collection, not one after the other with its versions.
 #[test]
 fn a_schema_with_indexes_is_gone_with_its_collection() {

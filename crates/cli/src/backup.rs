@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(unfinished) => unfinished,
         Err(failure) => return Ok(failure.report()),
     };
-    let progress = Progress::new("backup", None);
+    let progress = Progress::about("backup", backup.about_bytes());
     let written = write(backup, unfinished, &progress).await;
     progress.end();
     match written? {
@@ -118,7 +118,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// What came cannot be taken back, so it is for the exit code, and for the last block, to say that it is complete.
 async fn write_out(mut backup: Backup, json: bool) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new("backup", None);
+    let progress = Progress::about("backup", backup.about_bytes());
     let mut out = io::stdout().lock();
     let mut bytes = 0;
     let came = loop {

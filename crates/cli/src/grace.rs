@@ -16,6 +16,11 @@ the longest abandon timeout of those sessions. They can take their locks up agai
 `end` ends it at once. Locks of before that no session has taken up again are lost, although their holders may still
 rely on them; so end it only if they are gone.
 
+Exit codes:
+  2   the command line is wrong
+  69  no server answers
+  70  the server refused: the namespace is in no grace period
+
 Examples:
   lockwood grace
   lockwood grace end default --reason 'all importers are stopped'";

@@ -7,6 +7,7 @@ mod collection;
 mod documents;
 mod exit;
 mod grace;
+mod help;
 mod import;
 mod lease;
 mod limits;
@@ -30,7 +31,7 @@ mod verify;
 mod wait;
 mod watchdog;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use std::{ffi::OsString, future::Future, process::ExitCode};
 
@@ -118,7 +119,7 @@ fn main() -> ExitCode {
     if wants_json(&words) {
         exit::tell_in_json();
     }
-    let command = match Cli::try_parse_from(&words) {
+    let command = match read(&words) {
         Ok(cli) => cli.command,
         Err(error) => return exit::misused(&error),
     };
@@ -160,11 +161,22 @@ fn main() -> ExitCode {
         Command::Backup(args) => block_on(backup::run(args)),
         Command::RestoreBackup(args) => backup::restore(&args),
         Command::Verify(args) => verify::run(&args),
-        Command::Completion(args) => manual::complete(&args, Cli::command()),
-        Command::Man(args) => manual::write_pages(&args, Cli::command()),
+        Command::Completion(args) => manual::complete(&args, self::command()),
+        Command::Man(args) => manual::write_pages(&args, self::command()),
         Command::Watchdog => Ok(watchdog::run()),
     };
     result.unwrap_or_else(|error| exit::Failure::new(exit::FAILED, format!("{error:#}")).report())
+}
+
+/// The command line as it is read, and as help, manual pages and shells tell it.
+fn command() -> clap::Command {
+    help::with_exit_codes(Cli::command())
+}
+
+fn read(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Whether answers, and so errors, are to be JSON. What follows `--` is another program's.
@@ -183,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_declarations_make_sense() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     /// But for those that start a server or print what shells and manuals read.

@@ -11,12 +11,16 @@ use std::{
 };
 
 const COMPLETION_HELP: &str = "\
+Exit codes: 0 printed; 2 wrong usage.
+
 Examples:
   lockwood completion bash > /etc/bash_completion.d/lockwood
   lockwood completion zsh > ~/.zfunc/_lockwood
   lockwood completion fish > ~/.config/fish/completions/lockwood.fish";
 
 const MAN_HELP: &str = "\
+Exit codes: 0 written; 1 a page cannot be written; 2 wrong usage.
+
 Examples:
   lockwood man /usr/local/share/man/man1
   lockwood man . && man ./lockwood-lock.1";

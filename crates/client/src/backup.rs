@@ -2,6 +2,7 @@
 
 use crate::{error::Error, transport::Streaming};
 use bytes::Bytes;
+use lockwood_wire::ABOUT_BYTES_HEADER;
 
 /// A backup that is coming. Whether all of it came is for whoever reads it to check.
 pub struct Backup(Streaming);
@@ -9,6 +10,11 @@ pub struct Backup(Streaming);
 impl Backup {
     pub(crate) fn new(stream: Streaming) -> Backup {
         Backup(stream)
+    }
+
+    /// About how many bytes are coming, if the server can say.
+    pub fn about_bytes(&self) -> Option<u64> {
+        self.0.number(ABOUT_BYTES_HEADER)
     }
 
     /// The next bytes; none after the last.

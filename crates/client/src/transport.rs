@@ -7,7 +7,7 @@ use crate::error::Error;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited, combinators::UnsyncBoxBody};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{SendRequest, handshake},
     header,
@@ -133,6 +133,7 @@ impl Failed {
 /// An answer that is still coming.
 pub(crate) struct Streaming {
     address: String,
+    headers: Box<HeaderMap>,
     body: Incoming,
     connection: JoinHandle<()>,
 }
@@ -229,8 +230,9 @@ impl Connection {
     async fn send(mut self, call: &Call, body: Body) -> Result<(StatusCode, Streaming), Error> {
         match self.exchange(call, body).await {
             Ok(response) => {
-                let (status, body) = (response.status(), response.into_body());
-                Ok((status, Streaming { address: self.address, body, connection: self.connection }))
+                let (head, body) = response.into_parts();
+                let (address, headers) = (self.address, Box::new(head.headers));
+                Ok((head.status, Streaming { address, headers, body, connection: self.connection }))
             }
             Err(error) => {
                 self.connection.abort();
@@ -246,6 +248,11 @@ impl Connection {
 }
 
 impl Streaming {
+    /// The number that a header says, if it is there and one.
+    pub(crate) fn number(&self, header: &str) -> Option<u64> {
+        self.headers.get(header)?.to_str().ok()?.parse().ok()
+    }
+
     /// What comes next; none at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         loop {

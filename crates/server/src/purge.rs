@@ -6,7 +6,7 @@ use crate::{
     gate::{self, Terms, Turn},
     native::{no_namespace, schema_trouble},
     operator, schemas,
-    schemas::SchemaError,
+    schemas::{Book, SchemaError},
     shard::{Begun, Purging, Reading, Stage},
     shared::Shared,
     trouble::Trouble,
@@ -89,8 +89,8 @@ impl Whole {
         }
     }
 
-    /// Whether there is something to purge.
-    fn check_there(&self, reading: &Reading, namespace: &str) -> Result<(), Trouble> {
+    /// Whether there is something to purge: in the store, or in the registry of the namespace.
+    fn check_there(&self, reading: &Reading, book: &Book, namespace: &str) -> Result<(), Trouble> {
         let Some((id, _)) = reading.namespace(namespace)? else {
             return Err(no_namespace(reading, namespace, "purge")?);
         };
@@ -101,7 +101,7 @@ impl Whole {
                     None => Err(Trouble::new(Code::NoDocument, format!("there is no document {at}"))),
                 })
             }
-            Whole::Collection(name) if !has_collection(reading, id, name)? => {
+            Whole::Collection(name) if !book.has(name) && !has_collection(reading, id, name)? => {
                 Err(Trouble::new(Code::NoCollection, format!("there is no collection {name:?}")))
             }
             Whole::Collection(_) | Whole::Namespace => Ok(()),
@@ -109,7 +109,7 @@ impl Whole {
     }
 }
 
-/// A collection is there if it has or had documents, ids or indexes.
+/// A collection is in the store if it has or had documents, ids or indexes.
 fn has_collection(reading: &Reading, id: NamespaceId, name: &str) -> Result<bool, StoreError> {
     let state = reading.state();
     Ok(!state.some_documents(id, Some(name), None, 1)?.is_empty()
@@ -131,9 +131,10 @@ pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted)
     }
     shared.shard.check_not_loading(namespace)?;
     let turn = gate::hold(shared, namespace, &wanted.what.resources(), &wanted.terms).await?;
-    wanted.what.check_there(&shared.shard.read(), namespace)?;
+    let book = shared.schemas.book(shared, namespace)?;
+    wanted.what.check_there(&shared.shard.read(), &book, namespace)?;
     if let Whole::Collection(collection) = &wanted.what
-        && shared.schemas.book(shared, namespace)?.mode(collection) == schemas::Mode::ReadOnly
+        && book.mode(collection) == schemas::Mode::ReadOnly
     {
         return Err(schema_trouble(SchemaError::ReadOnly, collection));
     }

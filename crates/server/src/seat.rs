@@ -150,12 +150,12 @@ impl Seat {
         self.lock_with(resources, wait, Some(request), view::line)
     }
 
-    /// Takes locks for a client that does not want to know who is in the way.
     /// The refusal of a path with so many segments.
     pub(crate) fn too_deep(&self, segments_len: usize) -> Trouble {
         too_deep(&self.shared, segments_len)
     }
 
+    /// Takes locks for a client that does not want to know who is in the way.
     pub(crate) fn lock_plainly(&self, resources: Vec<Resource>) -> Result<Answer<()>, Trouble> {
         self.lock_with(resources, Wait::Forever, None, |_, _, _| ())
     }

@@ -24,6 +24,11 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 const MAGIC: &[u8; 16] = b"lockwood backup\n";
 const FORMAT: u32 = 1;
+/// So many pairs at each end of a space tell about how long its pairs are.
+const SAMPLE_LEN: usize = 100;
+/// What a pair takes beside its key and its value: at most, when pieces are filled, and usually.
+const PAIR_BYTES_MAX: usize = 16;
+const PAIR_BYTES: usize = 3;
 /// A piece ends when it has so many bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 /// No block is longer: one value is at most as large as a record of the log.
@@ -117,6 +122,31 @@ impl BackupWriter {
         BackupWriter { snapshot, next: Next::Head(now), blocks: 0, digest: Xxh3Default::new() }
     }
 
+    /// About how many bytes it will have, for who waits for it; none if the store cannot say without counting.
+    pub fn about_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let mut bytes = MAGIC.len() as u64;
+        for space in Space::ALL.iter().filter(|space| **space != Space::Cache) {
+            let Some(len) = self.snapshot.about_len(*space) else { return Ok(None) };
+            let mut sampled = 0;
+            let mut sampled_bytes = 0;
+            for order in [Order::Forward, Order::Backward] {
+                let pairs = self.snapshot.scan(*space, (Bound::Unbounded, Bound::Unbounded), order);
+                for pair in pairs.take(SAMPLE_LEN) {
+                    let (key, value) = pair?;
+                    sampled += 1;
+                    sampled_bytes += (key.len() + value.len() + PAIR_BYTES) as u64;
+                }
+            }
+            // A space with few keys was seen whole, once from each end.
+            bytes += match sampled {
+                0 => 0,
+                few if few < 2 * SAMPLE_LEN as u64 => sampled_bytes / 2,
+                many => len.saturating_mul(sampled_bytes) / many,
+            };
+        }
+        Ok(Some(bytes))
+    }
+
     /// The next bytes; none after the last.
     pub fn write(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         match &self.next {
@@ -147,7 +177,7 @@ impl BackupWriter {
                 if is_own(*found, &key) {
                     continue;
                 }
-                bytes += key.len() + value.len() + 16;
+                bytes += key.len() + value.len() + PAIR_BYTES_MAX;
                 pairs.push((space as u8, key, value));
                 if bytes >= PIECE_BYTES {
                     full = true;
@@ -445,6 +475,19 @@ mod tests {
         let snapshot = store.snapshot();
         let all = snapshot.scan(space, (Bound::Unbounded, Bound::Unbounded), Order::Forward);
         all.map(|pair| pair.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+    }
+
+    #[test]
+    fn about_how_long_a_backup_is_can_be_told_beforehand() {
+        for store in [Memory::default(), filled()] {
+            let mut writer = BackupWriter::new(store.snapshot(), TAKEN_AT);
+            let about = writer.about_bytes().unwrap().unwrap();
+            let mut bytes = 0;
+            while let Some(piece) = writer.write().unwrap() {
+                bytes += piece.len() as u64;
+            }
+            assert!(about <= 2 * bytes && bytes <= 2 * about + 200, "{about} {bytes}");
+        }
     }
 
     #[test]

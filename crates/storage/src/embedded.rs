@@ -573,6 +573,10 @@ impl Snapshot for EmbeddedSnapshot {
             Order::Backward => Box::new(found.rev().map(pair)),
         }
     }
+
+    fn about_len(&self, space: Space) -> Option<u64> {
+        Some(self.spaces[space as usize].approximate_len() as u64)
+    }
 }
 
 /// Says in which space something cannot be read.

@@ -450,6 +450,47 @@ fn a_directory_of_format_3_gets_its_digest_when_it_is_opened() {
     assert_eq!(fs::metadata(&acknowledged).unwrap().len(), 32);
 }
 
+/// Up to format 4 a lease had its end, and no record of how long it lasts from one renewal to the next.
+#[test]
+fn a_directory_of_format_4_opens_with_leases_that_have_no_duration() {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    {
+        let store = Arc::new(Embedded::open(directory.path()).unwrap());
+        let log = LocalLog::new(Arc::clone(&store) as Arc<dyn Store>);
+        let epoch = log.claim().unwrap().epoch;
+        take(&*store, &log, epoch, 32, &renewed(Timestamp(3), None));
+    }
+    let before = expected(directory.path());
+    {
+        let store = Embedded::open(directory.path()).unwrap();
+        let mut batch = Batch::default();
+        batch.put(Space::Numbers, "format", 4u64.to_be_bytes());
+        store.commit(&batch, Durability::Synced).unwrap();
+    }
+    let Entry::Leased { lease, .. } = leased() else { unreachable!("it is a lease") };
+    let old = Lease { expires_at: Some(Timestamp(3)), ..lease };
+    for _ in 0..2 {
+        let store = Embedded::open(directory.path()).unwrap();
+        let format = store.snapshot().get(Space::Numbers, b"format").unwrap().unwrap();
+        assert_eq!(*format, super::FORMAT.to_be_bytes());
+        let leases = State::new(&*store.snapshot()).leases().unwrap();
+        assert!(leases.contains(&("n".into(), old.clone())), "{leases:?}");
+    }
+    assert_eq!(read_everything(directory.path()).unwrap(), before);
+    let store = Arc::new(Embedded::open(directory.path()).unwrap());
+    let log = LocalLog::new(Arc::clone(&store) as Arc<dyn Store>);
+    let epoch = log.claim().unwrap().epoch;
+    take(&*store, &log, epoch, 33, &renewed(Timestamp(4), Some(60_000)));
+    let leases = State::new(&*store.snapshot()).leases().unwrap();
+    let new = Lease { expires_at: Some(Timestamp(4)), ttl_ms: Some(60_000), ..old };
+    assert!(leases.contains(&("n".into(), new)), "{leases:?}");
+}
+
+fn renewed(expires_at: Timestamp, ttl_ms: Option<u64>) -> Entry {
+    Entry::LeaseRenewed { namespace: "n".into(), lock: LockId(1), expires_at: Some(expires_at), ttl_ms }
+}
+
 /// Without it, nothing would show that the newest of what was acknowledged is missing.
 #[test]
 fn a_damaged_note_of_what_was_acknowledged_is_reported() {

@@ -171,6 +171,38 @@ fn entries() -> Vec<Entry> {
     ]
 }
 
+/// As they were written up to format 4, when leases had no duration on record.
+#[test]
+fn records_of_leases_of_format_4_are_read() {
+    let namespace: Box<str> = "n".into();
+    let renewed = Entry::LeaseRenewed {
+        namespace: namespace.clone(),
+        lock: LockId(9),
+        expires_at: Some(Timestamp(8)),
+        ttl_ms: None,
+    };
+    let native = Lease { via: LeaseVia::Native, ..lease() };
+    let leased = |lease| Entry::Leased { namespace: namespace.clone(), lease };
+    let golden = [
+        ("b2513fcd010c016e090108", renewed),
+        (
+            "491b4df8010b016e090c027031000203047573657202343200057772697465ff03047573657202343200047265616401070001027b7d03",
+            leased(native),
+        ),
+        (
+            "e822c916010b016e090c027031010203047573657202343200057772697465ff03047573657202343200047265616401070001027b7d03",
+            leased(lease()),
+        ),
+    ];
+    for (written, entry) in golden {
+        let hex = |at: usize| u8::from_str_radix(&written[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..written.len() / 2).map(|at| hex(2 * at)).collect();
+        assert_eq!(Entry::decode(1, &bytes).unwrap(), entry, "{written}");
+        // One that has no duration is written so still.
+        assert_eq!(entry.encode(), bytes);
+    }
+}
+
 #[test]
 fn what_is_written_is_read() {
     for entry in entries() {

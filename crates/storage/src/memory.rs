@@ -96,6 +96,11 @@ impl Snapshot for MemorySnapshot {
             Some(Ok((key.1, value)))
         }))
     }
+
+    fn about_len(&self, space: Space) -> Option<u64> {
+        let range = bounds(space, (Bound::Unbounded, Bound::Unbounded));
+        Some(self.inner.read().versions.range(range).count() as u64)
+    }
 }
 
 /// The same bounds among the keys of all spaces.

@@ -185,6 +185,12 @@ pub trait Snapshot: Send + Sync {
 
     /// Keys and values between two bounds.
     fn scan<'a>(&'a self, space: Space, range: Range, order: Order) -> Box<dyn Iterator<Item = Pair> + 'a>;
+
+    /// About how many keys a space has, if that is known without counting them. Keys that were replaced or removed lately
+    /// may count more than once.
+    fn about_len(&self, _space: Space) -> Option<u64> {
+        None
+    }
 }
 
 /// Keys between two bounds.

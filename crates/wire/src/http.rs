@@ -7,6 +7,9 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The header that says about how many bytes a backup has.
+pub const ABOUT_BYTES_HEADER: &str = "x-lockwood-about-bytes";
+
 /// Whether a lock is held or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -17,9 +17,9 @@ pub mod shards;
 pub use cluster::{ClusterNodeInfo, ClusterShardInfo, ClusterStatus, DatabaseInfo};
 pub use code::Code;
 pub use http::{
-    Blocker, CycleStep, GraceInfo, GraceList, Intents, Interface, LockInfo, LockList, LockState,
-    NamespaceInfo, NamespaceList, NodeClaim, NodeInfo, OperatorAction, OperatorDeed, OperatorLog, Owner,
-    Problem, Readiness, ServerStatus, Tree, WaitEdge, WaitGraph,
+    ABOUT_BYTES_HEADER, Blocker, CycleStep, GraceInfo, GraceList, Intents, Interface, LockInfo, LockList,
+    LockState, NamespaceInfo, NamespaceList, NodeClaim, NodeInfo, OperatorAction, OperatorDeed, OperatorLog,
+    Owner, Problem, Readiness, ServerStatus, Tree, WaitEdge, WaitGraph,
 };
 pub use lease::{
     LeaseAnswer, LeaseInfo, LeaseList, LeaseOutcome, LeaseRequest, ReleaseRequest, RenewRequest,

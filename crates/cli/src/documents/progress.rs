@@ -5,7 +5,8 @@ use std::{io::IsTerminal, time::Duration};
 
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 
-/// Bytes that have come or gone; of so many, if that is known.
+/// Bytes that have come or gone; of so many, or about so many, if that is known. What has come is never more than the
+/// length of the bar: one that was estimated too short grows, and at the end it is as long as what came.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -15,6 +16,17 @@ impl Progress {
             None => "{prefix} {spinner} {bytes}, {bytes_per_sec}{msg}",
         };
         Progress::with(what, len, template)
+    }
+
+    /// The same where the length is an estimate.
+    pub(crate) fn about(what: &'static str, len: Option<u64>) -> Progress {
+        match len {
+            Some(_) => {
+                let template = "{prefix} {bar:30} {bytes} of about {total_bytes}, {bytes_per_sec}, about {eta} left{msg}";
+                Progress::with(what, len, template)
+            }
+            None => Progress::new(what, None),
+        }
     }
 
     /// The same for records of the log.
@@ -32,23 +44,26 @@ impl Progress {
     }
 
     fn with(what: &'static str, len: Option<u64>, template: &str) -> Progress {
-        if !std::io::stderr().is_terminal() {
-            return Progress(ProgressBar::hidden());
-        }
         let style = ProgressStyle::with_template(template).expect("the templates are sound");
         let bar = match len {
             Some(len) => ProgressBar::new(len),
             None => ProgressBar::new_spinner(),
         };
-        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+        bar.set_draw_target(ProgressDrawTarget::hidden());
         bar.set_style(style);
         bar.set_prefix(what);
-        bar.enable_steady_tick(REDRAW_EVERY);
+        if std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+            bar.enable_steady_tick(REDRAW_EVERY);
+        }
         Progress(bar)
     }
 
     pub(crate) fn add_bytes(&self, len: u64) {
         self.0.inc(len);
+        if self.0.length().is_some_and(|known| known < self.0.position()) {
+            self.0.set_length(self.0.position());
+        }
     }
 
     pub(crate) fn say_lines(&self, lines: u64) {
@@ -64,6 +79,44 @@ impl Progress {
 
     /// Leaves the line to others.
     pub(crate) fn end(&self) {
+        if self.0.length().is_some() {
+            self.0.set_length(self.0.position());
+        }
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(progress: &Progress, position: u64, len: Option<u64>) {
+        assert_eq!((progress.0.position(), progress.0.length()), (position, len));
+    }
+
+    #[test]
+    fn an_estimate_that_is_too_short_grows_and_one_that_is_too_long_ends_where_it_is() {
+        let short = Progress::about("backup", Some(100));
+        short.add_bytes(60);
+        check(&short, 60, Some(100));
+        short.add_bytes(60);
+        check(&short, 120, Some(120));
+        short.end();
+        check(&short, 120, Some(120));
+        let long = Progress::about("backup", Some(100));
+        long.add_bytes(60);
+        long.end();
+        check(&long, 60, Some(60));
+        assert!(long.0.is_finished());
+    }
+
+    #[test]
+    fn without_an_estimate_there_is_no_length() {
+        let progress = Progress::about("backup", None);
+        progress.add_bytes(60);
+        check(&progress, 60, None);
+        progress.end();
+        check(&progress, 60, None);
     }
 }

@@ -87,11 +87,13 @@ pub(super) struct Refusal {
     root: Option<(&'static str, String)>,
     /// More members of the error, as JSON.
     more: Vec<(&'static str, String)>,
+    /// What every interface calls it, if there is a code for it.
+    code: Option<Code>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, kind: &'static str, reason: impl Into<String>) -> Refusal {
-        Refusal { status, kind, reason: reason.into(), root: None, more: Vec::new() }
+        Refusal { status, kind, reason: reason.into(), root: None, more: Vec::new(), code: None }
     }
 
     /// The body, or a part of it, is not what it must be.
@@ -118,6 +120,7 @@ impl Refusal {
             "index_not_found_exception",
             format!("no such index [{index}]"),
         );
+        let refusal = refusal.known_as(Code::NoCollection);
         refusal.with("index", quoted(index)).with("resource.type", quoted("index_or_alias"))
     }
 
@@ -127,6 +130,12 @@ impl Refusal {
 
     pub(super) fn with(mut self, name: &'static str, json: String) -> Refusal {
         self.more.push((name, json));
+        self
+    }
+
+    /// Counted under this code.
+    pub(super) fn known_as(mut self, code: Code) -> Refusal {
+        self.code = Some(code);
         self
     }
 
@@ -160,6 +169,9 @@ impl Refusal {
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        if let Some(code) = self.code {
+            answer.extensions_mut().insert(code);
+        }
         answer
     }
 }
@@ -167,7 +179,7 @@ impl Refusal {
 impl From<Trouble> for Refusal {
     fn from(trouble: Trouble) -> Refusal {
         let Trouble { code, message, .. } = trouble;
-        match code {
+        let refusal = match code {
             Code::Locked | Code::Timeout | Code::LockLost | Code::Deadlock | Code::ReleasedByOperator => {
                 Refusal::conflict(message)
             }
@@ -187,13 +199,17 @@ impl From<Trouble> for Refusal {
                 };
                 Refusal::new(status, kind, message)
             }
-        }
+        };
+        refusal.known_as(code)
     }
 }
 
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Refusal {
-        let new = |status, kind| Refusal::new(status, kind, Trouble::from(error.clone()).message);
+        let new = |status, kind| {
+            let Trouble { code, message, .. } = Trouble::from(error.clone());
+            Refusal::new(status, kind, message).known_as(code)
+        };
         match &error {
             BodyError::TooLarge { .. } => new(StatusCode::PAYLOAD_TOO_LARGE, "content_too_long_exception"),
             BodyError::TooSlow { .. } => new(StatusCode::REQUEST_TIMEOUT, "parse_exception"),

@@ -151,6 +151,11 @@ fn is_overtaken(refused: &Refused) -> bool {
 
 /// A lock of others is in the way.
 pub(super) fn blocked(at: &At, trouble: Trouble) -> Refusal {
+    let code = trouble.code;
     let refusal = Refusal::from(trouble);
-    if refusal.kind == super::answer::CONFLICT { at.conflict(&refusal.reason) } else { refusal }
+    if refusal.kind == super::answer::CONFLICT {
+        at.conflict(&refusal.reason).known_as(code)
+    } else {
+        refusal
+    }
 }

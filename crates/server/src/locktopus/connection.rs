@@ -4,12 +4,15 @@
 use super::message::{BadResource, Message};
 use crate::{
     frame::{Encoder, Fault},
+    metrics::Interface,
     seat::{Answer, Seat},
     session::Notice,
     shared::Shared,
     socket::{Conversation, Flow, Goodbye, Socket},
+    trouble::Trouble,
 };
 use lockwood_model::LockId;
+use lockwood_wire::Code;
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
 
 /// The close code of the original for everything it does not like.
@@ -22,7 +25,8 @@ pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpSt
     let first_number = seat.namespace().first_number();
     let mut socket = Socket::new(tcp, received, shared);
     // The seat is given up here, before the last words are said.
-    let ending = socket.converse(&mut Talk { seat, first_number, turn: Turn::Ready, log_locks }).await;
+    let ending =
+        socket.converse(&mut Talk { shared, seat, first_number, turn: Turn::Ready, log_locks }).await;
     if let Ok(goodbye) = ending {
         let _ = socket.close(goodbye).await;
     }
@@ -46,7 +50,8 @@ impl Turn {
     }
 }
 
-struct Talk {
+struct Talk<'a> {
+    shared: &'a Shared,
     seat: Seat,
     /// Locks are numbered from 1 in every namespace here.
     first_number: u64,
@@ -54,14 +59,33 @@ struct Talk {
     log_locks: bool,
 }
 
-impl Conversation for Talk {
+/// Why a client is given up: in words for the client, by a code for the metrics.
+struct Complaint {
+    code: Code,
+    reason: String,
+}
+
+impl Complaint {
+    /// A message that the protocol does not have.
+    fn bad_message(reason: String) -> Complaint {
+        Complaint { code: Code::BadMessage, reason }
+    }
+}
+
+impl From<Trouble> for Complaint {
+    fn from(trouble: Trouble) -> Complaint {
+        Complaint { code: trouble.code, reason: trouble.message }
+    }
+}
+
+impl Conversation for Talk<'_> {
     fn heard(&mut self, message: &[u8], replies: &mut Encoder) -> Flow {
         match self.obey(message) {
             Ok(reply) => {
                 replies.text(&reply);
                 Flow::Continue
             }
-            Err(reason) => give_up(&reason, replies),
+            Err(Complaint { code, reason }) => self.give_up(code, &reason, replies),
         }
     }
 
@@ -73,11 +97,11 @@ impl Conversation for Talk {
                 replies.text(&self.state("lock", lock));
                 Flow::Continue
             }
-            Notice::Lost { lock, message, .. } if self.turn == Turn::Acquired(lock) => {
-                give_up(message, replies)
+            Notice::Lost { lock, code, message } if self.turn == Turn::Acquired(lock) => {
+                self.give_up(code, message, replies)
             }
             Notice::Refused { lock, trouble, .. } if self.turn == Turn::Enqueued(lock) => {
-                give_up(&trouble.message, replies)
+                self.give_up(trouble.code, &trouble.message, replies)
             }
             Notice::Closing => Flow::Close(CLOSE_GOING_AWAY, ""),
             // The protocol has no words for the rest, and its clients would take any for an error.
@@ -88,14 +112,19 @@ impl Conversation for Talk {
     fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow {
         match fault {
             Fault::TooLarge { bytes_max } => {
-                give_up(&format!("the message has more than {bytes_max} bytes (message_bytes_max)"), replies)
+                let reason = format!("the message has more than {bytes_max} bytes (message_bytes_max)");
+                self.give_up(Code::OverLimit, &reason, replies)
             }
             Fault::BadFrame(reason) => Flow::Close(CLOSE_BAD_FRAME, reason),
-            Fault::NoMemory => give_up(
+            Fault::NoMemory => self.give_up(
+                Code::MemoryInUse,
                 "unfinished requests and unread answers hold as much memory as they may (held_bytes_max); try later",
                 replies,
             ),
-            Fault::TooSlow => give_up("the message took too long to arrive (--body-timeout)", replies),
+            Fault::TooSlow => {
+                let reason = "the message took too long to arrive (--body-timeout)";
+                self.give_up(Code::BodyTimeout, reason, replies)
+            }
         }
     }
 
@@ -111,25 +140,30 @@ impl Conversation for Talk {
     }
 }
 
-impl Talk {
-    fn obey(&mut self, bytes: &[u8]) -> Result<String, String> {
-        let message = Message::decode(bytes)?;
+impl Talk<'_> {
+    fn obey(&mut self, bytes: &[u8]) -> Result<String, Complaint> {
+        let message = Message::decode(bytes).map_err(Complaint::bad_message)?;
         match (message.action.as_str(), self.turn) {
             ("lock", Turn::Ready) => self.lock(message),
             ("release", Turn::Enqueued(lock) | Turn::Acquired(lock)) => Ok(self.release(lock)),
             ("lock" | "release", turn) => {
-                Err(format!("invalid action: {} [{}]", message.action, turn.as_str()))
+                let reason = format!("invalid action: {} [{}]", message.action, turn.as_str());
+                Err(Complaint::bad_message(reason))
             }
-            (other, _) => Err(format!("invalid action: {}; use lock or release", other.escape_debug())),
+            (other, _) => {
+                let reason = format!("invalid action: {}; use lock or release", other.escape_debug());
+                Err(Complaint::bad_message(reason))
+            }
         }
     }
 
-    fn lock(&mut self, message: Message) -> Result<String, String> {
+    fn lock(&mut self, message: Message) -> Result<String, Complaint> {
         let resources = message.into_resources().map_err(|error| match error {
-            BadResource::Type(reason) => reason,
-            BadResource::TooDeep(len) => self.seat.too_deep(len).message,
+            BadResource::Type(reason) => Complaint { code: Code::BadMode, reason },
+            BadResource::TooDeep(len) => self.seat.too_deep(len).into(),
         })?;
-        let (lock, turn) = match self.seat.lock_plainly(resources).map_err(|trouble| trouble.message)? {
+        self.seat.check_names(&resources)?;
+        let (lock, turn) = match self.seat.lock_plainly(resources)? {
             Answer::Done { lock, .. } => (lock, Turn::Acquired(lock)),
             Answer::Queued { lock, line: () } => (lock, Turn::Enqueued(lock)),
         };
@@ -156,9 +190,10 @@ impl Talk {
         let (id, state) = (lock.0 - self.first_number + 1, self.turn.as_str());
         format!("{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}\n")
     }
-}
 
-fn give_up(reason: &str, replies: &mut Encoder) -> Flow {
-    replies.text(&format!("communication error: {reason}"));
-    Flow::Close(CLOSE_ERROR, "")
+    fn give_up(&self, code: Code, reason: &str, replies: &mut Encoder) -> Flow {
+        self.shared.metrics.requests.refused(Interface::Locktopus, code);
+        replies.text(&format!("communication error: {reason}"));
+        Flow::Close(CLOSE_ERROR, "")
+    }
 }

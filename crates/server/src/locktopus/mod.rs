@@ -248,7 +248,9 @@ fn not_a_handshake(error: NotHandshake) -> Answer {
 
 fn refusal(trouble: &Trouble) -> Answer {
     let status = StatusCode::from_u16(trouble.code.status()).expect("codes have real statuses");
-    text(status, &format!("{}\n", trouble.message))
+    let mut answer = text(status, &format!("{}\n", trouble.message));
+    answer.extensions_mut().insert(trouble.code);
+    answer
 }
 
 fn text(status: StatusCode, body: &str) -> Answer {

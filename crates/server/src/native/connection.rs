@@ -280,6 +280,7 @@ impl Conversation for Talk {
     }
 
     fn faulted(&mut self, fault: Fault, replies: &mut Encoder) -> Flow {
+        self.shared.metrics.requests.refused(Interface::Native, fault_trouble(fault).code);
         fault_answer(fault, replies)
     }
 

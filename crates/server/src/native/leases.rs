@@ -30,7 +30,8 @@ use std::{sync::Arc, time::Duration};
     (status = 200, description = "It was held already.", body = LeaseAnswer),
     (status = 201, description = "It is held.", body = LeaseAnswer),
     (status = 202, description = "It stands in line.", body = LeaseAnswer),
-    (status = 400, body = Problem), (status = 409, body = Problem), (status = 423, body = Problem)))]
+    (status = 400, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
+    (status = 423, body = Problem)))]
 pub(super) async fn take(
     State(shared): App,
     InPath(namespace): InPath<String>,

@@ -189,6 +189,7 @@ mod tests {
             "documents",
             "exists",
             "filter",
+            "get_many",
             "insert",
             "join",
             "max",
@@ -196,6 +197,7 @@ mod tests {
             "put",
             "replace",
             "restore",
+            "take",
             "update",
             "write",
         ];

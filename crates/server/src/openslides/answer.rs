@@ -45,6 +45,8 @@ pub(super) enum Refusal {
     Busy(String),
     /// It is the server's fault.
     Failed,
+    /// What every interface calls it, beside what this one says.
+    KnownAs(Code, Box<Refusal>),
 }
 
 impl Refusal {
@@ -52,10 +54,40 @@ impl Refusal {
     pub(super) fn over(name: &str, limit: u64, what: &str) -> Refusal {
         let flag = name.replace('_', "-");
         Refusal::Request(format!("{what}; the limit {name} is {limit} (flag --{flag})"))
+            .known_as(Code::OverLimit)
+    }
+
+    /// Counted under this code.
+    fn known_as(self, code: Code) -> Refusal {
+        Refusal::KnownAs(code, Box::new(self))
+    }
+
+    /// What every interface calls it, if there is a code for it.
+    fn code(&self) -> Option<Code> {
+        match self {
+            Refusal::Missing(_) => Some(Code::NoDocument),
+            Refusal::Exists(_) => Some(Code::DocumentExists),
+            Refusal::NotDeleted(_) => Some(Code::NotDeleted),
+            Refusal::Locked(_) => Some(Code::PositionLocked),
+            Refusal::NotEmpty(_) => Some(Code::NamespaceNotEmpty),
+            Refusal::Failed => Some(Code::StorageFailed),
+            Refusal::KnownAs(code, _) => Some(*code),
+            Refusal::Format(_) | Refusal::Request(_) | Refusal::Foreign(_) | Refusal::Busy(_) => None,
+        }
     }
 
     pub(super) fn into_answer(self, ending: &str) -> Answer {
+        let code = self.code();
+        let mut answer = self.in_words(ending);
+        if let Some(code) = code {
+            answer.extensions_mut().insert(code);
+        }
+        answer
+    }
+
+    fn in_words(self, ending: &str) -> Answer {
         let (kind, name, extra, value) = match self {
+            Refusal::KnownAs(_, refusal) => return refusal.in_words(ending),
             Refusal::Format(message) => (1, "INVALID_FORMAT", "msg", quoted(&message)),
             Refusal::Request(message) => (2, "INVALID_REQUEST", "msg", quoted(&message)),
             Refusal::Missing(at) => (3, "MODEL_DOES_NOT_EXIST", "fqid", quoted(&at.to_string())),
@@ -92,8 +124,11 @@ impl Refusal {
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Refusal {
         match error {
-            BodyError::NoMemory(trouble) => Refusal::Busy(trouble.message),
-            error => Refusal::Request(Trouble::from(error).message),
+            BodyError::NoMemory(trouble) => (*trouble).into(),
+            error => {
+                let Trouble { code, message, .. } = Trouble::from(error);
+                Refusal::Request(message).known_as(code)
+            }
         }
     }
 }
@@ -131,22 +166,29 @@ impl From<ShardError> for Refusal {
             ShardError::NotEmpty(position) => Refusal::NotEmpty(position),
             ShardError::HasPositions(at) => {
                 Refusal::Request(format!("{at} was written with events, so it is not written without"))
+                    .known_as(Code::DocumentExists)
             }
-            ShardError::NoIdsLeft => Refusal::Format("there are not so many ids left".to_owned()),
+            ShardError::NoIdsLeft => {
+                Refusal::Format("there are not so many ids left".to_owned()).known_as(Code::OverLimit)
+            }
             ShardError::TooManyNamespaces(limit) => {
                 Refusal::over("namespaces_max", limit, "there are too many namespaces")
             }
             ShardError::TooMuchPending(limit) => Refusal::Busy(format!(
                 "too much is waiting for the disk; the limit pending_bytes_max is {limit}; try later"
-            )),
+            ))
+            .known_as(Code::TooMany),
             ShardError::Store(error) => error.into(),
             ShardError::Loading => Refusal::Busy(
                 "a dump is being loaded into the namespace; try again when that is done".to_owned(),
-            ),
+            )
+            .known_as(Code::NamespaceLoading),
             ShardError::Purging => {
                 Refusal::Busy("what this would write is being purged; try again when it is gone".to_owned())
+                    .known_as(Code::Purging)
             }
-            ShardError::Elsewhere => Refusal::Busy("the shard map has just changed; try again".to_owned()),
+            ShardError::Elsewhere => Refusal::Busy("the shard map has just changed; try again".to_owned())
+                .known_as(Code::WrongEpoch),
             ShardError::IdempotencyMismatch
             | ShardError::Misfit(_)
             | ShardError::Purged(_)
@@ -171,13 +213,15 @@ impl From<GateError> for Refusal {
 
 impl From<Trouble> for Refusal {
     fn from(trouble: Trouble) -> Refusal {
-        match trouble.code {
+        let code = trouble.code;
+        let refusal = match code {
             Code::Locked | Code::Timeout | Code::LockLost => Refusal::Locked(locked_keys(&trouble.paths)),
             Code::UnknownField | Code::ReservedCollection => Refusal::Format(trouble.message),
             Code::ForeignHost | Code::ForeignOrigin => Refusal::Foreign(trouble.message),
             Code::BudgetExceeded => Refusal::Request(trouble.message),
             _ => Refusal::Busy(trouble.message),
-        }
+        };
+        refusal.known_as(code)
     }
 }
 
@@ -214,9 +258,10 @@ impl From<Refused> for Refusal {
             Refused::Misfit { ref misfits, .. } => {
                 let places: Vec<String> =
                     misfits.iter().map(|misfit| format!("{}: {}", misfit.path, misfit.reason)).collect();
-                Refusal::Format(format!("{refused}: {}", places.join("; ")))
+                Refusal::Format(format!("{refused}: {}", places.join("; "))).known_as(Code::SchemaMismatch)
             }
-            Refused::OverLimit { .. } | Refused::Unchecked => Refusal::Request(refused.to_string()),
+            Refused::OverLimit { .. } => Refusal::Request(refused.to_string()).known_as(Code::OverLimit),
+            Refused::Unchecked => Refusal::Request(refused.to_string()).known_as(Code::BudgetExceeded),
         }
     }
 }

@@ -22,11 +22,19 @@ pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) code: u32,
     pub(super) message: String,
+    /// What every interface calls it, if there is a code for it.
+    known_as: Option<Code>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, code: u32, message: impl Into<String>) -> Refusal {
-        Refusal { status, code, message: message.into() }
+        Refusal { status, code, message: message.into(), known_as: None }
+    }
+
+    /// Counted under this code.
+    fn known_as(mut self, code: Code) -> Refusal {
+        self.known_as = Some(code);
+        self
     }
 
     /// An error of HTTP, without a code of its own.
@@ -35,11 +43,12 @@ impl Refusal {
     }
 
     pub(super) fn not_found() -> Refusal {
-        Refusal::plain(StatusCode::NOT_FOUND, "there is nothing at this address")
+        Refusal::plain(StatusCode::NOT_FOUND, "there is nothing at this address").known_as(Code::NotFound)
     }
 
     pub(super) fn method_not_allowed() -> Refusal {
         Refusal::plain(StatusCode::METHOD_NOT_ALLOWED, "this address does not take this method")
+            .known_as(Code::MethodNotAllowed)
     }
 
     fn missing(code: u32, message: String) -> Refusal {
@@ -51,11 +60,11 @@ impl Refusal {
     }
 
     pub(super) fn no_subject(subject: &str) -> Refusal {
-        Refusal::missing(40401, format!("Subject '{subject}' not found."))
+        Refusal::missing(40401, format!("Subject '{subject}' not found.")).known_as(Code::NoSubject)
     }
 
     pub(super) fn no_version(version: &str) -> Refusal {
-        Refusal::missing(40402, format!("Version {version} not found."))
+        Refusal::missing(40402, format!("Version {version} not found.")).known_as(Code::NoVersion)
     }
 
     pub(super) fn no_schema(what: &str) -> Refusal {
@@ -65,26 +74,26 @@ impl Refusal {
     fn subject_deleted(subject: &str) -> Refusal {
         let message =
             format!("Subject '{subject}' was soft deleted. Set permanent=true to delete permanently");
-        Refusal::missing(40404, message)
+        Refusal::missing(40404, message).known_as(Code::SchemaDeleted)
     }
 
     fn subject_not_deleted(subject: &str) -> Refusal {
         let message = format!("Subject '{subject}' was not deleted first before being permanently deleted");
-        Refusal::missing(40405, message)
+        Refusal::missing(40405, message).known_as(Code::SchemaNotDeleted)
     }
 
     fn version_deleted(subject: &str, version: u32) -> Refusal {
         let message = format!(
             "Subject '{subject}' Version {version} was soft deleted. Set permanent=true to delete permanently"
         );
-        Refusal::missing(40406, message)
+        Refusal::missing(40406, message).known_as(Code::SchemaDeleted)
     }
 
     fn version_not_deleted(subject: &str, version: u32) -> Refusal {
         let message = format!(
             "Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
         );
-        Refusal::missing(40407, message)
+        Refusal::missing(40407, message).known_as(Code::SchemaNotDeleted)
     }
 
     pub(super) fn no_level(subject: &str) -> Refusal {
@@ -97,7 +106,7 @@ impl Refusal {
     }
 
     pub(super) fn bad_schema(message: impl Into<String>) -> Refusal {
-        Refusal::wrong(42201, message)
+        Refusal::wrong(42201, message).known_as(Code::BadSchema)
     }
 
     pub(super) fn bad_version(text: &str) -> Refusal {
@@ -105,15 +114,16 @@ impl Refusal {
             "The specified version '{text}' is not a valid version id. Allowed values are between [1, 2^31-1] \
              and the string \"latest\""
         );
-        Refusal::wrong(42202, message)
+        Refusal::wrong(42202, message).known_as(Code::BadVersion)
     }
 
     pub(super) fn bad_level(message: String) -> Refusal {
-        Refusal::wrong(42203, message)
+        Refusal::wrong(42203, message).known_as(Code::BadSetting)
     }
 
     pub(super) fn bad_mode(text: &str) -> Refusal {
         Refusal::wrong(42204, format!("{text:?} is no mode here; there are READWRITE and READONLY"))
+            .known_as(Code::BadSetting)
     }
 
     pub(super) fn not_permitted(message: impl Into<String>) -> Refusal {
@@ -126,6 +136,7 @@ impl Refusal {
             "the config member {name:?} is not supported; send the config without it (supported are \
              compatibility, compatibilityLevel, compatibilityPolicy, normalize and alias)"
         ))
+        .known_as(Code::BadSetting)
     }
 
     pub(super) fn bad_subject(message: impl Into<String>) -> Refusal {
@@ -139,14 +150,17 @@ impl Refusal {
             "schemas_max" | "indexes_max" => 42205,
             _ => 42209,
         };
-        Refusal::wrong(code, Trouble::over(name, limit, what).message)
+        let Trouble { code: known_as, message, .. } = Trouble::over(name, limit, what);
+        Refusal::wrong(code, message).known_as(known_as)
     }
 
     /// What a change of a registry was refused for.
     pub(super) fn of_change(error: SchemaError, subject: &str) -> Refusal {
         match error {
             SchemaError::Invalid(invalid) => Refusal::bad_schema(format!("Invalid schema: {invalid}")),
-            SchemaError::NotObjects => Refusal::bad_schema("the schema is not about objects"),
+            SchemaError::NotObjects => {
+                Refusal::bad_schema("the schema is not about objects").known_as(Code::SchemaNotObjects)
+            }
             SchemaError::Incompatible(level, reasons) => {
                 let lines: Vec<String> =
                     reasons.iter().map(|(version, reason)| format!("version {version}: {reason}")).collect();
@@ -155,11 +169,12 @@ impl Refusal {
                      at level {level}: {}",
                     lines.join("; ")
                 );
-                Refusal::new(StatusCode::CONFLICT, 40901, message)
+                Refusal::new(StatusCode::CONFLICT, 40901, message).known_as(Code::SchemaIncompatible)
             }
             SchemaError::ReadOnly => Refusal::not_permitted(format!(
                 "Subject '{subject}' is in READONLY mode; set it to READWRITE first"
-            )),
+            ))
+            .known_as(Code::SchemaReadOnly),
             SchemaError::NoSubject => Refusal::no_subject(subject),
             SchemaError::NoVersion => Refusal::no_version("asked for"),
             SchemaError::Deleted(None) => Refusal::subject_deleted(subject),
@@ -179,7 +194,7 @@ impl Refusal {
     /// What the original has no words for; most of it is neither the client's mistake nor for ever.
     pub(super) fn of_trouble(trouble: Trouble) -> Refusal {
         if let Code::ForeignHost | Code::ForeignOrigin = trouble.code {
-            return Refusal::plain(StatusCode::FORBIDDEN, &trouble.message);
+            return Refusal::plain(StatusCode::FORBIDDEN, &trouble.message).known_as(trouble.code);
         }
         let code = match trouble.code {
             Code::Locked
@@ -190,7 +205,7 @@ impl Refusal {
             | Code::MemoryInUse => 50002,
             _ => 50001,
         };
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, trouble.message)
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, trouble.message).known_as(trouble.code)
     }
 
     pub(super) fn into_answer(self) -> Answer {
@@ -199,18 +214,23 @@ impl Refusal {
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        if let Some(code) = self.known_as {
+            answer.extensions_mut().insert(code);
+        }
         answer
     }
 }
 
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Refusal {
+        let plain = |status, error| {
+            let Trouble { code, message, .. } = Trouble::from(error);
+            Refusal::plain(status, &message).known_as(code)
+        };
         match error {
             BodyError::TooLarge { name, limit } => Refusal::over(name, limit, "the body is too large"),
-            BodyError::TooSlow { .. } => {
-                Refusal::plain(StatusCode::REQUEST_TIMEOUT, &Trouble::from(error).message)
-            }
-            BodyError::CutOff => Refusal::plain(StatusCode::BAD_REQUEST, &Trouble::from(error).message),
+            BodyError::TooSlow { .. } => plain(StatusCode::REQUEST_TIMEOUT, error),
+            BodyError::CutOff => plain(StatusCode::BAD_REQUEST, error),
             BodyError::NoMemory(trouble) => Refusal::of_trouble(*trouble),
         }
     }

@@ -204,6 +204,14 @@ impl Book {
         self.subjects.get(name).filter(|subject| !subject.versions.is_empty())
     }
 
+    /// Whether there is anything of a subject: versions, or settings that say something.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.subjects.get(name).is_some_and(|subject| {
+            let nothing = Settings { key: subject.settings.key, ..Settings::default() };
+            !subject.versions.is_empty() || subject.settings != nothing
+        })
+    }
+
     /// The largest id given out so far.
     pub(crate) fn last_id(&self) -> u64 {
         self.last_id

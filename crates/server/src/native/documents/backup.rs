@@ -1,6 +1,6 @@
 //! Everything a server keeps, of one moment, as one stream of bytes. Knows nothing of what is in it.
 
-use super::stream::stream;
+use super::{read::aside, stream::stream};
 use crate::{native::http::App, shared::Shared, trouble::Trouble};
 use axum::{
     extract::State,
@@ -8,24 +8,35 @@ use axum::{
 };
 use hyper::header;
 use lockwood_storage::BackupWriter;
-use lockwood_wire::Problem;
+use lockwood_wire::{ABOUT_BYTES_HEADER, Problem};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Everything the server keeps, all namespaces and all it knows of itself, as of one moment: for `lockwood
 /// restore-backup`. A backup that does not end with its last block is not complete.
 #[utoipa::path(get, path = "/v1/backup",
-    responses((status = 200, description = "The backup.", content_type = "application/octet-stream"),
+    responses((status = 200, description = "The backup.", content_type = "application/octet-stream",
+        headers(("x-lockwood-about-bytes" = u64, description = "About how many bytes it has; not on every store."))),
     (status = 503, description = "Too many backups are being taken, or memory is used up.", body = Problem)))]
 pub(in crate::native) async fn backup(State(shared): App) -> Result<Response, Trouble> {
     let turn = Turn::take(&shared)?;
     let (pieces, body) = stream(&shared)?;
     let (snapshot, now) = (shared.ledger.snapshot(), shared.clock.now());
+    let estimated = aside(move || {
+        let writer = BackupWriter::new(snapshot, now);
+        let about = writer.about_bytes()?;
+        Ok((writer, about))
+    });
+    let (writer, about) = estimated.await?;
     tokio::spawn(async move {
         let _turn = turn;
         // Whoever is gone needs no more of it.
-        let _ = pieces.write(BackupWriter::new(snapshot, now), |writer| Ok(writer.write()?)).await;
+        let _ = pieces.write(writer, |writer| Ok(writer.write()?)).await;
     });
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
+    let mut response = ([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response();
+    if let Some(about) = about {
+        response.headers_mut().insert(ABOUT_BYTES_HEADER, about.into());
+    }
+    Ok(response)
 }
 
 /// One of the backups that may be taken at the same time: each keeps what is replaced meanwhile on disk.

@@ -326,7 +326,7 @@ fn named_fields<'a>(
 /// Several documents, in the order asked for; null stands for those that are not there.
 #[utoipa::path(post, path = "/v1/{namespace}/get", params(("namespace" = String, Path)),
     request_body = GetRequest, responses((status = 200, body = Documents), (status = 400, body = Problem),
-    (status = 410, body = Problem)))]
+    (status = 410, body = Problem), (status = 422, body = Problem)))]
 pub(in crate::native) async fn get_many(
     State(shared): App,
     InPath(namespace): InPath<String>,
