@@ -186,3 +186,32 @@ fn a_conversion_is_enforced_at_the_shard_of_the_document() {
         ann.bye();
     }
 }
+
+/// Locks do not move when documents do.
+#[test]
+fn a_lock_is_enforced_while_its_document_moves_to_another_shard() {
+    let spread = start();
+    let holder = Leaseholder::new(spread.nodes.server(1), "job");
+    let leases: Vec<_> =
+        KEYS.iter().map(|key| (*key, holder.take_for(&format!("write user/{key}"), 300_000).token)).collect();
+    let mut ann = Peer::open(spread.nodes.server(2), "ann");
+    let listed = ann.hold("write user/4");
+    for (shards, function) in [(2, modulo(2)), (3, modulo(3))] {
+        spread.begin(shards, function, None);
+        let mut tries = 0;
+        while spread.step() != "none" || tries < 10 {
+            tries += 1;
+            let store = spread.store(1 + tries % 3, "default");
+            for (key, token) in &leases {
+                is_refused(&store, *key, "job");
+                assert_eq!(put(&store, *key, &format!("token={token}")).status, 200);
+            }
+            is_refused(&store, 4, "ann");
+        }
+        for (key, _) in &leases {
+            assert_eq!(put(&spread.store(3, "default"), key + 6, "wait_ms=0").status, 200);
+        }
+    }
+    ann.release(&listed);
+    assert_eq!(put(&spread.store(1, "default"), 4, "wait_ms=0").status, 200);
+}
