@@ -21,6 +21,7 @@ mod peer;
 #[path = "../native/store.rs"]
 mod store;
 
+mod cluster;
 mod nodes;
 mod spread_nodes;
 
@@ -29,8 +30,41 @@ mod doors;
 mod failover;
 mod guide;
 mod homes;
+mod lock_storm;
+mod namespace_locks;
 mod script;
-mod spread_locks;
-mod spread_routing;
-mod spread_storm;
+mod spread_faults;
+mod spread_placing;
 mod storm;
+
+// What users see of the older cluster, of this one.
+#[path = "../shards/operations.rs"]
+mod operations;
+#[path = "../shards/procedures.rs"]
+mod procedures;
+#[path = "../shards/refusals.rs"]
+mod refusals;
+#[path = "../shards/reshard.rs"]
+mod reshard;
+#[path = "../shards/retries.rs"]
+mod retries;
+#[path = "../shards/routing.rs"]
+mod routing;
+#[path = "../shards/seed.rs"]
+mod seed;
+#[path = "../shards/spread_dump.rs"]
+mod spread_dump;
+#[path = "../shards/spread_feed.rs"]
+mod spread_feed;
+#[path = "../shards/spread_moving.rs"]
+mod spread_moving;
+#[path = "../shards/spread_registry.rs"]
+mod spread_registry;
+#[path = "../shards/spread_searches.rs"]
+mod spread_searches;
+#[path = "../shards/spread_steady.rs"]
+mod spread_steady;
+#[path = "../shards/spread_storm.rs"]
+mod spread_storm;
+#[path = "../shards/spread_world.rs"]
+mod spread_world;

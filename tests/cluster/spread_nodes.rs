@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 /// Nodes with a map of some of their shards.
 pub(crate) struct Spread {
     pub(crate) nodes: Nodes,
-    len: usize,
 }
 
 impl Spread {
@@ -18,7 +17,7 @@ impl Spread {
     }
 
     pub(crate) fn without_map(nodes: usize, shards: usize, flags: &[&str]) -> Spread {
-        Spread { nodes: Nodes::start_sharded(nodes, shards, flags), len: nodes }
+        Spread { nodes: Nodes::start_sharded(nodes, shards, flags) }
     }
 
     /// Puts a map of the first shards in force.
@@ -39,10 +38,6 @@ impl Spread {
     /// A namespace, through each node that is up.
     pub(crate) fn stores(&self, namespace: &str) -> Vec<Store> {
         self.nodes.running().map(|node| self.store(node, namespace)).collect()
-    }
-
-    pub(crate) fn nodes_len(&self) -> usize {
-        self.len
     }
 
     pub(crate) fn status(&self) -> Value {

@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-fn jump() -> Value {
+pub(crate) fn jump() -> Value {
     json!({ "function": "jump", "by": "first" })
 }
 
 /// Two nodes that spread keys by their first part.
-fn pair() -> Cluster {
+pub(crate) fn pair() -> Cluster {
     let cluster = Cluster::nodes(2);
     let list = cluster.steady(1, 2, jump())["shards"].clone();
     cluster.store(1, "shop").post("shard/config", &json!({ "list": list, "curr": jump() }));
@@ -22,7 +22,7 @@ fn pair() -> Cluster {
 }
 
 #[track_caller]
-fn ask(store: &Store, operation: &str, key: Value, more: Value) -> Value {
+pub(crate) fn ask(store: &Store, operation: &str, key: Value, more: Value) -> Value {
     let mut body = json!({ "collection": "line", "key": key });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     store.post(&format!("shard/{operation}"), &body)
@@ -125,32 +125,6 @@ fn what_makes_no_sense_is_refused_with_a_code_and_changes_nothing() {
 }
 
 #[test]
-fn locks_of_others_are_respected_and_history_is_kept() {
-    let cluster = pair();
-    for key in [1, 2, 3, 4] {
-        let store = cluster.store(1, "shop");
-        ask(&store, "insert", json!(key), json!({ "fields": { "n": 1 }, "user": "ann", "note": "first" }));
-        let lease = json!({ "owner": "me", "ttl_ms": 60000,
-            "resources": [{ "path": ["line", key.to_string(), "n"], "mode": "write" }] });
-        let taken = http::send(store.native, "POST", "/v1/shop/locks", &[], lease.to_string().as_bytes());
-        assert_eq!(taken.status, 201, "{}", taken.body);
-        let other = cluster.store(2, "shop");
-        let update = |field: &str, more: Value| {
-            let mut body = json!({ "collection": "line", "key": key, "format": "=p", "arguments": [field, 2],
-                "wait_ms": 0 });
-            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            body
-        };
-        other.refuses("POST", "shard/update", &update("n", json!({})), 423, "locked");
-        other.post("shard/update", &update("free", json!({})));
-        let delete = json!({ "collection": "line", "key": key, "wait_ms": 0 });
-        other.refuses("POST", "shard/delete", &delete, 423, "locked");
-        let history = other.get(&format!("history/line/{key}"));
-        assert_eq!(history["entries"][0]["user"], "ann", "{history}");
-    }
-}
-
-#[test]
 fn a_write_that_comes_twice_is_done_once() {
     let cluster = pair();
     for (key, node) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
@@ -238,29 +212,6 @@ fn what_a_node_keeps_for_itself_cannot_be_reached_as_raw_documents() {
 }
 
 #[test]
-fn a_map_is_put_in_force_as_it_is_only_if_nothing_can_be_lost() {
-    let cluster = Cluster::nodes(2);
-    let put = |cluster: &Cluster, node: usize, map: &Value, more: &str| {
-        cluster.store(node, "shop").send("PUT", &format!("shard/map{more}"), &map.to_string())
-    };
-    let mut map = cluster.steady(1, 2, jump());
-    map["curr"]["shards"] = 2.into();
-    assert_eq!(put(&cluster, 1, &map, "").status, 200, "the first one");
-    assert_eq!(put(&cluster, 2, &map, "").status, 200, "the one in force");
-    let mut other = map.clone();
-    other["epoch"] = 2.into();
-    other["curr"] = json!({ "function": "constant", "shard": 1 });
-    for map in [&other, &cluster.steady(2, 1, json!({ "function": "constant", "shard": 1 }))] {
-        put(&cluster, 1, map, "").assert_problem(409, "force_needed");
-        put(&cluster, 2, map, "?force=false").assert_problem(409, "force_needed");
-    }
-    put(&cluster, 1, &other, "?force=maybe").assert_problem(400, "bad_query");
-    assert_eq!(put(&cluster, 1, &other, "?force=true").status, 200);
-    let epoch = |node: usize| cluster.store(node, "shop").get("shard/map")["epoch"].clone();
-    assert_eq!((epoch(1), epoch(2)), (json!(2), json!(2)));
-}
-
-#[test]
 fn a_script_that_answers_nonsense_refuses_its_keys_only() {
     let cluster = Cluster::nodes(2);
     let source = "return function(collection, key) if key == 'bad' then return 9 end return 2 end";
@@ -272,82 +223,6 @@ fn a_script_that_answers_nonsense_refuses_its_keys_only() {
     let body = json!({ "collection": "line", "key": "bad" });
     let problem = store.refuses("POST", "shard/select", &body, 400, "no_shard");
     assert!(problem["detail"].as_str().unwrap().contains("answers 9 for line/bad"), "{problem}");
-}
-
-/// Shard 1 has two hosts that only read, with these weights.
-fn with_replicas(weights: [u64; 2]) -> Cluster {
-    let mut cluster = Cluster::nodes(2);
-    cluster.add_for(1);
-    cluster.add_for(1);
-    let host = |mode: &str, weight: u64, node: usize| json!({ "mode": mode, "weight": weight, "address": cluster.addresses[node - 1] });
-    let list = json!([
-        [host("rw", 1000, 1), host("ro", weights[0], 3), host("ro", weights[1], 4)],
-        [host("rw", 1, 2)]
-    ]);
-    let curr = json!({ "function": "range", "bounds": [{ "below": 100, "shard": 1 }, { "shard": 2 }] });
-    cluster.store(1, "shop").post("shard/config", &json!({ "list": list, "curr": curr }));
-    cluster
-}
-
-/// Which node answered.
-fn answered_by(cluster: &Cluster, node: usize, operation: &str, body: &Value) -> (usize, Value) {
-    let target = format!("/v1/shop/shard/{operation}");
-    let reply = http::send(cluster.node(node).native, "POST", &target, &[], body.to_string().as_bytes());
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    let host = reply.header("lockwood-host").unwrap();
-    let place = cluster.addresses.iter().position(|address| address == host).unwrap();
-    (place + 1, reply.json())
-}
-
-#[test]
-fn reads_are_shared_by_weight_and_rw_reads_only_ask_the_owner() {
-    let cluster = with_replicas([300, 700]);
-    ask(&cluster.store(2, "shop"), "insert", json!(1), json!({ "fields": { "n": 1 } }));
-    let body = json!({ "collection": "line", "key": 1 });
-    for replica in [3, 4] {
-        eventually("the hosts that only read have followed", || {
-            let (host, found) = answered_by(&cluster, 2, "select", &body);
-            host == replica && found["document"]["value"]["n"] == 1
-        });
-    }
-    let mut hosts: BTreeMap<usize, u32> = BTreeMap::new();
-    for _ in 0..1000 {
-        let (host, found) = answered_by(&cluster, 2, "select", &body);
-        assert_eq!(found["document"]["value"]["n"], 1);
-        *hosts.entry(host).or_default() += 1;
-    }
-    // The mean is 300, and five standard deviations are 73.
-    assert!(hosts.keys().eq([3, 4].iter()), "{hosts:?}");
-    assert!((227..=373).contains(&hosts[&3]), "{hosts:?}");
-    for replica in [3, 4] {
-        for step in ["copy", "cleanup"] {
-            let done = cluster.store(replica, "shop").post(&format!("shard/{step}"), &json!({}));
-            assert_eq!(done, json!([]), "a host that only reads does nothing");
-        }
-    }
-    for node in 1..=4 {
-        for (mode, owner) in [("rw", true), ("r", false)] {
-            let body = json!({ "collection": "line", "key": 1, "mode": mode });
-            for _ in 0..20 {
-                let (host, _) = answered_by(&cluster, node, "eselect", &body);
-                assert_eq!(host == 1, owner, "{mode} through {node}");
-            }
-        }
-        let update = json!({ "collection": "line", "key": 1, "format": "+p", "arguments": ["n", 1] });
-        let (host, updated) = answered_by(&cluster, node, "update", &update);
-        assert_eq!((host, &updated["document"]["value"]["n"]), (1, &json!(node + 1)));
-    }
-}
-
-#[test]
-fn without_its_readers_a_shard_is_read_from_its_writer() {
-    let mut cluster = with_replicas([0, 5]);
-    ask(&cluster.store(2, "shop"), "insert", json!(1), json!({ "fields": { "n": 1 } }));
-    let body = json!({ "collection": "line", "key": 1 });
-    eventually("the reader has followed", || answered_by(&cluster, 2, "select", &body).0 == 4);
-    cluster.kill(4);
-    let (host, found) = answered_by(&cluster, 2, "select", &body);
-    assert_eq!((host, &found["document"]["value"]["n"]), (1, &json!(1)));
 }
 
 /// Sends a write until it is done, always as the same one.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// `a` has an odd first byte, `b` an even one.
 const KEYS: [(&str, usize); 2] = [("a", 2), ("b", 1)];
 
-fn curr() -> Value {
+pub(crate) fn curr() -> Value {
     script("odd_second", "return function(collection, key) return string.byte(key, 1) % 2 + 1 end")
 }
 
@@ -20,10 +20,10 @@ fn script(name: &str, source: &str) -> Value {
 }
 
 /// Two nodes with a map.
-struct Pair(Cluster);
+pub(crate) struct Pair(pub(crate) Cluster);
 
 impl Pair {
-    fn start() -> Pair {
+    pub(crate) fn start() -> Pair {
         let pair = Pair(Cluster::nodes(2));
         let list: Vec<Value> = pair.0.addresses.iter().map(|address| host(address)).collect();
         pair.config(json!({ "list": list, "curr": curr() }));
@@ -40,22 +40,23 @@ impl Pair {
     fn place_mirrored(&self) {
         for (key, owner) in KEYS {
             let body = json!({ "collection": "user", "key": key, "fields": { "from": "prev" } });
-            self.node(3 - owner).post("shard/raw/insert?operator=test", &body);
+            let path = self.0.at_shard("raw/insert?operator=test", 3 - owner);
+            self.node(3 - owner).post(&format!("shard/{path}"), &body);
         }
     }
 
-    fn node(&self, number: usize) -> Store {
+    pub(crate) fn node(&self, number: usize) -> Store {
         self.0.store(number, "shop")
     }
 
     #[track_caller]
-    fn config(&self, change: Value) -> Value {
+    pub(crate) fn config(&self, change: Value) -> Value {
         self.node(1).post("shard/config", &change)
     }
 
     /// An operation through a node; its document.
     #[track_caller]
-    fn ask(&self, node: usize, operation: &str, key: &str, more: Value) -> Value {
+    pub(crate) fn ask(&self, node: usize, operation: &str, key: &str, more: Value) -> Value {
         let mut body = json!({ "collection": "user", "key": key });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         self.node(node).post(&format!("shard/{operation}"), &body)["document"].clone()
@@ -63,61 +64,34 @@ impl Pair {
 
     /// The fields of a document through a node.
     #[track_caller]
-    fn select(&self, node: usize, key: &str) -> Value {
+    pub(crate) fn select(&self, node: usize, key: &str) -> Value {
         self.ask(node, "select", key, json!({}))["value"].clone()
     }
 
     /// The fields of a document as a node itself has it.
     #[track_caller]
     fn raw(&self, node: usize, key: &str) -> Value {
-        self.ask(node, "raw/select?operator=test", key, json!({}))["value"].clone()
+        self.ask(node, &self.0.at_shard("raw/select?operator=test", node), key, json!({}))["value"].clone()
     }
 
     fn len(&self, node: usize) -> Value {
-        self.node(node).post("shard/raw/len?operator=test", &json!({ "collection": "user" }))["len"].clone()
+        let path = self.0.at_shard("raw/len?operator=test", node);
+        self.node(node).post(&format!("shard/{path}"), &json!({ "collection": "user" }))["len"].clone()
     }
 
-    fn is_valid(&self, node: usize) -> bool {
+    pub(crate) fn is_valid(&self, node: usize) -> bool {
         self.node(node).get("shard/is_valid")["valid"] == true
     }
 
     /// What a step by hand reports on a node.
     #[track_caller]
     fn step(&self, node: usize, step: &str) -> Value {
-        self.node(node).post(&format!("shard/{step}"), &json!({}))
+        self.node(node).post(&format!("shard/{}", self.0.at_shard(step, node)), &json!({}))
     }
 }
 
-fn host(address: &str) -> Value {
+pub(crate) fn host(address: &str) -> Value {
     json!([{ "mode": "rw", "weight": 1, "address": address }])
-}
-
-#[test]
-fn behaviour_01_the_schema_is_valid_once_it_is_configured() {
-    let pair = Pair(Cluster::nodes(2));
-    assert!(!pair.is_valid(1) && !pair.is_valid(2));
-    let body = json!({ "collection": "user", "key": "a" });
-    pair.node(1).refuses("POST", "shard/select", &body, 503, "no_map");
-    let list: Vec<Value> = pair.0.addresses.iter().map(|address| host(address)).collect();
-    let done = pair.config(json!({ "list": list, "curr": curr() }));
-    assert_eq!(done["ok"], 1, "{done}");
-    assert!(pair.is_valid(1) && pair.is_valid(2));
-}
-
-#[test]
-fn behaviour_02_a_node_with_a_wrong_number_says_so_at_once() {
-    let mut pair = Pair::start();
-    pair.0.kill(2);
-    pair.0.restart_for(2, 1);
-    assert!(pair.is_valid(1) && !pair.is_valid(2));
-    let body = json!({ "collection": "user", "key": "a", "fields": {} });
-    for node in [1, 2] {
-        let problem = pair.node(node).refuses("POST", "shard/insert", &body, 421, "wrong_shard");
-        let detail = problem["detail"].as_str().unwrap();
-        assert!(detail.contains("can't redirect the request to shard 2 (ttl=0)"), "{detail}");
-        assert!(detail.contains("--this 1"), "{detail}");
-    }
-    assert_eq!(pair.ask(2, "insert", "b", json!({ "fields": {} }))["key"], "b", "its own shard is served");
 }
 
 #[test]
@@ -237,7 +211,7 @@ fn behaviour_12_without_the_new_copy_the_old_one_is_seen_again() {
     for (key, owner) in KEYS {
         pair.ask(1, "replace", key, json!({ "fields": { "from": "curr" } }));
         assert_eq!(
-            pair.ask(owner, "raw/delete?operator=test", key, json!({}))["value"],
+            pair.ask(owner, &pair.0.at_shard("raw/delete?operator=test", owner), key, json!({}))["value"],
             json!({ "from": "curr" })
         );
         assert_eq!(pair.select(1, key), json!({ "from": "prev" }));
@@ -270,7 +244,13 @@ fn behaviour_14_cleanup_has_to_wait_until_prev_is_gone() {
         pair.ask(1, "update", key, json!({ "format": "!p", "arguments": ["more", 1] }));
     }
     for node in [1, 2] {
-        let problem = pair.node(node).refuses("POST", "shard/cleanup", &json!({}), 409, "resharding");
+        let problem = pair.node(node).refuses(
+            "POST",
+            &format!("shard/{}", pair.0.at_shard("cleanup", node)),
+            &json!({}),
+            409,
+            "resharding",
+        );
         assert!(problem["detail"].as_str().unwrap().contains("resharding is not done"), "{problem}");
     }
     let problem = pair.node(1).refuses("POST", "shard/config", &json!({ "prev": false }), 409, "not_copied");
@@ -320,7 +300,7 @@ fn behaviour_16_in_the_end_records_are_on_their_new_shards_only() {
             assert_eq!(pair.raw(owner, key), json!({ "from": "prev" }));
             assert_eq!(pair.select(1, key), json!({ "from": "prev" }));
             assert_eq!(pair.select(2, key), json!({ "from": "prev" }));
-            pair.ask(owner, "raw/delete?operator=test", key, json!({}));
+            pair.ask(owner, &pair.0.at_shard("raw/delete?operator=test", owner), key, json!({}));
         }
         pair.place_mirrored();
     }

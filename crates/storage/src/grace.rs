@@ -156,7 +156,7 @@ fn decode(bytes: &[u8]) -> Option<GraceRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::{memory::Memory, store::Store};
 
     fn record(period_ms: u64, cover_ms: u64) -> GraceRecord {
         GraceRecord { period_ms, cover_ms }

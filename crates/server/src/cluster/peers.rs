@@ -94,7 +94,10 @@ impl Peers {
             Peers::Nodes(pool) => pool.ask(address, epoch, message).await,
             Peers::Shards(membership) => {
                 let shard = shard_of(address)?;
-                Ok(membership.node.ask_shard(shard, &message.to_shard(epoch)).await?)
+                let call = membership.sign(message.to_shard(epoch));
+                let mut answer = membership.node.ask_shard(shard, &call).await?;
+                membership.heed(answer.headers_mut());
+                Ok(answer)
             }
         }
     }
@@ -111,7 +114,10 @@ impl Peers {
             Peers::Nodes(pool) => Ok(pool.exchange(address, epoch, message).await?.0.map(Body::new)),
             Peers::Shards(membership) => {
                 let shard = shard_of(address)?;
-                Ok(membership.node.call_shard(shard, &message.to_shard(epoch)).await?)
+                let call = membership.sign(message.to_shard(epoch));
+                let mut answer = membership.node.call_shard(shard, &call).await?;
+                membership.heed(answer.headers_mut());
+                Ok(answer)
             }
         }
     }

@@ -160,7 +160,7 @@ impl<S: Doored> Service for Door<S> {
         S::INTERFACE
     }
 
-    async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Response<Self::Body> {
+    async fn answer(&self, peer: SocketAddr, mut request: Request<Arriving>) -> Response<Self::Body> {
         if let Some(answer) = S::about_node(&self.node, &request).await {
             return answer.map(DoorBody::Here);
         }
@@ -170,6 +170,9 @@ impl<S: Doored> Service for Door<S> {
             self.wait().await;
         }
         let scope = S::scope(&self.node.front.config, &request);
+        if let Scope::Shard(_) = scope {
+            *request.uri_mut() = scope::without_shard(request.uri());
+        }
         match self.node.destination(scope, S::INTERFACE).await {
             Ok(Destination::One(shard)) => self.answer_by(shard, peer, request, deadline).await,
             Ok(Destination::All(gathered)) => match self.gather(gathered, peer, request, deadline).await {
@@ -204,8 +207,13 @@ impl<S: Doored> Door<S> {
     ) -> Response<DoorBody<S::Body>> {
         loop {
             match self.node.place(shard) {
+                // One that can be sent again is, also if it was lost here.
+                Place::Here(_) if repeats(S::INTERFACE, request.method(), request.uri().path()) => break,
                 Place::Here(served) => match S::of(&served.services) {
-                    Some(service) => return local(&service, &served, peer, request).await,
+                    Some(service) => {
+                        let answer = local(&service, &served, peer, request).await;
+                        return answer.unwrap_or_else(|trouble| refused::<S>(trouble));
+                    }
                     None => return refused::<S>(not_served()),
                 },
                 Place::There(..) => break,
@@ -305,17 +313,31 @@ impl<S: Doored> Door<S> {
         body: Bytes,
         mut deadline: Instant,
     ) -> Result<(Response<DoorBody<S::Body>>, Option<ShardEpoch>), Trouble> {
-        let repeats = make_repeatable(S::INTERFACE, &mut parts);
+        let repeats = repeats(S::INTERFACE, &parts.method, parts.uri.path());
+        if repeats {
+            add_retry_key(&mut parts);
+        }
         let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
         loop {
             let trouble = match self.node.place(shard) {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else { return Err(not_served()) };
-                    let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
-                    return Ok((local(&service, &served, peer, request).await, None));
+                    let request =
+                        Request::from_parts(parts.clone(), Arriving::Whole(Full::new(body.clone())));
+                    match local(&service, &served, peer, request).await {
+                        Err(trouble) if repeats => {
+                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            trouble
+                        }
+                        answered => return answered.map(|answer| (answer, None)),
+                    }
                 }
                 Place::Nowhere => no_owner(&self.node, shard),
                 Place::There(address, epoch) => match self.call(&address, (shard, epoch), &call).await {
+                    Ok(answer) if repeats && peer_door::is_lost(&answer) => {
+                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                        lost()
+                    }
                     Ok(answer) if !peer_door::is_not_owner(&answer) => {
                         return Ok((answer.map(DoorBody::There), Some(epoch)));
                     }
@@ -340,22 +362,23 @@ impl<S: Doored> Door<S> {
     }
 }
 
-/// Answers by a runtime of this process. An answer that claims to be current is sent only if it still is.
+/// Answers by a runtime of this process; refused if that ends before. An answer that claims to be current is sent only if it
+/// still is.
 async fn local<S: Doored>(
     service: &S,
     served: &Served,
     peer: SocketAddr,
     request: Request<Arriving>,
-) -> Response<DoorBody<S::Body>> {
+) -> Result<Response<DoorBody<S::Body>>, Trouble> {
     let is_read = service.is_read(request.method(), request.uri().path());
     let answer = tokio::select! {
         answer = service.answer(peer, request) => answer,
         // Dropped with all it waits for: the runtime is about to go.
-        () = served.ended() => return refused::<S>(lost()),
+        () = served.ended() => return Err(lost()),
     };
     match doubt(&answer, is_read, served) {
-        Some(trouble) => refused::<S>(trouble),
-        None => answer.map(DoorBody::Here),
+        Some(trouble) => Err(trouble),
+        None => Ok(answer.map(DoorBody::Here)),
     }
 }
 
@@ -375,24 +398,32 @@ pub(super) fn lost() -> Trouble {
     Trouble::new(Code::ShardUnreachable, message)
 }
 
-/// Whether a request may be sent again without being done twice. A write gets a key by which it is known.
-fn make_repeatable(interface: Interface, parts: &mut Parts) -> bool {
-    if parts.method == Method::GET || parts.method == Method::HEAD {
+/// Whether a request may be sent again without being done twice: it reads, or is a write that is known by a key.
+fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
+    if method == Method::GET || method == Method::HEAD {
         return true;
     }
-    let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
-    let is_write = interface == Interface::Native
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    interface == Interface::Native
         && matches!(
             segments[..],
-            ["v1", _, "write"]
+            ["v1", _, "write" | "get" | "filter" | "count" | "exists" | "min" | "max" | "join"]
                 | ["v1", _, "documents" | "restore", _, _, ..]
-                | ["v1", _, "shard", "insert" | "replace" | "delete" | "update" | "call"]
-        );
-    if is_write && !parts.headers.contains_key(RETRY) {
+                | [
+                    "v1",
+                    _,
+                    "shard",
+                    "select" | "eselect" | "insert" | "replace" | "delete" | "update" | "call"
+                ]
+        )
+}
+
+/// Gives a request a key by which it is known if it is sent again. What only reads ignores it.
+fn add_retry_key(parts: &mut Parts) {
+    if parts.method != Method::GET && parts.method != Method::HEAD && !parts.headers.contains_key(RETRY) {
         let key = format!("retry-{}", secret::hex(&secret::random::<16>()));
         parts.headers.insert(RETRY, HeaderValue::try_from(key).expect("hex digits can be in a header"));
     }
-    is_write
 }
 
 fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &Parts, body: &Bytes) -> Call {

@@ -161,6 +161,10 @@ impl ClusterNode {
     async fn destination(&self, scope: Scope, interface: Interface) -> Result<Destination, Trouble> {
         match scope {
             Scope::Any => Ok(Destination::One(FIRST)),
+            Scope::Shard(shard) => match ShardNo(shard) {
+                shard if self.shards().contains(&shard) => Ok(Destination::One(shard)),
+                shard => Err(Trouble::new(Code::NoShard, format!("there is no shard {}", shard.0))),
+            },
             Scope::Namespace(named) => self.home_of(&named, interface).await.map(Destination::One),
             Scope::Namespaces(named) => self.one_home_of(&named, interface).await.map(Destination::One),
             Scope::All(gathered) => match self.shards().len() {

@@ -28,9 +28,17 @@ pub(super) const CLIENT: &str = "lockwood-client";
 /// The header of an answer that another node should give.
 const NOT_OWNER: &str = "lockwood-not-owner";
 
+/// The header of an answer that says no more than that the tenure ended.
+const LOST: &str = "lockwood-lost";
+
 /// Whether another node has to be asked.
 pub(super) fn is_not_owner<B>(answer: &Response<B>) -> bool {
     answer.headers().contains_key(NOT_OWNER)
+}
+
+/// Whether the owner has lost the shard before it could answer.
+pub(super) fn is_lost<B>(answer: &Response<B>) -> bool {
+    answer.headers().contains_key(LOST)
 }
 
 /// Answers everything on the listener for other nodes.
@@ -135,12 +143,12 @@ impl PeerDoor {
         let is_read = service.is_read(request.method(), request.uri().path());
         let answer = tokio::select! {
             answer = service.answer(client, request) => answer,
-            () = served.ended() => return PeerDoor::refuse(lost()),
+            () = served.ended() => return lost_here(),
         };
         match doubt(&answer, is_read, served) {
             // Another owner can be asked.
             Some(_) if is_read => not_owner(&self.0, *shard),
-            Some(trouble) => PeerDoor::refuse(trouble),
+            Some(_) => lost_here(),
             None => answer.map(axum::body::Body::new),
         }
     }
@@ -162,7 +170,13 @@ impl PeerDoor {
 pub(super) fn by_shard(served: &Served, request: Request<axum::body::Body>) -> BoxFuture<'_, Answer> {
     match request.uri().path().starts_with(admission::PATHS) {
         true => Box::pin(admission::answer(&served.shared, request)),
-        false => Box::pin(dispatch::answer(&served.services.native, &served.shared, request)),
+        false => {
+            let asking = admission::is_from(request.headers());
+            Box::pin(admission::collecting(
+                asking,
+                dispatch::answer(&served.services.native, &served.shared, request),
+            ))
+        }
     }
 }
 
@@ -183,6 +197,12 @@ fn client_of(headers: &HeaderMap) -> Option<SocketAddr> {
 fn not_owner(node: &ClusterNode, shard: ShardNo) -> Answer {
     let mut answer = PeerDoor::refuse(no_owner(node, shard));
     answer.headers_mut().insert(NOT_OWNER, HeaderValue::from_static("1"));
+    answer
+}
+
+fn lost_here() -> Answer {
+    let mut answer = PeerDoor::refuse(lost());
+    answer.headers_mut().insert(LOST, HeaderValue::from_static("1"));
     answer
 }
 

@@ -1,7 +1,7 @@
 //! Which shards a request is for, by what its address says. Knows nothing of where shards are.
 
 use crate::{arriving::Arriving, cluster::dispatch::decoded, config::Config, elasticsearch, schema_registry};
-use hyper::{Method, Request, header};
+use hyper::{Method, Request, Uri, header};
 
 /// What a request is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) enum Scope {
     Any,
     /// All shards; the answers are merged.
     All(Gathered),
+    /// The one that the parameter `shard` names.
+    Shard(u32),
 }
 
 /// A namespace that a request names.
@@ -72,12 +74,37 @@ pub(super) fn native<B>(request: &Request<B>) -> Scope {
         ["v1", "backup"] => Scope::All(Gathered::Backup),
         // About the map, whatever namespace it is asked through.
         ["v1", _, "shard", "map" | "config" | "is_valid" | "transition"] => Scope::Any,
-        ["v1", _, "shard", "copy" | "cleanup"] => Scope::All(Gathered::Rows),
+        ["v1", _, "shard", "copy" | "cleanup"] => {
+            named_shard(request.uri()).map_or(Scope::All(Gathered::Rows), Scope::Shard)
+        }
+        ["v1", namespace, "shard", "raw", _] => named_shard(request.uri()).map_or_else(
+            || Scope::Namespace(Named::anywhere(decoded(namespace), creates(request))),
+            Scope::Shard,
+        ),
+        // Who follows a namespace must hear of what happens to it later, wherever that is.
+        ["v1", namespace, "changes"] if !namespace.is_empty() => {
+            Scope::Namespace(Named::anywhere(decoded(namespace), true))
+        }
         ["v1", namespace, _, ..] if !namespace.is_empty() => {
             Scope::Namespace(Named::anywhere(decoded(namespace), creates(request)))
         }
         _ => Scope::Any,
     }
+}
+
+/// The shard that a request names, if it does.
+fn named_shard(uri: &Uri) -> Option<u32> {
+    let mut named = form_urlencoded::parse(uri.query()?.as_bytes());
+    named.find(|(name, _)| name == "shard")?.1.parse().ok()
+}
+
+/// An address without that name: a shard need not be told which one it is.
+pub(super) fn without_shard(uri: &Uri) -> Uri {
+    let query = uri.query().unwrap_or_default();
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("shard=")).collect();
+    let rest = rest.join("&");
+    let target = if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{rest}", uri.path()) };
+    target.parse().unwrap_or_else(|_| uri.clone())
 }
 
 /// Of the Locktopus facade.
@@ -143,6 +170,12 @@ mod tests {
         check("PUT", "/v1/sh%6fp/documents/a/b?x=1", shop(true));
         check("GET", "/v1/namespaces", Scope::All(Gathered::Namespaces));
         check("GET", "/v1/backup", Scope::All(Gathered::Backup));
+        check("GET", "/v1/shop/shard/map", Scope::Any);
+        check("POST", "/v1/shop/shard/copy", Scope::All(Gathered::Rows));
+        check("POST", "/v1/shop/shard/copy?shard=2", Scope::Shard(2));
+        check("POST", "/v1/shop/shard/raw/len?operator=a&shard=3", Scope::Shard(3));
+        let raw = "/v1/a/shard/raw/len?shard=3&operator=a".parse().unwrap();
+        assert_eq!(without_shard(&raw), "/v1/a/shard/raw/len?operator=a");
         check("GET", "/v1//locks", Scope::Any);
         check("GET", "/openapi.json", Scope::Any);
         let upgrade =

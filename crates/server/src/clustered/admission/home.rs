@@ -50,7 +50,7 @@ impl Turns {
         Ok(())
     }
 
-    fn leave(&self, attempt: Attempt) {
+    pub(super) fn leave(&self, attempt: Attempt) {
         let mut taken = self.0.lock();
         let turn = taken.turns.remove(&attempt);
         if turn.is_none() {

@@ -6,6 +6,7 @@ use lockwood_model::{Resource, Wait};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::{Code, Problem, WireResource};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::fmt;
 
 /// An operation at a shard, named by the shard's owner. A number is used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -53,7 +54,21 @@ pub(super) struct Raised {
     pub(super) epoch: u64,
 }
 
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.shard, self.epoch, self.number)
+    }
+}
+
 impl Attempt {
+    /// Reads what was displayed.
+    pub(super) fn parse(text: &str) -> Option<Attempt> {
+        let mut parts = text.split('.');
+        let (shard, epoch) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let number = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some(Attempt { shard, epoch, number })
+    }
+
     pub(super) fn owner(&self) -> (ShardNo, ShardEpoch) {
         (ShardNo(self.shard), ShardEpoch(self.epoch))
     }
@@ -94,4 +109,29 @@ pub(super) fn read_answer<T: DeserializeOwned>(status: StatusCode, body: &[u8]) 
     }
     let problem: Problem = read(body)?;
     Err(Trouble::from_problem(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_read_as_they_are_written() {
+        let attempt = Attempt { shard: 3, epoch: 17, number: u64::MAX };
+        assert_eq!(Attempt::parse(&attempt.to_string()), Some(attempt));
+        for text in ["", "1", "1.2", "1.2.3.4", "a.2.3", "1.2.-3"] {
+            assert_eq!(Attempt::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn waits_keep_their_meaning() {
+        for wait in [Wait::Never, Wait::Millis(7), Wait::Forever] {
+            let attempt = Attempt { shard: 1, epoch: 1, number: 1 };
+            let (resources, tokens) = (Vec::new(), Vec::new());
+            let asked = Enter { namespace: "n".into(), attempt, resources, tokens, wait_ms: wait_ms(wait) };
+            let read: Enter = read(&write(&asked)).unwrap();
+            assert_eq!(read.wait(), wait);
+        }
+    }
 }

@@ -11,11 +11,13 @@
 
 mod home;
 mod message;
+mod parting;
 mod shard;
 mod takeover;
 
 use home::Turns;
 pub(super) use home::answer;
+pub(super) use parting::{collecting, is_from};
 pub(crate) use shard::Admittance;
 pub(crate) use takeover::ShardGate;
 pub(super) use takeover::{answer_raise, is_raise};

@@ -5,6 +5,7 @@ use super::{
     Membership,
     home::{ENTER, LEAVE},
     message::{self, Attempt, Enter, Entered, Leave},
+    parting,
 };
 use crate::{clustered::ShardCall, gate::Terms, shared::Shared, trouble::Trouble};
 use lockwood_cluster::CallError;
@@ -87,6 +88,45 @@ impl Admittance {
 }
 
 impl Drop for Admittance {
+    fn drop(&mut self) {
+        let Some(asking) = self.asking.take() else { return };
+        let leaving = Leaving {
+            shared: Arc::clone(&self.shared),
+            asking: Some(asking),
+            epoch: self.epoch,
+            wrote: self.wrote,
+        };
+        drop(parting::keep(leaving));
+    }
+}
+
+/// An operation that reads and decides nothing more. The home is told when this goes, as soon as what it wrote is durable.
+pub(super) struct Leaving {
+    shared: Arc<Shared>,
+    /// Absent while this goes.
+    asking: Option<Asking>,
+    epoch: ShardEpoch,
+    wrote: u64,
+}
+
+impl Leaving {
+    pub(super) fn home(&self) -> ShardNo {
+        self.asking.as_ref().map_or(ShardNo(0), |asking| asking.home)
+    }
+
+    /// Leaves at once if what was written is durable; the home is told by the caller. None if it is not.
+    pub(super) fn now(mut self) -> Option<Attempt> {
+        if self.wrote > 0 && !self.shared.shard.shows(self.wrote) {
+            return None;
+        }
+        let mut asking = self.asking.take()?;
+        asking.membership.gate.leave(asking.home, self.epoch);
+        asking.may_have_entered = false;
+        Some(asking.attempt)
+    }
+}
+
+impl Drop for Leaving {
     fn drop(&mut self) {
         let Some(asking) = self.asking.take() else { return };
         let (shared, epoch, wrote) = (Arc::clone(&self.shared), self.epoch, self.wrote);

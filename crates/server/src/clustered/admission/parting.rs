@@ -1,0 +1,83 @@
+//! Ends of operations that travel with the answer of the request that they belong to: a home that forwarded the request has
+//! given their locks back before its client hears of it. Knows nothing of what the operations did.
+
+use super::{Membership, message::Attempt, shard::Leaving};
+use crate::clustered::ShardCall;
+use axum::response::Response;
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+use lockwood_router::ShardNo;
+use std::{cell::RefCell, future::Future};
+
+/// The header of a call that names the shard that makes it.
+const FROM: HeaderName = HeaderName::from_static("lockwood-from-shard");
+/// The header of its answer with the operations that have left, of those which that shard admitted.
+const LEFT: HeaderName = HeaderName::from_static("lockwood-left");
+
+tokio::task_local! {
+    /// Operations of the request that this task answers, once they are over, as far as the asking shard is their home.
+    static OVER: RefCell<Over>;
+}
+
+struct Over {
+    home: ShardNo,
+    leaving: Vec<Leaving>,
+}
+
+/// The shard that makes a call, if it says so.
+pub(in crate::clustered) fn is_from(headers: &HeaderMap) -> Option<ShardNo> {
+    headers.get(FROM)?.to_str().ok()?.parse().ok().map(ShardNo)
+}
+
+/// Answers a call of a shard, and tells with the answer which operations have left.
+pub(in crate::clustered) async fn collecting(
+    home: Option<ShardNo>,
+    answering: impl Future<Output = Response>,
+) -> Response {
+    let Some(home) = home else { return answering.await };
+    let over = RefCell::new(Over { home, leaving: Vec::new() });
+    let (mut answer, over) = OVER
+        .scope(over, async {
+            let answer = answering.await;
+            (answer, OVER.with(|over| std::mem::take(&mut over.borrow_mut().leaving)))
+        })
+        .await;
+    // What is not durable yet leaves by itself.
+    let left: Vec<String> =
+        over.into_iter().filter_map(Leaving::now).map(|attempt| attempt.to_string()).collect();
+    if !left.is_empty()
+        && let Ok(left) = HeaderValue::try_from(left.join(","))
+    {
+        answer.headers_mut().insert(LEFT, left);
+    }
+    answer
+}
+
+/// Keeps the end of an operation for the answer; gives it back if this task answers no call of its home.
+pub(super) fn keep(leaving: Leaving) -> Option<Leaving> {
+    let mut leaving = Some(leaving);
+    let _ = OVER.try_with(|over| {
+        let mut over = over.borrow_mut();
+        if leaving.as_ref().is_some_and(|leaving| leaving.home() == over.home) {
+            over.leaving.extend(leaving.take());
+        }
+    });
+    leaving
+}
+
+impl Membership {
+    /// Says which shard makes a call.
+    pub(crate) fn sign(&self, mut call: ShardCall) -> ShardCall {
+        call.headers.insert(FROM, self.shard.0.into());
+        call
+    }
+
+    /// Gives back the locks of operations that have left, by the answer of their shard.
+    pub(crate) fn heed(&self, headers: &mut HeaderMap) {
+        let Some(left) = headers.remove(LEFT) else { return };
+        let attempts = left.to_str().unwrap_or_default().split(',').filter_map(Attempt::parse);
+        attempts.for_each(|attempt| self.turns.leave(attempt));
+    }
+}
