@@ -170,7 +170,7 @@ impl<S: Doored> Service for Door<S> {
             self.wait().await;
         }
         let scope = S::scope(&self.node.front.config, &request);
-        if let Scope::Shard(_) = scope {
+        if let Scope::Shard(..) = scope {
             *request.uri_mut() = scope::without_shard(request.uri());
         }
         match self.node.destination(scope, S::INTERFACE).await {
@@ -205,10 +205,12 @@ impl<S: Doored> Door<S> {
         mut request: Request<Arriving>,
         deadline: Instant,
     ) -> Response<DoorBody<S::Body>> {
+        let upgrade = request.headers().contains_key(header::UPGRADE);
+        // One that can be sent again is, also if it was lost here.
+        let repeats = !upgrade && repeats(S::INTERFACE, request.method(), request.uri().path());
         loop {
             match self.node.place(shard) {
-                // One that can be sent again is, also if it was lost here.
-                Place::Here(_) if repeats(S::INTERFACE, request.method(), request.uri().path()) => break,
+                Place::Here(_) if repeats => break,
                 Place::Here(served) => match S::of(&served.services) {
                     Some(service) => {
                         let answer = local(&service, &served, peer, request).await;
@@ -223,7 +225,6 @@ impl<S: Doored> Door<S> {
                 Place::Nowhere => self.wait().await,
             }
         }
-        let upgrade = request.headers().contains_key(header::UPGRADE);
         let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
         let counted = request.extensions().get::<Arc<Counted>>().cloned();
         let (parts, body) = request.into_parts();
