@@ -1,7 +1,7 @@
 //! A real PostgreSQL, races on it, and a network that fails between a node and it.
 
 use super::{
-    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, Link, Record, ShardLog,
+    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, HomeRow, Link, Record, ShardLog,
     ensure_schema, open_cache,
 };
 use crate::{Appended, Batch, Durability, Epoch, Space, Store, StoreError};
