@@ -40,6 +40,8 @@ mod storm;
 // What users see of the older cluster, of this one.
 #[path = "../shards/operations.rs"]
 mod operations;
+#[path = "../shards/operations_locks.rs"]
+mod operations_locks;
 #[path = "../shards/procedures.rs"]
 mod procedures;
 #[path = "../shards/refusals.rs"]
@@ -56,6 +58,8 @@ mod seed;
 mod spread_dump;
 #[path = "../shards/spread_feed.rs"]
 mod spread_feed;
+#[path = "../shards/spread_locks.rs"]
+mod spread_locks;
 #[path = "../shards/spread_moving.rs"]
 mod spread_moving;
 #[path = "../shards/spread_registry.rs"]

@@ -4,6 +4,7 @@ use crate::{
     harness::eventually,
     http,
     spread_nodes::{Spread, hash},
+    spread_world::StopAtEnd,
     store::Store,
 };
 use serde_json::{Value, json};
@@ -95,8 +96,8 @@ fn while_writing(spread: &mut Spread, act: impl FnOnce(&mut Spread)) {
                 total.lock().unwrap().append(&mut added);
             });
         }
+        let _stop = StopAtEnd(&stop);
         act(spread);
-        stop.store(true, Ordering::Relaxed);
     });
     let total = total.into_inner().unwrap();
     assert!(total.values().sum::<u64>() > 20, "hardly anything was written");

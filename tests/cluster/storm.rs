@@ -13,14 +13,16 @@ use std::{
     net::{SocketAddr, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const WRITERS: u64 = 4;
 const LOCKERS: u64 = 3;
+/// Of the leases.
+const TTL_MS: u64 = 4_000;
 
 pub(crate) fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -33,8 +35,8 @@ struct Seen {
     acknowledged: Mutex<Vec<(u64, u64)>>,
     /// Tokens in the order in which leases on one path were granted and ended.
     tokens: Mutex<Vec<u64>>,
-    /// Who is inside of the section that the lease guards.
-    inside: AtomicU64,
+    /// The client inside of the section that the lease guards, and the moment from which on it may hold the lease.
+    inside: Mutex<Option<(u64, Instant)>>,
     violations: Mutex<Vec<String>>,
 }
 
@@ -127,11 +129,12 @@ fn lock(locker: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
         }
         let store = &stores[((locker + round) % stores.len() as u64) as usize];
         let owner = format!("locker-{locker}-{round}");
-        let body = json!({ "owner": owner, "ttl_ms": 4_000, "wait_ms": 2_000,
+        let body = json!({ "owner": owner, "ttl_ms": TTL_MS, "wait_ms": 2_000,
             "resources": [{ "path": "guarded/1", "mode": "write" }] });
         let send = |method: &str, target: &str, body: &str| {
             try_send(store.native, method, &store.target(target), body.as_bytes())
         };
+        let asked = Instant::now();
         let Some(taken) = send("POST", "locks", &body.to_string()).filter(|reply| reply.status == 201) else {
             // It may have been granted without our knowing; it ends by itself.
             thread::sleep(Duration::from_millis(50));
@@ -139,9 +142,13 @@ fn lock(locker: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
         };
         let (lock, token) = (taken.json()["lock"].clone(), taken.json()["token"].as_u64());
         let Some(token) = token else { continue };
-        let before = seen.inside.swap(locker + 1, Ordering::AcqRel);
-        if before != 0 {
-            seen.violations.lock().unwrap().push(format!("{} and {} hold it", before - 1, locker));
+        // A lease that was asked for longer ago may have ended while its holder waited for a node that is paused.
+        let before = seen.inside.lock().unwrap().replace((locker, asked));
+        if let Some((other, since)) =
+            before.filter(|(_, since)| since.elapsed() < Duration::from_millis(TTL_MS))
+        {
+            let violation = format!("{other}, for {:?} at most, and {locker} hold it", since.elapsed());
+            seen.violations.lock().unwrap().push(violation);
         }
         {
             let mut tokens = seen.tokens.lock().unwrap();
@@ -152,7 +159,7 @@ fn lock(locker: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
         }
         let target = format!("documents/guarded/1?token={token}&wait_ms=0");
         let _ = send("PUT", &target, &json!({ "token": token }).to_string());
-        seen.inside.store(0, Ordering::Release);
+        seen.inside.lock().unwrap().take_if(|(inside, since)| (*inside, *since) == (locker, asked));
         let _ = send("POST", &format!("locks/{lock}/release"), &json!({ "token": token }).to_string());
     }
 }

@@ -106,7 +106,8 @@ impl Runtime {
         match shared.cluster.membership() {
             // Nothing is served by a map that is over.
             Some(_) => {
-                shared.cluster.fetch(&shared).await.map_err(|trouble| ServeError::Setting(trouble.message))?
+                let fetched = shared.cluster.fetch(&shared).await;
+                fetched.map_err(|trouble| ServeError::Setting(trouble.message))?;
             }
             None => replica::ask_around(&shared).await,
         }

@@ -170,7 +170,7 @@ impl<S: Doored> Service for Door<S> {
             self.wait().await;
         }
         let scope = S::scope(&self.node.front.config, &request);
-        if let Scope::Shard(_) = scope {
+        if let Scope::Shard(..) = scope {
             *request.uri_mut() = scope::without_shard(request.uri());
         }
         match self.node.destination(scope, S::INTERFACE).await {
@@ -206,10 +206,10 @@ impl<S: Doored> Door<S> {
         deadline: Instant,
     ) -> Response<DoorBody<S::Body>> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
+        // One that can be sent again is, also if it was lost here.
         let repeats = !upgrade && repeats(S::INTERFACE, request.method(), request.uri().path());
         loop {
             match self.node.place(shard) {
-                // One that can be sent again is, also if it was lost here.
                 Place::Here(_) if repeats => break,
                 Place::Here(served) => match S::of(&served.services) {
                     Some(service) => {
@@ -399,7 +399,8 @@ pub(super) fn lost() -> Trouble {
     Trouble::new(Code::ShardUnreachable, message)
 }
 
-/// Whether a request may be sent again without being done twice: it reads, or is a write that is known by a key.
+/// Whether a request may be sent again without being done twice: it reads, is a write that is known by a key, or asks for a
+/// lease that its owner has by then.
 fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
     if method == Method::GET || method == Method::HEAD {
         return true;
@@ -410,6 +411,9 @@ fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
             segments[..],
             ["v1", _, "write" | "get" | "filter" | "count" | "exists" | "min" | "max" | "join"]
                 | ["v1", _, "documents" | "restore", _, _, ..]
+                | ["v1", _, "locks"]
+                | ["v1", _, "locks", "renew"]
+                | ["v1", _, "locks", _, "renew"]
                 | [
                     "v1",
                     _,

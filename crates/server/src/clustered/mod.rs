@@ -26,8 +26,8 @@ pub(crate) use homes::{Homes, Use, only_natively};
 pub(crate) use serve::{check_single, run};
 
 use crate::{
-    authority::Authority, front::Front, metrics::Interface, runtime::Services, shared::Shared,
-    trouble::Trouble,
+    authority::Authority, cluster::SYSTEM, front::Front, metrics::Interface, runtime::Services,
+    shared::Shared, trouble::Trouble,
 };
 use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
@@ -161,10 +161,7 @@ impl ClusterNode {
     async fn destination(&self, scope: Scope, interface: Interface) -> Result<Destination, Trouble> {
         match scope {
             Scope::Any => Ok(Destination::One(FIRST)),
-            Scope::Shard(shard) => match ShardNo(shard) {
-                shard if self.shards().contains(&shard) => Ok(Destination::One(shard)),
-                shard => Err(Trouble::new(Code::NoShard, format!("there is no shard {}", shard.0))),
-            },
+            Scope::Shard(shard, named) => self.one_of(ShardNo(shard), &named).await.map(Destination::One),
             Scope::Namespace(named) => self.home_of(&named, interface).await.map(Destination::One),
             Scope::Namespaces(named) => self.one_home_of(&named, interface).await.map(Destination::One),
             Scope::All(gathered) => match self.shards().len() {
@@ -172,6 +169,20 @@ impl ClusterNode {
                 _ => Ok(Destination::All(gathered)),
             },
         }
+    }
+
+    /// The shard that a request names, if that may have documents of its namespace.
+    async fn one_of(&self, shard: ShardNo, named: &Named) -> Result<ShardNo, Trouble> {
+        if !self.shards().contains(&shard) {
+            return Err(Trouble::new(Code::NoShard, format!("there is no shard {}", shard.0)));
+        }
+        let home = self.home_of(named, Interface::Native).await?;
+        let name = &named.name;
+        if named.creates && home != shard && name != SYSTEM && !self.homes.is_spread(name).await? {
+            let message = format!("all documents of {name} are on shard {}, its home", home.0);
+            return Err(Trouble::new(Code::NoShard, message));
+        }
+        Ok(shard)
     }
 
     async fn home_of(

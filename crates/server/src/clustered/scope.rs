@@ -14,8 +14,8 @@ pub(crate) enum Scope {
     Any,
     /// All shards; the answers are merged.
     All(Gathered),
-    /// The one that the parameter `shard` names.
-    Shard(u32),
+    /// The one that the parameter `shard` names, for what it has of a namespace.
+    Shard(u32, Named),
 }
 
 /// A namespace that a request names.
@@ -74,13 +74,17 @@ pub(super) fn native<B>(request: &Request<B>) -> Scope {
         ["v1", "backup"] => Scope::All(Gathered::Backup),
         // About the map, whatever namespace it is asked through.
         ["v1", _, "shard", "map" | "config" | "is_valid" | "transition"] => Scope::Any,
-        ["v1", _, "shard", "copy" | "cleanup"] => {
-            named_shard(request.uri()).map_or(Scope::All(Gathered::Rows), Scope::Shard)
+        ["v1", namespace, "shard", "copy" | "cleanup"] => {
+            let step = Named::anywhere(decoded(namespace), false);
+            named_shard(request.uri()).map_or(Scope::All(Gathered::Rows), |shard| Scope::Shard(shard, step))
         }
-        ["v1", namespace, "shard", "raw", _] => named_shard(request.uri()).map_or_else(
-            || Scope::Namespace(Named::anywhere(decoded(namespace), creates(request))),
-            Scope::Shard,
-        ),
+        ["v1", namespace, "shard", "raw", _] => {
+            let named = Named::anywhere(decoded(namespace), creates(request));
+            match named_shard(request.uri()) {
+                Some(shard) => Scope::Shard(shard, named),
+                None => Scope::Namespace(named),
+            }
+        }
         // Who follows a namespace must hear of what happens to it later, wherever that is.
         ["v1", namespace, "changes"] if !namespace.is_empty() => {
             Scope::Namespace(Named::anywhere(decoded(namespace), true))
@@ -172,8 +176,12 @@ mod tests {
         check("GET", "/v1/backup", Scope::All(Gathered::Backup));
         check("GET", "/v1/shop/shard/map", Scope::Any);
         check("POST", "/v1/shop/shard/copy", Scope::All(Gathered::Rows));
-        check("POST", "/v1/shop/shard/copy?shard=2", Scope::Shard(2));
-        check("POST", "/v1/shop/shard/raw/len?operator=a&shard=3", Scope::Shard(3));
+        check("POST", "/v1/shop/shard/copy?shard=2", Scope::Shard(2, Named::anywhere("shop".into(), false)));
+        check(
+            "POST",
+            "/v1/shop/shard/raw/len?operator=a&shard=3",
+            Scope::Shard(3, Named::anywhere("shop".into(), true)),
+        );
         let raw = "/v1/a/shard/raw/len?shard=3&operator=a".parse().unwrap();
         assert_eq!(without_shard(&raw), "/v1/a/shard/raw/len?operator=a");
         check("GET", "/v1//locks", Scope::Any);

@@ -384,8 +384,11 @@ async fn method_not_allowed() -> Trouble {
 
 /// Why there is no such lock: its namespace has no lock of that number, or there is no such namespace.
 fn no_lock(shared: &Shared, name: &str, lock: u64) -> Result<Trouble, Trouble> {
-    let is_known =
-        shared.registry.get(name).is_some() || shared.shard.read().state().namespace(name)?.is_some();
+    // On a cluster every namespace that was ever used is known, and others may have its documents.
+    let has_home = shared.membership.as_ref().is_some_and(|membership| membership.knows(name));
+    let is_known = has_home
+        || shared.registry.get(name).is_some()
+        || shared.shard.read().state().namespace(name)?.is_some();
     Ok(match is_known {
         true => Trouble::new(
             Code::UnknownLock,

@@ -180,7 +180,9 @@ pub(crate) struct Reading {
 
 /// The namespaces that a floor does not matter to; none unless they are named.
 #[derive(Clone, Default)]
-pub(crate) struct Exempt(pub(super) Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>);
+pub(crate) struct Exempt(pub(super) Option<Arc<IsExempt>>);
+
+type IsExempt = dyn Fn(&str) -> bool + Send + Sync;
 
 impl Exempt {
     fn covers(&self, namespace: &str) -> bool {

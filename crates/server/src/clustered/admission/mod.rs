@@ -72,7 +72,12 @@ impl Membership {
         Ok(self.node.homes.find(namespace).await?.and_then(|placed| self.elsewhere(placed)))
     }
 
-    /// Whether it has one, as far as that was asked before.
+    /// Whether a namespace was ever used, as far as that was asked before.
+    pub(crate) fn knows(&self, namespace: &str) -> bool {
+        self.node.homes.remembered(namespace).is_some()
+    }
+
+    /// Whether a namespace has a remote home, as far as that was asked before.
     pub(crate) fn knows_remote_home(&self, namespace: &str) -> bool {
         self.node.homes.remembered(namespace).and_then(|placed| self.elsewhere(placed)).is_some()
     }

@@ -105,7 +105,8 @@ impl<'a> Holds<'a> {
         if ask.shared.membership.is_some() && namespace != SYSTEM {
             let resources: BTreeSet<Resource> = shards.iter().flat_map(|shard| resources(*shard)).collect();
             let resources: Vec<Resource> = resources.into_iter().collect();
-            let terms = Terms { tokens: manner.tokens.clone(), ..Terms::anonymous(Wait::Millis(wait_ms)) };
+            let wait = if wait_ms == 0 { Wait::Never } else { Wait::Millis(wait_ms) };
+            let terms = Terms { tokens: manner.tokens.clone(), ..Terms::anonymous(wait) };
             if !resources.is_empty() {
                 let held = gate::hold(ask.shared, namespace, &resources, &terms).await;
                 holds.turn = Some(held.map_err(Trouble::from)?);
