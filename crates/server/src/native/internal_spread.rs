@@ -217,8 +217,8 @@ async fn begin_load(
     PeerBody(body): PeerBody,
 ) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
-    let Beginning { namespace } = read_json(&body)?;
-    Ok(Json(LoadTable::begin(&shared, &namespace).await?).into_response())
+    let beginning: Beginning = read_json(&body)?;
+    Ok(Json(LoadTable::begin(&shared, beginning).await?).into_response())
 }
 
 async fn load_lines(

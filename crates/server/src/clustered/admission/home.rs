@@ -109,6 +109,7 @@ async fn enter(
     membership: &Arc<Membership>,
     asked: Enter,
 ) -> Result<Response, Trouble> {
+    asked.left.iter().for_each(|attempt| membership.turns.leave(*attempt));
     membership.ready().await?;
     let (attempt, resources) = (asked.attempt, asked.resources()?);
     let terms = Terms { tokens: asked.tokens.clone(), ..Terms::anonymous(asked.wait()) };

@@ -25,6 +25,8 @@ pub(super) struct Enter {
     pub(super) tokens: Vec<u64>,
     /// Absent is for ever.
     pub(super) wait_ms: Option<u64>,
+    /// Operations of the same request that are over.
+    pub(super) left: Vec<Attempt>,
 }
 
 /// The home admits it.
@@ -129,7 +131,9 @@ mod tests {
         for wait in [Wait::Never, Wait::Millis(7), Wait::Forever] {
             let attempt = Attempt { shard: 1, epoch: 1, number: 1 };
             let (resources, tokens) = (Vec::new(), Vec::new());
-            let asked = Enter { namespace: "n".into(), attempt, resources, tokens, wait_ms: wait_ms(wait) };
+            let left = Vec::new();
+            let wait_ms = wait_ms(wait);
+            let asked = Enter { namespace: "n".into(), attempt, resources, tokens, wait_ms, left };
             let read: Enter = read(&write(&asked)).unwrap();
             assert_eq!(read.wait(), wait);
         }

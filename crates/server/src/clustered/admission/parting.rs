@@ -67,6 +67,11 @@ pub(super) fn keep(leaving: Leaving) -> Option<Leaving> {
     leaving
 }
 
+/// The operations that are over so far: another one of the same request must not wait for them.
+pub(super) fn over_so_far() -> Vec<Leaving> {
+    OVER.try_with(|over| std::mem::take(&mut over.borrow_mut().leaving)).unwrap_or_default()
+}
+
 impl Membership {
     /// Says which shard makes a call.
     pub(crate) fn sign(&self, mut call: ShardCall) -> ShardCall {

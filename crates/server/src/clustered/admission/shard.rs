@@ -54,9 +54,11 @@ impl Admittance {
         terms: &Terms,
     ) -> Result<Admittance, Trouble> {
         let (mut deadline, mut pause) = (Instant::now() + HOME_TIMEOUT, PAUSE);
+        let left: Vec<Attempt> = parting::over_so_far().into_iter().filter_map(Leaving::now).collect();
+        let mut told = Told { membership: Arc::clone(membership), home, left };
         loop {
             let mut asking = Asking::new(membership, home);
-            let refused = match asking.enter(shared, namespace, resources, terms).await {
+            let refused = match asking.enter(shared, namespace, (resources, &mut told), terms).await {
                 Ok(epoch) => match membership.gate.enter(home, epoch) {
                     Ok(()) => {
                         let shared = Arc::clone(shared);
@@ -164,6 +166,21 @@ async fn leave(membership: Arc<Membership>, home: ShardNo, attempt: Attempt) {
     }
 }
 
+/// Operations whose end travels with the next call to their home. It is told by itself if there is none.
+struct Told {
+    membership: Arc<Membership>,
+    home: ShardNo,
+    left: Vec<Attempt>,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        for attempt in self.left.drain(..) {
+            tokio::spawn(leave(Arc::clone(&self.membership), self.home, attempt));
+        }
+    }
+}
+
 /// Why a home did not admit an operation.
 enum Refused {
     /// Because of locks, or of the request.
@@ -185,7 +202,7 @@ impl Asking {
         &mut self,
         shared: &Arc<Shared>,
         namespace: &str,
-        resources: &[Resource],
+        (resources, told): (&[Resource], &mut Told),
         terms: &Terms,
     ) -> Result<ShardEpoch, Refused> {
         let asked = Enter {
@@ -194,6 +211,7 @@ impl Asking {
             resources: resources.iter().map(WireResource::from).collect(),
             tokens: terms.tokens.clone(),
             wait_ms: message::wait_ms(terms.wait),
+            left: told.left.clone(),
         };
         let wait = match terms.wait {
             Wait::Never => Duration::ZERO,
@@ -213,6 +231,7 @@ impl Asking {
                 }
             }
         })?;
+        told.left.clear();
         let entered = message::read_answer::<Entered>(answer.status(), answer.body());
         // A home that refuses has no lock for it.
         self.may_have_entered &= entered.is_ok();

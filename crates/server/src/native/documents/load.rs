@@ -74,7 +74,7 @@ pub(crate) fn check_dump_type(headers: &HeaderMap) -> Result<(), Trouble> {
 }
 
 async fn load_all(shared: &Arc<Shared>, namespace: &str, body: &mut Body) -> Result<LoadAnswer, Trouble> {
-    let mut load = Load::begin(shared, namespace, Positions::All).await?;
+    let mut load = Load::begin(shared, namespace, Vec::new(), Positions::All).await?;
     let outcome = match load.take_all(body).await {
         Ok(()) => load.end().await,
         Err(trouble) => Err(trouble),
@@ -154,10 +154,11 @@ impl Load {
     pub(crate) async fn begin(
         shared: &Arc<Shared>,
         namespace: &str,
+        tokens: Vec<u64>,
         positions: Positions,
     ) -> Result<Load, Trouble> {
         check_namespace(shared, namespace)?;
-        let turn = gate::hold_all(shared, namespace, &terms(shared, Vec::new(), None)?).await?;
+        let turn = gate::hold_all(shared, namespace, &terms(shared, tokens, None)?).await?;
         let loading = shared.shard.begin_load(namespace).await?;
         Ok(Load {
             shared: Arc::clone(shared),

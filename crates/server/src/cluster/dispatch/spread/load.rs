@@ -17,7 +17,7 @@ use super::{
 use crate::{
     body,
     cluster::{Current, SYSTEM, dispatch::kind},
-    gate::{self, Terms},
+    gate::{self, Terms, Turn},
     native::{Load, Native, check_dump_type, json_of, read_head, unread},
     secret,
     shard::Positions,
@@ -66,6 +66,9 @@ const KEPT_LEN_MAX: usize = 100;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Beginning {
     pub(crate) namespace: String,
+    /// Of the lock on the whole namespace, if there is one table for all shards.
+    #[serde(default)]
+    pub(crate) tokens: Vec<u64>,
 }
 
 /// The name of a part.
@@ -98,8 +101,9 @@ struct Part {
 
 impl LoadTable {
     /// Begins a part; it is undone if nothing is heard of it for long.
-    pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str) -> Result<Begun, Trouble> {
-        let load = Load::begin(shared, namespace, Positions::Some).await?;
+    pub(crate) async fn begin(shared: &Arc<Shared>, beginning: Beginning) -> Result<Begun, Trouble> {
+        let Beginning { namespace, tokens } = beginning;
+        let load = Load::begin(shared, &namespace, tokens, Positions::Some).await?;
         let name = secret::hex(&secret::random::<16>());
         let part = Part { load: tokio::sync::Mutex::new(Some(load)), heard: Mutex::new(Instant::now()) };
         let part = Arc::new(part);
@@ -254,6 +258,8 @@ struct Split<'a> {
     answer: LoadAnswer,
     lines: u64,
     ended: bool,
+    /// The lock on the whole namespace, if there is one table for all shards.
+    _turn: Option<Turn>,
 }
 
 /// What one shard gets.
@@ -267,9 +273,19 @@ impl<'a> Split<'a> {
     async fn begin(ask: &'a Asker<'a>, current: &'a Current, namespace: &'a str) -> Result<Split<'a>, Stop> {
         let answer = LoadAnswer { position: 0, documents: 0, commits: 0 };
         let (parts, head) = (BTreeMap::new(), None);
-        let mut split = Split { ask, current, namespace, parts, head, answer, lines: 0, ended: false };
+        let turn = match ask.shared.membership {
+            Some(_) => {
+                let terms = Terms::anonymous(Wait::Millis(ask.shared.config.wait_ms));
+                let held = gate::hold_all(ask.shared, namespace, &terms).await;
+                Some(held.map_err(Trouble::from)?)
+            }
+            None => None,
+        };
+        let tokens: Vec<u64> = turn.as_ref().and_then(Turn::token).into_iter().collect();
+        let mut split =
+            Split { ask, current, namespace, parts, head, answer, lines: 0, ended: false, _turn: turn };
         for shard in current.map.shard_numbers() {
-            let beginning = Beginning { namespace: namespace.to_owned() };
+            let beginning = Beginning { namespace: namespace.to_owned(), tokens: tokens.clone() };
             let begun = ask.one(shard, &Message::json(BEGIN, &beginning)).await;
             match begun.map_err(Stop::from).and_then(Reply::read) {
                 Ok(Begun { load }) => {
