@@ -2,19 +2,19 @@
 //! its successor learns that nothing it had admitted is still under way. Knows nothing of locks, requests or time.
 //!
 //! ```text
-//!  writer ─► shard ──may I?──► home: takes the operation's lock ──yes, epoch 7──► shard: [`Gate::enter`] ─► append ─► leave
+//!  writer ─► shard ──may I?──► home: takes the operation's lock ──yes, epoch 7──► shard: [`Barrier::enter`] ─► append ─► leave
 //!                                                                                      ▲
-//!  next home, epoch 8 ──[`Takeover`]──► every shard: [`Gate::raise`], done when what entered earlier has left
+//!  next home, epoch 8 ──[`Takeover`]──► every shard: [`Barrier::raise`], done when what entered earlier has left
 //! ```
 //!
 //! A home grants and admits when its [`Takeover`] is complete. Then every operation of an earlier home has left its shard, or
-//! is rejected there: by the gate, or, if the shard has a new owner, by the epoch of its log. What the caller has to guarantee:
+//! is rejected there: by the barrier, or, if the shard has a new owner, by the epoch of its log. What the caller has to guarantee:
 //!
 //! - An operation leaves after it is durable or rejected, and appends are guarded by the shard's epoch.
 //! - A home answers "yes" only while its ownership is fresh, and keeps the operation's lock until the shard has told it that
 //!   the operation left, or PostgreSQL names another owner of the shard.
 //! - A home admits an operation for one owner of the shard, and a takeover is made with owners that were read from PostgreSQL
-//!   *after* the claim of the home. So the gate of a new owner can begin empty: what an earlier home admitted was for an
+//!   *after* the claim of the home. So the barrier of a new owner can begin empty: what an earlier home admitted was for an
 //!   earlier owner.
 
 use crate::{ShardEpoch, ShardNo, ShardRow};
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 /// What one owner of a shard knows of the homes that admit operations there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Gate {
+pub struct Barrier {
     homes: BTreeMap<ShardNo, Admitted>,
 }
 
@@ -52,7 +52,7 @@ pub enum Earlier {
     Over,
 }
 
-impl Gate {
+impl Barrier {
     /// An operation that a home has admitted begins.
     pub fn enter(&mut self, home: ShardNo, epoch: ShardEpoch) -> Result<(), Replaced> {
         let admitted = self.known(home, epoch)?;

@@ -3,7 +3,7 @@
 
 use crate::{
     ShardEpoch, ShardNo, ShardRow, Target,
-    admission::{Earlier, Fault, Gate, Takeover, plant},
+    admission::{Barrier, Earlier, Fault, Takeover, plant},
 };
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
@@ -55,7 +55,7 @@ struct Home {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Owner {
     epoch: ShardEpoch,
-    gate: Gate,
+    barrier: Barrier,
     /// The home that admitted the operation that is under way.
     running: Option<ShardEpoch>,
 }
@@ -86,7 +86,7 @@ impl World {
             home_epoch: ShardEpoch(1),
             shard_epoch: ShardEpoch(1),
             homes: vec![Home { epoch: ShardEpoch(1), takeover, lock: Lock::Free }],
-            owners: vec![Owner { epoch: ShardEpoch(1), gate: Gate::default(), running: None }],
+            owners: vec![Owner { epoch: ShardEpoch(1), barrier: Barrier::default(), running: None }],
             messages: BTreeSet::new(),
             client_holds: false,
             writes: 2,
@@ -130,7 +130,7 @@ impl World {
         if self.shard_epoch.0 <= CLAIMS {
             let mut next = self.clone();
             next.shard_epoch = self.shard_epoch.next();
-            next.owners.push(Owner { epoch: next.shard_epoch, gate: Gate::default(), running: None });
+            next.owners.push(Owner { epoch: next.shard_epoch, barrier: Barrier::default(), running: None });
             found.push(next);
         }
     }
@@ -184,7 +184,7 @@ impl World {
         }
         let ended = &mut next.owners[at];
         ended.running = None;
-        ended.gate.leave(HOME, home);
+        ended.barrier.leave(HOME, home);
         next.messages.insert(Message::Left(home, owner.epoch));
         found.push(next);
     }
@@ -196,7 +196,7 @@ impl World {
         match message {
             Message::Admitted(home, owner) => {
                 let entering = &mut next.owners[at(owner)];
-                match entering.running.is_none() && entering.gate.enter(HOME, home).is_ok() {
+                match entering.running.is_none() && entering.barrier.enter(HOME, home).is_ok() {
                     true => entering.running = Some(home),
                     false => drop(next.messages.insert(Message::Left(home, owner))),
                 }
@@ -207,7 +207,7 @@ impl World {
                     *lock = Lock::Free;
                 }
             }
-            Message::Raise(home, owner) => match next.owners[at(owner)].gate.raise(HOME, home) {
+            Message::Raise(home, owner) => match next.owners[at(owner)].barrier.raise(HOME, home) {
                 Ok(Earlier::Over) => drop(next.messages.insert(Message::Over(home, owner))),
                 // It is asked again.
                 Ok(Earlier::Running) => drop(next.messages.insert(message)),
@@ -263,13 +263,13 @@ fn every_omission_is_noticed() {
 
 #[test]
 fn a_gate_waits_for_what_entered_under_earlier_homes() {
-    let mut gate = Gate::default();
-    assert!(gate.enter(HOME, ShardEpoch(3)).is_ok());
-    assert_eq!(gate.raise(HOME, ShardEpoch(5)), Ok(Earlier::Running));
-    assert!(gate.enter(HOME, ShardEpoch(3)).is_err(), "replaced meanwhile");
-    gate.leave(HOME, ShardEpoch(3));
-    assert_eq!(gate.raise(HOME, ShardEpoch(5)), Ok(Earlier::Over));
-    assert!(gate.raise(HOME, ShardEpoch(4)).is_err());
+    let mut barrier = Barrier::default();
+    assert!(barrier.enter(HOME, ShardEpoch(3)).is_ok());
+    assert_eq!(barrier.raise(HOME, ShardEpoch(5)), Ok(Earlier::Running));
+    assert!(barrier.enter(HOME, ShardEpoch(3)).is_err(), "replaced meanwhile");
+    barrier.leave(HOME, ShardEpoch(3));
+    assert_eq!(barrier.raise(HOME, ShardEpoch(5)), Ok(Earlier::Over));
+    assert!(barrier.raise(HOME, ShardEpoch(4)).is_err());
     // Each home by itself.
-    assert!(gate.enter(ShardNo(9), ShardEpoch(1)).is_ok());
+    assert!(barrier.enter(ShardNo(9), ShardEpoch(1)).is_ok());
 }

@@ -27,7 +27,6 @@ pub(crate) struct ShardCall {
 }
 
 impl ShardCall {
-    #[allow(dead_code, reason = "for the calls about locks, which are to come")]
     pub(crate) fn post(target: &str, body: impl Into<Bytes>, timeout: Duration) -> ShardCall {
         let (method, target, headers) = (Method::POST, target.to_owned(), HeaderMap::new());
         ShardCall { method, target, headers, body: body.into(), timeout }

@@ -1,7 +1,7 @@
 //! Serves the shards that this node owns: opens a runtime for each tenure, and closes or abandons it. Knows nothing of
 //! when that is to happen.
 
-use super::{ClusterNode, Membership, Served, ShardGate, serve::cache_of};
+use super::{ClusterNode, Membership, Served, ShardBarrier, serve::cache_of};
 use crate::{
     authority::Authority,
     elasticsearch::Library,
@@ -115,9 +115,9 @@ impl ShardHost {
     async fn open(self: &Arc<ShardHost>, shard: ShardNo, epoch: ShardEpoch) -> Result<(), ServeError> {
         let directory = self.directory.join(cache_of(shard, 0));
         let authority = Arc::new(Authority::none());
-        let gate = ShardGate::new(shard, epoch);
-        self.node.gates.lock().insert(shard, Arc::clone(&gate));
-        let membership = Membership::new(&self.node, &gate);
+        let barrier = ShardBarrier::new(shard, epoch);
+        self.node.barriers.lock().insert(shard, Arc::clone(&barrier));
+        let membership = Membership::new(&self.node, &barrier);
         // After the claim, so that every owner that this tenure does not hear of knows of it.
         let rows = self.database.rows().await?.shards;
         let origin = Origin {

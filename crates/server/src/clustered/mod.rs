@@ -19,7 +19,7 @@ mod scope;
 mod serve;
 mod status;
 
-pub(crate) use admission::{Admittance, Membership, ShardGate};
+pub(crate) use admission::{Admittance, Membership, ShardBarrier};
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
 pub(crate) use homes::{Homes, Use, only_natively};
@@ -76,7 +76,7 @@ pub(crate) struct ClusterNode {
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
     /// Those of the shards that this node has claimed, the latest of each.
-    pub(crate) gates: Mutex<BTreeMap<ShardNo, Arc<ShardGate>>>,
+    pub(crate) barriers: Mutex<BTreeMap<ShardNo, Arc<ShardBarrier>>>,
     /// How many machines have an acknowledged write, in words.
     pub(crate) durability: Mutex<String>,
     /// Written by the host when it opens and closes runtimes.
@@ -130,7 +130,7 @@ impl ClusterNode {
             peers,
             prover,
             reports,
-            gates: Mutex::default(),
+            barriers: Mutex::default(),
             homes: Arc::new(Homes::new(Arc::clone(&database))),
             database,
             stopping: AtomicBool::new(false),

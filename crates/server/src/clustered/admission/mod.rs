@@ -4,7 +4,7 @@
 //! ```text
 //!   operation at a shard ──enter: resources, tokens, wait──► home: takes the operation's lock in its table
 //!                        ◄──────── admitted, epoch ─────────
-//!   the shard's gate: no later home? ─► decide ─► durable ──leave──► home: gives the lock back
+//!   the shard's barrier: no later home? ─► decide ─► durable ──leave──► home: gives the lock back
 //! ```
 //!
 //! Why a home that is replaced meanwhile, or a shard that is, does no harm: `router/src/admission.rs`.
@@ -19,7 +19,7 @@ use home::Turns;
 pub(super) use home::answer;
 pub(super) use parting::{collecting, is_from};
 pub(crate) use shard::Admittance;
-pub(crate) use takeover::ShardGate;
+pub(crate) use takeover::ShardBarrier;
 pub(super) use takeover::{answer_raise, is_raise};
 
 use super::ClusterNode;
@@ -45,7 +45,7 @@ pub(crate) struct Membership {
     /// The epoch of this tenure.
     pub(crate) epoch: ShardEpoch,
     /// Operations that homes have admitted here.
-    gate: Arc<ShardGate>,
+    barrier: Arc<ShardBarrier>,
     /// Locks of operations at other shards, by those that hold them.
     turns: Turns,
     /// Becomes true when the namespaces whose home is here may grant and admit.
@@ -55,12 +55,12 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn new(node: &Arc<ClusterNode>, gate: &Arc<ShardGate>) -> Arc<Membership> {
+    pub(crate) fn new(node: &Arc<ClusterNode>, barrier: &Arc<ShardBarrier>) -> Arc<Membership> {
         Arc::new(Membership {
             node: Arc::clone(node),
-            shard: gate.shard,
-            epoch: gate.epoch,
-            gate: Arc::clone(gate),
+            shard: barrier.shard,
+            epoch: barrier.epoch,
+            barrier: Arc::clone(barrier),
             turns: Turns::default(),
             ready: watch::Sender::new(false),
             attempts: AtomicU64::new(1),

@@ -59,7 +59,7 @@ impl Admittance {
         loop {
             let mut asking = Asking::new(membership, home);
             let refused = match asking.enter(shared, namespace, (resources, &mut told), terms).await {
-                Ok(epoch) => match membership.gate.enter(home, epoch) {
+                Ok(epoch) => match membership.barrier.enter(home, epoch) {
                     Ok(()) => {
                         let shared = Arc::clone(shared);
                         return Ok(Admittance { shared, asking: Some(asking), epoch, wrote: 0 });
@@ -122,7 +122,7 @@ impl Leaving {
             return None;
         }
         let mut asking = self.asking.take()?;
-        asking.membership.gate.leave(asking.home, self.epoch);
+        asking.membership.barrier.leave(asking.home, self.epoch);
         asking.may_have_entered = false;
         Some(asking.attempt)
     }
@@ -137,7 +137,7 @@ impl Drop for Leaving {
             if wrote > 0 {
                 let _ = shared.shard.shown(wrote).await;
             }
-            asking.membership.gate.leave(asking.home, epoch);
+            asking.membership.barrier.leave(asking.home, epoch);
             drop(asking);
         });
     }

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use hyper::Uri;
 use lockwood_router::{
     ShardEpoch, ShardNo, ShardRow,
-    admission::{Earlier, Gate, Replaced, Takeover},
+    admission::{Barrier, Earlier, Replaced, Takeover},
 };
 use lockwood_wire::Code;
 use parking_lot::Mutex;
@@ -29,38 +29,38 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The gate of a shard under one owner. There from the claim on, also while the shard is not served yet: two homes that are
+/// The barrier of a shard under one owner. There from the claim on, also while the shard is not served yet: two homes that are
 /// taken over at the same time ask each other.
-pub(crate) struct ShardGate {
+pub(crate) struct ShardBarrier {
     pub(crate) shard: ShardNo,
     pub(crate) epoch: ShardEpoch,
-    gate: Mutex<Gate>,
+    barrier: Mutex<Barrier>,
     /// Changes when an operation leaves.
     left: watch::Sender<()>,
 }
 
-impl ShardGate {
-    pub(crate) fn new(shard: ShardNo, epoch: ShardEpoch) -> Arc<ShardGate> {
-        Arc::new(ShardGate { shard, epoch, gate: Mutex::default(), left: watch::Sender::new(()) })
+impl ShardBarrier {
+    pub(crate) fn new(shard: ShardNo, epoch: ShardEpoch) -> Arc<ShardBarrier> {
+        Arc::new(ShardBarrier { shard, epoch, barrier: Mutex::default(), left: watch::Sender::new(()) })
     }
 
     /// An operation begins that a home has admitted.
     pub(super) fn enter(&self, home: ShardNo, epoch: ShardEpoch) -> Result<(), Replaced> {
-        self.gate.lock().enter(home, epoch)
+        self.barrier.lock().enter(home, epoch)
     }
 
     /// It is durable or rejected.
     pub(super) fn leave(&self, home: ShardNo, epoch: ShardEpoch) {
-        self.gate.lock().leave(home, epoch);
+        self.barrier.lock().leave(home, epoch);
         self.left.send_replace(());
     }
 
-    /// Closes the gate to what earlier owners of a home have admitted, and waits a while for what had entered.
+    /// Closes the barrier to what earlier owners of a home have admitted, and waits a while for what had entered.
     async fn raise(&self, home: ShardNo, epoch: ShardEpoch) -> Result<Earlier, Replaced> {
         let mut left = self.left.subscribe();
         let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         loop {
-            let earlier = self.gate.lock().raise(home, epoch)?;
+            let earlier = self.barrier.lock().raise(home, epoch)?;
             if earlier == Earlier::Over {
                 return Ok(earlier);
             }
@@ -91,9 +91,9 @@ impl ClusterNode {
     /// Answers the owner of a home about one of the shards that this node has claimed. None if it has not claimed it, or if
     /// operations are still under way, or if that owner was replaced.
     pub(super) async fn raise(&self, shard: ShardNo, asked: Raise) -> Option<Raised> {
-        let gate = self.gates.lock().get(&shard).cloned()?;
-        match gate.raise(ShardNo(asked.home), ShardEpoch(asked.epoch)).await {
-            Ok(Earlier::Over) => Some(Raised { epoch: gate.epoch.0 }),
+        let barrier = self.barriers.lock().get(&shard).cloned()?;
+        match barrier.raise(ShardNo(asked.home), ShardEpoch(asked.epoch)).await {
+            Ok(Earlier::Over) => Some(Raised { epoch: barrier.epoch.0 }),
             Ok(Earlier::Running) | Err(_) => None,
         }
     }
@@ -127,7 +127,7 @@ impl Membership {
     /// Asks the owner of a shard, which has this epoch or a later one. This node may have owned it earlier.
     async fn ask_to_raise(&self, shard: ShardNo, owner: ShardEpoch) -> Option<(ShardNo, ShardEpoch)> {
         let asked = Raise { home: self.shard.0, epoch: self.epoch.0 };
-        let is_here = self.node.gates.lock().get(&shard).is_some_and(|gate| gate.epoch >= owner);
+        let is_here = self.node.barriers.lock().get(&shard).is_some_and(|barrier| barrier.epoch >= owner);
         let raised = if is_here {
             self.node.raise(shard, asked).await?
         } else {
