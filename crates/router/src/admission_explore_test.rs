@@ -23,6 +23,8 @@ enum Omission {
     Forget,
     /// A home whose ownership is stale grants.
     Stale,
+    /// An operation leaves although its append has no answer, and may become durable later.
+    Unknown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,8 +58,10 @@ struct Home {
 struct Owner {
     epoch: ShardEpoch,
     barrier: Barrier,
-    /// The home that admitted the operation that is under way.
+    /// The home that admitted the operation that is under way. One whose append has no answer stays that.
     running: Option<ShardEpoch>,
+    /// An append that left without an answer.
+    stray: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,7 +90,12 @@ impl World {
             home_epoch: ShardEpoch(1),
             shard_epoch: ShardEpoch(1),
             homes: vec![Home { epoch: ShardEpoch(1), takeover, lock: Lock::Free }],
-            owners: vec![Owner { epoch: ShardEpoch(1), barrier: Barrier::default(), running: None }],
+            owners: vec![Owner {
+                epoch: ShardEpoch(1),
+                barrier: Barrier::default(),
+                running: None,
+                stray: false,
+            }],
             messages: BTreeSet::new(),
             client_holds: false,
             writes: 2,
@@ -130,7 +139,12 @@ impl World {
         if self.shard_epoch.0 <= CLAIMS {
             let mut next = self.clone();
             next.shard_epoch = self.shard_epoch.next();
-            next.owners.push(Owner { epoch: next.shard_epoch, barrier: Barrier::default(), running: None });
+            next.owners.push(Owner {
+                epoch: next.shard_epoch,
+                barrier: Barrier::default(),
+                running: None,
+                stray: false,
+            });
             found.push(next);
         }
     }
@@ -176,7 +190,21 @@ impl World {
 
     fn owner_steps(&self, at: usize, omission: Omission, found: &mut Vec<World>) {
         let owner = &self.owners[at];
+        if owner.stray && owner.epoch == self.shard_epoch {
+            assert!(
+                !self.client_holds,
+                "an append without an answer became durable beside the lock of the client"
+            );
+        }
         let Some(home) = owner.running else { return };
+        if omission == Omission::Unknown {
+            let mut next = self.clone();
+            let left = &mut next.owners[at];
+            (left.running, left.stray) = (None, true);
+            left.barrier.leave(HOME, home);
+            next.messages.insert(Message::Left(home, owner.epoch));
+            found.push(next);
+        }
         let mut next = self.clone();
         if owner.epoch == self.shard_epoch || omission == Omission::Append {
             assert!(!self.client_holds, "a write became durable beside the lock of the client");
@@ -253,6 +281,7 @@ fn every_omission_is_noticed() {
         Omission::Append,
         Omission::Forget,
         Omission::Stale,
+        Omission::Unknown,
     ];
     for omission in omissions {
         let found = std::panic::catch_unwind(|| explore(omission));
@@ -262,7 +291,7 @@ fn every_omission_is_noticed() {
 }
 
 #[test]
-fn a_gate_waits_for_what_entered_under_earlier_homes() {
+fn a_barrier_waits_for_what_entered_under_earlier_homes() {
     let mut barrier = Barrier::default();
     assert!(barrier.enter(HOME, ShardEpoch(3)).is_ok());
     assert_eq!(barrier.raise(HOME, ShardEpoch(5)), Ok(Earlier::Running));

@@ -90,6 +90,15 @@ impl Shared {
         }
     }
 
+    /// Waits until locks may be granted in a namespace: if it is spread, operations that an earlier owner of its home has
+    /// admitted may be under way at other shards.
+    pub(crate) async fn ready(&self, namespace: &str) -> Result<(), Trouble> {
+        match &self.membership {
+            Some(membership) if membership.node.homes.is_spread(namespace).await? => membership.ready().await,
+            _ => Ok(()),
+        }
+    }
+
     /// The home of a namespace, if its documents are on several shards and another one is its home.
     pub(crate) async fn remote_home(&self, namespace: &str) -> Result<Option<ShardNo>, Trouble> {
         match &self.membership {

@@ -399,8 +399,7 @@ pub(super) fn lost() -> Trouble {
     Trouble::new(Code::ShardUnreachable, message)
 }
 
-/// Whether a request may be sent again without being done twice: it reads, is a write that is known by a key, or asks for a
-/// lease that its owner has by then.
+/// Whether a request may be sent again without being done twice: it reads, renews, or is a write that is known by a key.
 fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
     if method == Method::GET || method == Method::HEAD {
         return true;
@@ -411,7 +410,6 @@ fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
             segments[..],
             ["v1", _, "write" | "get" | "filter" | "count" | "exists" | "min" | "max" | "join"]
                 | ["v1", _, "documents" | "restore", _, _, ..]
-                | ["v1", _, "locks"]
                 | ["v1", _, "locks", "renew"]
                 | ["v1", _, "locks", _, "renew"]
                 | [

@@ -87,6 +87,9 @@ impl Locktopus {
             Ok(read) => read,
             Err(message) => return text(StatusCode::BAD_REQUEST, &message),
         };
+        if let Err(trouble) = self.shared.ready(&namespace).await {
+            return refusal(&trouble);
+        }
         let counted: Option<Arc<Counted>> = request.extensions_mut().remove();
         let (answer, upgrade) = match handshake::accept(request) {
             Ok(accepted) => accepted,

@@ -247,9 +247,9 @@ async fn finish_load(
 
 /// Gives a part up; takes it away if it was kept already.
 async fn undo_load(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Refused> {
-    let Ending { load, namespace, .. } = read_json(&body)?;
+    let Ending { load, namespace, tokens, .. } = read_json(&body)?;
     if shared.cluster.loads.is_kept(&load) {
-        load::empty(&shared, &namespace).await?;
+        load::empty(&shared, &namespace, tokens).await?;
     }
     shared.cluster.loads.undo(&load).await?;
     Ok(Json(()).into_response())

@@ -72,6 +72,10 @@ pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: R
 
 async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> Result<Response, Trouble> {
     let peer = shared.cluster.peer_epoch(request.headers())?;
+    if peer.is_none() {
+        // Before anything is granted here, be it to a session or for a lease.
+        shared.ready(&kind::namespace(request.uri()).unwrap_or_default()).await?;
+    }
     let kind = Kind::of(request.method(), request.uri(), &shared.config.limits);
     if let Kind::Local | Kind::Internal = kind {
         if matches!(kind, Kind::Internal) && peer.is_none() {
@@ -79,14 +83,8 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
         }
         return Ok(native.local(request).await);
     }
-    if peer.is_none() {
-        if !is_spread(shared, request.uri()).await? {
-            return Ok(native.local(request).await);
-        }
-        if let Some(membership) = &shared.membership {
-            // Before anything is granted or admitted here.
-            membership.ready().await?;
-        }
+    if peer.is_none() && !is_spread(shared, request.uri()).await? {
+        return Ok(native.local(request).await);
     }
     if let (Kind::Namespace(word), None) = (&kind, peer)
         && word == "load"

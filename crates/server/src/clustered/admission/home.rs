@@ -17,7 +17,7 @@ use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use parking_lot::Mutex;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
@@ -25,8 +25,8 @@ pub(super) const ENTER: &str = "/admission/enter";
 pub(super) const LEAVE: &str = "/admission/leave";
 pub(super) const RAISE: &str = "/admission/raise";
 
-/// Operations whose end was told before their beginning; the oldest are forgotten, as they do not come any more.
-const LEFT_LEN_MAX: usize = 10_000;
+/// Operations that were given up and may still ask; the oldest are forgotten, as they do not come any more.
+const GIVEN_UP_LEN_MAX: usize = 10_000;
 
 /// The locks of operations at other shards.
 #[derive(Default)]
@@ -35,28 +35,30 @@ pub(crate) struct Turns(Mutex<Taken>);
 #[derive(Default)]
 struct Taken {
     turns: BTreeMap<Attempt, Turn>,
-    /// Told to leave without having entered: the call that enters was given up, and may still arrive.
-    left: BTreeSet<Attempt>,
+    /// The call that asks was given up, and may still arrive. The oldest first.
+    given_up: VecDeque<Attempt>,
 }
 
 impl Turns {
     /// Keeps the lock of an operation; gives it back if the operation has left already.
     fn keep(&self, attempt: Attempt, turn: Turn) -> Result<(), Turn> {
         let mut taken = self.0.lock();
-        if taken.left.remove(&attempt) {
+        if let Some(at) = taken.given_up.iter().position(|given_up| *given_up == attempt) {
+            taken.given_up.remove(at);
             return Err(turn);
         }
         taken.turns.insert(attempt, turn);
         Ok(())
     }
 
-    pub(super) fn leave(&self, attempt: Attempt) {
+    /// Gives the lock of an operation back; `entered` says that it had one, so that it does not ask any more.
+    pub(super) fn leave(&self, attempt: Attempt, entered: bool) {
         let mut taken = self.0.lock();
         let turn = taken.turns.remove(&attempt);
-        if turn.is_none() {
-            taken.left.insert(attempt);
-            if taken.left.len() > LEFT_LEN_MAX {
-                taken.left.pop_first();
+        if turn.is_none() && !entered {
+            taken.given_up.push_back(attempt);
+            if taken.given_up.len() > GIVEN_UP_LEN_MAX {
+                taken.given_up.pop_front();
             }
         }
         drop(taken);
@@ -70,7 +72,7 @@ impl Turns {
         let is_over = |attempt: &Attempt| attempt.owner().0 == shard && attempt.owner().1 < epoch;
         let over: Vec<Attempt> = taken.turns.keys().copied().filter(is_over).collect();
         let turns: Vec<Option<Turn>> = over.iter().map(|attempt| taken.turns.remove(attempt)).collect();
-        taken.left.retain(|attempt| !is_over(attempt));
+        taken.given_up.retain(|attempt| !is_over(attempt));
         drop(taken);
         drop(turns);
     }
@@ -96,8 +98,8 @@ async fn try_answer(
     match path.as_str() {
         ENTER => enter(shared, membership, message::read(&body)?).await,
         LEAVE => {
-            let Leave { attempt } = message::read(&body)?;
-            membership.turns.leave(attempt);
+            let Leave { attempt, entered } = message::read(&body)?;
+            membership.turns.leave(attempt, entered);
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         _ => Err(unknown()),
@@ -109,7 +111,7 @@ async fn enter(
     membership: &Arc<Membership>,
     asked: Enter,
 ) -> Result<Response, Trouble> {
-    asked.left.iter().for_each(|attempt| membership.turns.leave(*attempt));
+    asked.left.iter().for_each(|attempt| membership.turns.leave(*attempt, true));
     membership.ready().await?;
     let (attempt, resources) = (asked.attempt, asked.resources()?);
     let terms = Terms { tokens: asked.tokens.clone(), ..Terms::anonymous(asked.wait()) };
@@ -117,6 +119,8 @@ async fn enter(
         gate::check_tokens(shared, &asked.namespace, &terms).await?;
     } else {
         let turn = gate::hold(shared, &asked.namespace, &resources, &terms).await?;
+        // The caller's own locks may have run out while it waited.
+        gate::check_tokens(shared, &asked.namespace, &terms).await?;
         if membership.turns.keep(attempt, turn).is_err() {
             return Err(Trouble::new(Code::ShardUnreachable, "the operation was given up"));
         }
@@ -126,7 +130,7 @@ async fn enter(
         membership.turns.owner_changed(shard, ShardEpoch(epoch.0 + 1));
     }
     if !shared.authority.is_fresh() {
-        membership.turns.leave(attempt);
+        membership.turns.leave(attempt, true);
         return Err(Trouble::new(Code::ShardUnreachable, "the home of the namespace has lost its shard"));
     }
     Ok(axum::Json(Entered { epoch: membership.epoch.0 }).into_response())
@@ -143,7 +147,7 @@ impl Membership {
         let mut known: BTreeMap<ShardNo, ShardEpoch> = BTreeMap::new();
         loop {
             for row in &self.node.topology.view().shards {
-                if row.owner.is_some() && known.insert(row.shard, row.epoch) != Some(row.epoch) {
+                if known.insert(row.shard, row.epoch) != Some(row.epoch) {
                     self.turns.owner_changed(row.shard, row.epoch);
                 }
             }

@@ -40,6 +40,8 @@ pub(super) struct Entered {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Leave {
     pub(super) attempt: Attempt,
+    /// Whether the home has said that it admitted the operation; otherwise the asking itself may still arrive.
+    pub(super) entered: bool,
 }
 
 /// A home has a new owner.

@@ -1,5 +1,6 @@
 //! Ends of operations that travel with the answer of the request that they belong to: a home that forwarded the request has
-//! given their locks back before its client hears of it. Knows nothing of what the operations did.
+//! given their locks back before its client hears of it. That is for speed: each home is told by a call, too. Knows nothing
+//! of what the operations did.
 
 use super::{Membership, message::Attempt, shard::Leaving};
 use crate::clustered::ShardCall;
@@ -68,8 +69,12 @@ pub(super) fn keep(leaving: Leaving) -> Option<Leaving> {
 }
 
 /// The operations that are over so far: another one of the same request must not wait for them.
-pub(super) fn over_so_far() -> Vec<Leaving> {
-    OVER.try_with(|over| std::mem::take(&mut over.borrow_mut().leaving)).unwrap_or_default()
+pub(super) fn over_so_far(home: ShardNo) -> Vec<Leaving> {
+    let taken = OVER.try_with(|over| {
+        let mut over = over.borrow_mut();
+        if over.home == home { std::mem::take(&mut over.leaving) } else { Vec::new() }
+    });
+    taken.unwrap_or_default()
 }
 
 impl Membership {
@@ -83,6 +88,6 @@ impl Membership {
     pub(crate) fn heed(&self, headers: &mut HeaderMap) {
         let Some(left) = headers.remove(LEFT) else { return };
         let attempts = left.to_str().unwrap_or_default().split(',').filter_map(Attempt::parse);
-        attempts.for_each(|attempt| self.turns.leave(attempt));
+        attempts.for_each(|attempt| self.turns.leave(attempt, true));
     }
 }

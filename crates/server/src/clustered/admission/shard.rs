@@ -40,7 +40,18 @@ struct Asking {
     membership: Arc<Membership>,
     home: ShardNo,
     attempt: Attempt,
-    may_have_entered: bool,
+    entry: Entry,
+}
+
+/// Whether the home has a lock for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// It has none, or keeps what it has until the shard has another owner.
+    None,
+    /// It may have, or get one: there is no answer.
+    Unknown,
+    /// It has.
+    Entered,
 }
 
 impl Admittance {
@@ -54,7 +65,7 @@ impl Admittance {
         terms: &Terms,
     ) -> Result<Admittance, Trouble> {
         let (mut deadline, mut pause) = (Instant::now() + HOME_TIMEOUT, PAUSE);
-        let left: Vec<Attempt> = parting::over_so_far().into_iter().filter_map(Leaving::now).collect();
+        let left: Vec<Attempt> = parting::over_so_far(home).into_iter().filter_map(Leaving::now).collect();
         let mut told = Told { membership: Arc::clone(membership), home, left };
         loop {
             let mut asking = Asking::new(membership, home);
@@ -116,14 +127,14 @@ impl Leaving {
         self.asking.as_ref().map_or(ShardNo(0), |asking| asking.home)
     }
 
-    /// Leaves at once if what was written is durable; the home is told by the caller. None if it is not.
+    /// Leaves at once if what was written is durable, so that the caller can tell the home; the home is told by itself as
+    /// well, as what the caller says may get lost. None if it is not durable.
     pub(super) fn now(mut self) -> Option<Attempt> {
         if self.wrote > 0 && !self.shared.shard.shows(self.wrote) {
             return None;
         }
-        let mut asking = self.asking.take()?;
+        let asking = self.asking.take()?;
         asking.membership.barrier.leave(asking.home, self.epoch);
-        asking.may_have_entered = false;
         Some(asking.attempt)
     }
 }
@@ -133,9 +144,9 @@ impl Drop for Leaving {
         let Some(asking) = self.asking.take() else { return };
         let (shared, epoch, wrote) = (Arc::clone(&self.shared), self.epoch, self.wrote);
         tokio::spawn(async move {
-            // Durable, or the shard fails and gets another owner.
-            if wrote > 0 {
-                let _ = shared.shard.shown(wrote).await;
+            if wrote > 0 && shared.shard.shown(wrote).await.is_err() {
+                // It may become durable yet. The next owner of the shard ends that, and with it this operation's lock.
+                return asking.keep();
             }
             asking.membership.barrier.leave(asking.home, epoch);
             drop(asking);
@@ -145,19 +156,22 @@ impl Drop for Leaving {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if self.may_have_entered {
-            tokio::spawn(leave(Arc::clone(&self.membership), self.home, self.attempt));
+        if self.entry != Entry::None {
+            let entered = self.entry == Entry::Entered;
+            let told = Leave { attempt: self.attempt, entered };
+            tokio::spawn(leave(Arc::clone(&self.membership), self.home, told));
         }
     }
 }
 
 /// Tells a home that an operation has left, until it has heard it. A home need not be told of operations whose shard has
 /// another owner.
-async fn leave(membership: Arc<Membership>, home: ShardNo, attempt: Attempt) {
-    let call = ShardCall::post(LEAVE, message::write(&Leave { attempt }), LEAVE_TIMEOUT);
-    let (shard, epoch) = attempt.owner();
+async fn leave(membership: Arc<Membership>, home: ShardNo, told: Leave) {
+    let call = ShardCall::post(LEAVE, message::write(&told), LEAVE_TIMEOUT);
+    let (shard, epoch) = told.attempt.owner();
     let mut pause = PAUSE;
-    while membership.node.topology.is_current(shard, epoch) {
+    // The view may be older than this tenure.
+    while membership.node.topology.view().shard(shard).is_none_or(|row| row.epoch <= epoch) {
         if membership.node.ask_shard(home, &call).await.is_ok_and(|answer| answer.status().is_success()) {
             return;
         }
@@ -176,7 +190,8 @@ struct Told {
 impl Drop for Told {
     fn drop(&mut self) {
         for attempt in self.left.drain(..) {
-            tokio::spawn(leave(Arc::clone(&self.membership), self.home, attempt));
+            let told = Leave { attempt, entered: true };
+            tokio::spawn(leave(Arc::clone(&self.membership), self.home, told));
         }
     }
 }
@@ -195,7 +210,12 @@ impl Asking {
     fn new(membership: &Arc<Membership>, home: ShardNo) -> Asking {
         let number = membership.attempts.fetch_add(1, Ordering::Relaxed);
         let attempt = Attempt { shard: membership.shard.0, epoch: membership.epoch.0, number };
-        Asking { membership: Arc::clone(membership), home, attempt, may_have_entered: false }
+        Asking { membership: Arc::clone(membership), home, attempt, entry: Entry::None }
+    }
+
+    /// The home keeps the lock.
+    fn keep(mut self) {
+        self.entry = Entry::None;
     }
 
     async fn enter(
@@ -220,21 +240,26 @@ impl Asking {
         };
         let call = ShardCall::post(ENTER, message::write(&asked), ANSWER_TIMEOUT.saturating_add(wait));
         // From here on: also if the caller does not wait for the answer.
-        self.may_have_entered = !resources.is_empty();
+        self.entry = if resources.is_empty() { Entry::None } else { Entry::Unknown };
         let answer = self.membership.node.ask_shard(self.home, &call).await.map_err(|error| {
             let trouble = Box::new(unreachable(self.home, &error.to_string()));
             match error {
                 CallError::Unknown { .. } => Refused::Unknown(trouble),
                 CallError::NotSent { .. } | CallError::Rejected { .. } => {
-                    self.may_have_entered = false;
+                    self.entry = Entry::None;
                     Refused::Away(trouble)
                 }
             }
         })?;
         told.left.clear();
         let entered = message::read_answer::<Entered>(answer.status(), answer.body());
-        // A home that refuses has no lock for it.
-        self.may_have_entered &= entered.is_ok();
+        match &entered {
+            Ok(_) if self.entry == Entry::Unknown => self.entry = Entry::Entered,
+            // It may have taken the lock before it lost its shard.
+            Err(trouble) if trouble.code == Code::ShardUnreachable => {}
+            // One that refuses has no lock for it.
+            _ => self.entry = Entry::None,
+        }
         match entered {
             Ok(entered) => Ok(ShardEpoch(entered.epoch)),
             // The next owner of the home can be asked.

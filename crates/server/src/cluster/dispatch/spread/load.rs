@@ -84,6 +84,9 @@ pub(crate) struct Ending {
     pub(crate) namespace: String,
     /// Where the dump ends.
     pub(crate) position: u64,
+    /// Those of its [`Beginning`].
+    #[serde(default)]
+    pub(crate) tokens: Vec<u64>,
 }
 
 /// The parts of dumps that are being loaded here.
@@ -184,8 +187,8 @@ fn over() -> Trouble {
 }
 
 /// Takes away what a part has left that was kept while another one was not.
-pub(crate) async fn empty(shared: &Arc<Shared>, namespace: &str) -> Result<(), Trouble> {
-    let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
+pub(crate) async fn empty(shared: &Arc<Shared>, namespace: &str, tokens: Vec<u64>) -> Result<(), Trouble> {
+    let terms = Terms { tokens, ..Terms::anonymous(Wait::Millis(shared.config.wait_ms)) };
     Ok(gate::record(shared, namespace, Entry::Emptied { namespace: namespace.into() }, &terms).await?)
 }
 
@@ -259,7 +262,7 @@ struct Split<'a> {
     lines: u64,
     ended: bool,
     /// The lock on the whole namespace, if there is one table for all shards.
-    _turn: Option<Turn>,
+    turn: Option<Turn>,
 }
 
 /// What one shard gets.
@@ -282,8 +285,7 @@ impl<'a> Split<'a> {
             None => None,
         };
         let tokens: Vec<u64> = turn.as_ref().and_then(Turn::token).into_iter().collect();
-        let mut split =
-            Split { ask, current, namespace, parts, head, answer, lines: 0, ended: false, _turn: turn };
+        let mut split = Split { ask, current, namespace, parts, head, answer, lines: 0, ended: false, turn };
         for shard in current.map.shard_numbers() {
             let beginning = Beginning { namespace: namespace.to_owned(), tokens: tokens.clone() };
             let begun = ask.one(shard, &Message::json(BEGIN, &beginning)).await;
@@ -481,7 +483,8 @@ impl<'a> Split<'a> {
     fn endings(&self) -> Vec<(ShardNo, Ending)> {
         let ending = |(shard, part): (&ShardNo, &Outgoing)| {
             let (load, namespace) = (part.load.clone(), self.namespace.to_owned());
-            (*shard, Ending { load, namespace, position: self.answer.position })
+            let tokens = self.turn.as_ref().and_then(Turn::token).into_iter().collect();
+            (*shard, Ending { load, namespace, position: self.answer.position, tokens })
         };
         self.parts.iter().map(ending).collect()
     }
