@@ -93,8 +93,13 @@ impl Cluster {
         self.spread.nodes.kill(number);
     }
 
-    /// Starts a node again that was killed, on what it left.
+    /// Starts a node again that was killed, on what it left. Shards have found their places by then: a command that is
+    /// under way when its shard is handed off is told that its outcome is unknown.
     pub(crate) fn restart(&mut self, number: usize) {
-        self.spread.nodes.up(number);
+        let nodes = &mut self.spread.nodes;
+        nodes.up(number);
+        let asked = nodes.running().next().unwrap();
+        let shards = nodes.status(asked)["shards"].as_array().unwrap().len();
+        nodes.await_balance(shards);
     }
 }
