@@ -52,9 +52,9 @@ impl Desk {
         for statement in fenced(text, "sql") {
             postgres.sql("postgres", statement);
         }
-        let own = |(index, shown): (usize, &&'static str)| (*shown, free_address(index / 2));
+        let own = |shown: &&'static str| (*shown, free_address());
         let mut desk = Desk {
-            places: ADDRESSES.iter().enumerate().map(own).collect(),
+            places: ADDRESSES.iter().map(own).collect(),
             url: format!("postgres://lockwood:secret@localhost:{}/lockwood", postgres.port()),
             folder: tempfile::tempdir().unwrap(),
             _nodes: Vec::new(),

@@ -8,7 +8,10 @@ use crate::{
 };
 use lockwood_test_support::Postgres;
 use serde_json::Value;
-use std::net::TcpListener;
+use std::{
+    net::TcpListener,
+    sync::atomic::{AtomicU16, Ordering},
+};
 
 /// Nodes `n1`, `n2` and so on. A node that ended can be started again on the same data and addresses.
 pub(crate) struct Nodes {
@@ -86,7 +89,7 @@ impl Nodes {
 
     /// One more node, which reaches the database in its own way.
     pub(crate) fn add_on(&mut self, url: &str) {
-        let (listen, peer) = (free_address(self.nodes.len()), free_address(self.nodes.len()));
+        let (listen, peer) = (free_address(), free_address());
         self.nodes.push(Node { url: url.to_owned(), listen, peer, state: State::Down(None) });
         self.up(self.nodes.len());
     }
@@ -192,9 +195,12 @@ impl Nodes {
     }
 }
 
-/// Connections that are made while a node is down must not take its port, so every node has an address of its own.
-pub(crate) fn free_address(number: usize) -> String {
-    let own = TcpListener::bind(format!("127.0.1.{}:0", number + 1));
+/// Connections that are made while a node is down must not take its port, nor may another test that looks for one at the same
+/// time, so every address is on a loopback address of its own.
+pub(crate) fn free_address() -> String {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let [high, low] = TAKEN.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let own = TcpListener::bind(format!("127.77.{high}.{low}:0"));
     let listener = own.or_else(|_| TcpListener::bind("127.0.0.1:0")).unwrap();
     listener.local_addr().unwrap().to_string()
 }
