@@ -1,5 +1,5 @@
 //! Nodes over one database in the place of the older cluster's nodes, so that what users see of one is asked of the other
-//! too. Shard `n` is not node `n` here: owners are whoever has a shard on record.
+//! too. Shard `n` is not node `n` here: the owner of a shard is the node on record.
 
 use crate::{harness::Server, spread_nodes::Spread, spread_nodes::list, store::Store};
 use serde_json::{Value, json};

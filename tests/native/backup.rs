@@ -124,7 +124,7 @@ fn procedures_come_back_with_a_backup() {
     assert_eq!(add(&shop), 10, "it works on what was restored");
 }
 
-/// For the bar of whoever waits for it.
+/// For the progress bar of the client.
 #[test]
 fn the_server_says_about_how_long_a_backup_is() {
     let server = Server::start(&[]);

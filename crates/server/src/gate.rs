@@ -800,7 +800,7 @@ impl Turn {
         state.table.view(own.lock)?.token.map(|token| token.0)
     }
 
-    /// Everything up to a record is the operation's: nobody is granted anything before it is visible.
+    /// Everything up to a record is the operation's: no lock is granted before it is visible.
     pub(crate) fn wrote(&mut self, index: u64) {
         match &mut self.lock {
             OperationLock::Here(own) => own.wrote = own.wrote.max(index),

@@ -78,7 +78,7 @@ type Sender = SendRequest<Full<Bytes>>;
 pub(crate) enum Peers {
     /// By the addresses of nodes.
     Nodes(Pool),
-    /// By the numbers of shards, whoever owns them; an address is one that [`address_of`] makes.
+    /// By the numbers of shards; the current owner answers. An address is one that [`address_of`] makes.
     Shards(Arc<Membership>),
 }
 
@@ -137,7 +137,7 @@ impl Peers {
     }
 }
 
-/// What a map has for the address of a shard in a cluster over PostgreSQL: its owner is whoever has it on record.
+/// What a map has for the address of a shard in a cluster over PostgreSQL: its owner is the node on record.
 pub(crate) fn address_of(shard: ShardNo) -> String {
     format!("shard-{}:1", shard.0)
 }

@@ -150,7 +150,7 @@ impl Metrics {
 }
 
 impl Gauges {
-    /// Counts what another shard of the process has. What belongs to the process is counted once, by whoever has it.
+    /// Counts what another shard of the process has. What belongs to the process is counted once, by the caller.
     pub(crate) fn add(&mut self, mut other: Gauges) {
         for (sum, more) in [
             (&mut self.sessions, other.sessions),

@@ -73,7 +73,7 @@ pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: R
 async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> Result<Response, Trouble> {
     let peer = shared.cluster.peer_epoch(request.headers())?;
     if peer.is_none() {
-        // Before anything is granted here, be it to a session or for a lease.
+        // Before anything is granted here, to sessions and for leases alike.
         shared.ready(&kind::namespace(request.uri()).unwrap_or_default()).await?;
     }
     let kind = Kind::of(request.method(), request.uri(), &shared.config.limits);
