@@ -130,6 +130,7 @@ impl LockTable {
     /// Swaps the old entries for the new ones. What that wakes looks again in `settle`.
     fn finish_conversion(&mut self, key: LockKey, effects: &mut Vec<Effect>) -> Token {
         let conversion = self.take_conversion(key).expect("there is a conversion to finish");
+        self.journal.note(self.lock_of(key).id);
         let replaced: BTreeMap<EntryKey, EntryKey> = conversion.stronger.iter().copied().collect();
         for entry in &mut self.lock_mut(key).entries {
             *entry = replaced.get(entry).copied().unwrap_or(*entry);

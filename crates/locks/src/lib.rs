@@ -8,6 +8,7 @@ mod entry;
 mod entry_set;
 mod fault;
 mod holding;
+mod journal;
 mod lock;
 mod moving;
 mod outcome;

@@ -179,6 +179,7 @@ impl LockTable {
             self.set_granted(entry);
         }
         self.by_token.insert(token, key);
+        self.journal.note(id);
         if self.lock_of(key).rank.overtakes() {
             self.upheavals += 1;
         }

@@ -21,6 +21,7 @@
 use crate::{
     entry::{Claim, Entry, EntryKey, LockKey, Order, Place, Watchers},
     fault::Fault,
+    journal::Journal,
     lock::{Deadline, End, Lock, Owner, Pending, State},
     outcome::{
         CancelOutcome, Counts, Cycle, Effect, Ended, Outcome, Rank, Recorded, Refusal, Request, UnknownLock,
@@ -68,6 +69,7 @@ pub struct LockTable {
     pub(crate) frozen: bool,
     pub(crate) waiting_len: usize,
     pub(crate) counters: Counters,
+    pub(crate) journal: Journal,
     next_back: Order,
     next_front: Order,
 }
@@ -96,6 +98,7 @@ impl LockTable {
             frozen: false,
             waiting_len: 0,
             counters: Counters::new(first_number, series),
+            journal: Journal::default(),
             next_back: Order::BACK,
             next_front: Order::FIRST,
         }
@@ -205,6 +208,7 @@ impl LockTable {
         self.waiting_len -= 1;
         self.lock_mut(lock).state = State::Granted { token, at };
         self.by_token.insert(token, lock);
+        self.journal.note(self.lock_of(lock).id);
     }
 
     /// Whether an owner could have these resources at once: with nothing of others in the way, held or
@@ -654,6 +658,7 @@ impl LockTable {
             State::Granted { token, .. } => {
                 // With a fault planted two grants share a token, and it is the other's by now.
                 self.by_token.remove(token);
+                self.journal.note(lock.id);
             }
         }
         if let Some(at) = lock.end.at() {

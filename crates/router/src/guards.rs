@@ -42,5 +42,5 @@ pub use home::{Action, Decision, Home, Ownership};
 pub use member::{Admission, Caller, HoldReason, Member, MemberState, Operation};
 pub use message::{
     Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-    MemberContent, MemberMessage, OperationId, Phase, SequenceNo, ShardEpoch, Stream,
+    MemberContent, MemberMessage, OperationId, Phase, SequenceNo, Stream,
 };

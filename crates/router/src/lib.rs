@@ -1,7 +1,6 @@
 //! Which shard owns a key, which node owns a shard, and how both change. Knows nothing of connections, clocks, storage
 //! or of who asks.
 
-pub mod admission;
 mod change;
 mod fault;
 mod function;
@@ -14,8 +13,6 @@ mod planted;
 mod transition;
 mod view;
 
-#[cfg(test)]
-mod admission_explore_test;
 #[cfg(test)]
 mod change_test;
 #[cfg(test)]

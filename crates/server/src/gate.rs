@@ -17,7 +17,7 @@ use crate::{
         Admitted,
         locks::{self, Voucher},
     },
-    clustered::{Admittance, Use},
+    clustered::{Admittance, News, Use},
     lease::Verdict,
     namespace::{Namespace, State},
     schemas::{self, Held, Named, Rechecks, check_named},
@@ -499,6 +499,11 @@ pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms
     enter(shared, name, terms, |_, _| ())
 }
 
+/// The owner of the locks with the tokens that the terms have.
+pub(crate) fn owner_of(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<OwnerId, GateError> {
+    enter(shared, name, terms, |owner, _| owner)
+}
+
 /// What readers see, if nobody has a lock in the namespace at all; then it does not matter what is read.
 pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Option<Reading> {
     let is_remote = shared.membership.as_ref().is_some_and(|membership| membership.knows_remote_home(name));
@@ -721,7 +726,10 @@ impl State {
         let outcome = self.table.lock(request, now);
         tracing::debug!(namespace = %self.name, owner = owner.0, ?outcome, "an operation asks for a lock");
         match outcome {
-            Outcome::Granted { lock, .. } => Ok((lock, None)),
+            Outcome::Granted { lock, token } => {
+                let told = self.may_tell(shared, (owner, lock, token), News::Granted { waited_ms: 0 });
+                Ok((lock, (!told).then(|| self.verdict_on(lock))))
+            }
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
                 Ok((lock, Some(self.verdict_on(lock))))
@@ -759,7 +767,7 @@ fn token_lost(token: u64) -> Trouble {
     Trouble::new(Code::LockLost, message)
 }
 
-fn token_foreign(token: u64) -> Trouble {
+pub(crate) fn token_foreign(token: u64) -> Trouble {
     let message = format!(
         "the lock with token {token} belongs to another owner than the tokens before it; a request is done for \
          one owner, with tokens of its own locks"
@@ -798,6 +806,12 @@ impl Turn {
         let OperationLock::Here(own) = &self.lock else { return None };
         let state = own.namespace.lock();
         state.table.view(own.lock)?.token.map(|token| token.0)
+    }
+
+    /// The owner that the operation runs as, if the lock is in a table of this server.
+    pub(crate) fn owner(&self) -> Option<OwnerId> {
+        let OperationLock::Here(own) = &self.lock else { return None };
+        Some(own.owner)
     }
 
     /// Everything up to a record is the operation's: no lock is granted before it is visible.

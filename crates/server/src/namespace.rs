@@ -4,6 +4,7 @@
 
 use crate::{
     cluster::Admitted,
+    clustered::{HomeGuards, News},
     grace::Cover,
     lease::{Leases, Verdict},
     session::{Notice, Opening, Session},
@@ -44,6 +45,8 @@ const GRAPH_EDGES_MAX: usize = 10_000;
 pub(crate) struct Namespace {
     pub(crate) name: Arc<str>,
     state: Mutex<State>,
+    /// Whether its home is here, and its documents are on several shards.
+    pub(crate) is_guarded: bool,
     /// How long its locks may outlive this run, as far as that is on record.
     pub(crate) cover: Arc<Cover>,
     /// Rung when something is due earlier than the timekeeper knows.
@@ -76,6 +79,8 @@ pub(crate) struct State {
     pub(crate) follow: Follow,
     /// When it is looked whether anybody uses the namespace at all.
     look_again_at: Option<Timestamp>,
+    /// If the documents are on several shards: how the locks are enforced there.
+    pub(crate) guards: Option<Box<HomeGuards>>,
 }
 
 /// A connection's hold on a session: who it is, what it has, and where notices for it arrive.
@@ -93,7 +98,13 @@ pub(crate) type Reclaimed = (Reclaim, Vec<Resource>);
 
 impl Namespace {
     /// Nothing in it; `written` is a record that grants have to wait for.
-    pub(crate) fn new(name: Arc<str>, table: LockTable, written: u64, cover: Arc<Cover>) -> Namespace {
+    pub(crate) fn new(
+        name: Arc<str>,
+        table: LockTable,
+        (written, cover): (u64, Arc<Cover>),
+        guards: Option<Box<HomeGuards>>,
+    ) -> Namespace {
+        let is_guarded = guards.is_some();
         let state = State {
             table,
             sessions: HashMap::default(),
@@ -109,8 +120,9 @@ impl Namespace {
             written,
             follow: Follow::Thread,
             look_again_at: None,
+            guards,
         };
-        Namespace { name, state: Mutex::new(state), cover, alarm: Arc::new(Notify::new()) }
+        Namespace { name, state: Mutex::new(state), is_guarded, cover, alarm: Arc::new(Notify::new()) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,6 +200,7 @@ impl Namespace {
             return state.armed;
         }
         state.expire(shared, now);
+        state.guard(shared);
         let lingers = state.look_again_at.is_some_and(|at| at > now);
         if !lingers {
             state.look_again_at = None;
@@ -214,7 +227,9 @@ impl Namespace {
     /// Marks an unused namespace as gone; says what number its successor may start from.
     pub(crate) fn close_if_unused(&self) -> Option<u64> {
         let mut state = self.lock();
-        if state.closed || !state.sessions.is_empty() || !state.table.is_empty() {
+        // Members of a home would have to be heard again.
+        let is_used = !state.sessions.is_empty() || !state.table.is_empty() || state.guards.is_some();
+        if state.closed || is_used {
             return None;
         }
         state.closed = true;
@@ -228,12 +243,22 @@ impl Namespace {
         self.alarm.notify_one();
     }
 
+    /// Nothing of an earlier run is put back any more, unless sessions have time to come back.
+    pub(crate) fn begin(&self, shared: &Shared) {
+        let mut state = self.lock();
+        if !state.table.is_frozen() {
+            state.sessions_over(shared);
+        }
+        self.rearm(state);
+    }
+
     /// The end of a grace period.
     pub(crate) fn thaw(&self, shared: &Shared) {
         let mut state = self.lock();
         if !state.table.is_frozen() {
             return;
         }
+        state.sessions_over(shared);
         let now = shared.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         state.table.thaw(now, &mut effects);
@@ -512,6 +537,7 @@ impl State {
                 restored.insert(id, lock.lock);
             }
         }
+        self.guard(shared);
         restored
     }
 
@@ -525,7 +551,7 @@ impl State {
             .map(|lock| HeldLock {
                 lock: lock.id.0,
                 request: requests.get(&lock.id).copied(),
-                token: lock.token.map(|token| token.0),
+                token: lock.token.filter(|_| !self.is_pending(lock.id)).map(|token| token.0),
                 was: was.get(&lock.id).copied(),
                 resources: lock.resources.iter().map(WireResource::from).collect(),
             })
@@ -641,6 +667,7 @@ impl State {
         self.table.expire_some(now, EXPIRED_LEN, &mut effects);
         self.deliver(effects, now, shared);
         self.wanted.clear();
+        self.give_up_closing(shared, now);
         for _ in 0..EXPIRED_LEN {
             let Some(&(_, owner)) = self.away.first().filter(|(until, _)| *until <= now) else { return };
             self.remove_session(shared, owner, now);
@@ -649,7 +676,8 @@ impl State {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let away = self.away.first().map(|(until, _)| *until);
-        [self.table.next_deadline(), away, self.look_again_at].into_iter().flatten().min()
+        let guards = self.guards.as_ref().and_then(|guards| guards.retry_at());
+        [self.table.next_deadline(), away, self.look_again_at, guards].into_iter().flatten().min()
     }
 
     /// Tells the sessions what happened to their locks. Takes the list and keeps it for the next time.
@@ -659,6 +687,7 @@ impl State {
         }
         self.note_ended(shared);
         self.effects = effects;
+        self.guard(shared);
     }
 
     fn deliver_one(&mut self, effect: Effect, now: Timestamp, shared: &Shared) {
@@ -666,30 +695,15 @@ impl State {
         tracing::debug!(namespace = %self.name, ?effect, "a lock changes");
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
-                metrics.grants.add(1);
-                metrics.wait_time.observe(waited_ms);
-                self.lease_granted(shared, lock);
-                // What ended on the way has to be on record before anybody has what it guarded.
-                self.note_ended(shared);
-                let after = self.written;
-                self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| Notice::Granted {
-                    request,
-                    lock,
-                    token: token.0,
-                    after,
-                });
+                let news = News::Granted { waited_ms };
+                if self.may_tell(shared, (owner, lock, token), news) {
+                    self.tell_news(shared, (owner, lock, token), news);
+                }
             }
             Effect::Converted { owner, lock, token } => {
-                self.lease_converted(shared, lock);
-                // The same here.
-                self.note_ended(shared);
-                let after = self.written;
-                self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| Notice::Converted {
-                    request,
-                    lock,
-                    token: token.0,
-                    after,
-                });
+                if self.may_tell(shared, (owner, lock, token), News::Converted) {
+                    self.tell_news(shared, (owner, lock, token), News::Converted);
+                }
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
@@ -724,6 +738,30 @@ impl State {
         }
     }
 
+    /// A client may rely on a grant or conversion from now on, and waits to hear of it.
+    pub(crate) fn tell_news(
+        &mut self,
+        shared: &Shared,
+        (owner, lock, token): (OwnerId, LockId, Token),
+        news: News,
+    ) {
+        match news {
+            News::Granted { waited_ms } => {
+                shared.metrics.grants.add(1);
+                shared.metrics.wait_time.observe(waited_ms);
+                self.lease_granted(shared, lock);
+            }
+            News::Converted => self.lease_converted(shared, lock),
+        }
+        // What ended on the way has to be on record before anybody has what it guarded.
+        self.note_ended(shared);
+        let after = self.written;
+        self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| match news {
+            News::Granted { .. } => Notice::Granted { request, lock, token: token.0, after },
+            News::Converted => Notice::Converted { request, lock, token: token.0, after },
+        });
+    }
+
     fn tell(&mut self, owner: OwnerId, lock: LockId, notice: impl FnOnce(u64) -> Notice) {
         if let Some(session) = self.sessions.get(&owner) {
             session.tell(notice(session.requests.get(&lock).copied().unwrap_or_default()));
@@ -731,7 +769,7 @@ impl State {
     }
 
     /// A wait ended without a lock.
-    fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
+    pub(crate) fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
         if !self.is_awaited(lock) {
             self.leases.note_over(lock, &trouble);
         }

@@ -1,12 +1,14 @@
 //! The namespaces in use: made when first needed, dropped when unused. Knows nothing of what is in them.
 
 use crate::{
+    clustered::{HomeGuards, Membership, hear_all},
     namespace::{Namespace, keep_time},
     secret::random,
     shared::Shared,
     trouble::Trouble,
 };
 use lockwood_locks::LockTable;
+use lockwood_wire::Code;
 use parking_lot::RwLock;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,18 +25,26 @@ impl Registry {
 
     /// The namespace of this name, made if need be.
     pub(crate) fn ensure(&self, shared: &Arc<Shared>, name: &str) -> Result<Arc<Namespace>, Trouble> {
-        if let Some(namespace) = self.get(name) {
+        if let Some(namespace) = self.get(name).filter(|namespace| fits(shared, namespace)) {
             return Ok(namespace);
         }
         let mut namespaces = self.namespaces.write();
-        if let Some(namespace) = namespaces.get(name) {
-            return Ok(Arc::clone(namespace));
+        if let Some(namespace) = namespaces.get(name).cloned() {
+            if fits(shared, &namespace) {
+                return Ok(namespace);
+            }
+            let Some(next) = namespace.close_if_unused() else { return Err(just_placed(name)) };
+            shared.numbers.retire(next);
+            namespaces.remove(name);
         }
         let limit = shared.config.limits.namespaces_max;
         if namespaces.len() as u64 >= limit {
             return Err(Trouble::too_many("namespaces_max", limit, "there are too many namespaces in use"));
         }
-        Ok(make(shared, &mut namespaces, name))
+        let made = make(shared, &mut namespaces, name);
+        // It has no leases: those were put back before anything was asked for.
+        made.begin(shared);
+        Ok(made)
     }
 
     /// The namespace of this name for what was there before a restart, however many there are.
@@ -56,7 +66,7 @@ impl Registry {
     pub(crate) fn drop_if_unused(&self, shared: &Shared, namespace: &Namespace) {
         // Most of the time it is in use; then the registry need not stop for it.
         let (sessions, held, waiting) = namespace.sizes();
-        if sessions + held + waiting > 0 {
+        if namespace.is_guarded || sessions + held + waiting > 0 {
             return;
         }
         let mut namespaces = self.namespaces.write();
@@ -77,6 +87,18 @@ impl Registry {
     }
 }
 
+/// Whether the locks of a namespace are enforced as its documents need it. They are not if it was used before anything was in
+/// it, and was placed on several shards since.
+fn fits(shared: &Shared, namespace: &Namespace) -> bool {
+    let is_home = |membership: &Arc<Membership>| membership.is_home(&namespace.name);
+    namespace.is_guarded || !shared.membership.as_ref().is_some_and(is_home)
+}
+
+fn just_placed(name: &str) -> Trouble {
+    let message = format!("{name} was placed on several shards at this moment; try again");
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
 fn make(
     shared: &Arc<Shared>,
     namespaces: &mut BTreeMap<Arc<str>, Arc<Namespace>>,
@@ -89,8 +111,16 @@ fn make(
     }
     // What was written while nobody looked must be visible before the first lock is granted.
     let cover = shared.grace.cover_of(name);
-    let namespace = Arc::new(Namespace::new(name.into(), table, shared.shard.last_index(), cover));
+    let guards = shared.membership.as_ref().filter(|membership| membership.is_home(name)).map(|membership| {
+        table.keep_journal();
+        Box::new(HomeGuards::new(membership, shared.cluster.epoch()))
+    });
+    let namespace = Namespace::new(name.into(), table, (shared.shard.last_index(), cover), guards);
+    let namespace = Arc::new(namespace);
     namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
     tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));
+    if namespace.is_guarded {
+        tokio::spawn(hear_all(Arc::clone(shared), Arc::clone(&namespace.name)));
+    }
     namespace
 }

@@ -31,6 +31,7 @@ use lockwood_model::Timestamp;
 use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError};
 use lockwood_wire::Interface;
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{
         Arc,
@@ -92,6 +93,7 @@ impl Runtime {
         let (library, lease_time) = (origin.library.clone(), origin.lease_time);
         let shared = open(origin, store).await?;
         shared.cluster.restore(&shared)?;
+        locate_leases(&shared).await?;
         restore_leases(&shared, lease_time)?;
         if let Err(error) = shared.shard.undo_loads().await {
             tracing::error!(?error, "take away what is left of a load");
@@ -224,6 +226,16 @@ impl Services {
             schema_registry: config.schema_registry.as_ref().map(|_| SchemaRegistry::new(shared)),
         })
     }
+}
+
+/// Finds out where the namespaces with leases are: that decides how these are enforced.
+async fn locate_leases(shared: &Arc<Shared>) -> Result<(), ServeError> {
+    let leases = shared.shard.read().state().leases()?;
+    let names: BTreeSet<Box<str>> = leases.into_iter().map(|(namespace, _)| namespace).collect();
+    for name in names {
+        shared.locate(&name).await.map_err(|trouble| ServeError::Setting(trouble.message))?;
+    }
+    Ok(())
 }
 
 /// Puts back leases, unless they are those of the host that writes, which this one only follows.

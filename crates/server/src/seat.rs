@@ -2,6 +2,7 @@
 //! leaving it is leaving the session.
 
 use crate::{
+    clustered::News,
     lease::queue_full,
     namespace::{Admission, Namespace, Reclaimed, State},
     schemas::names_fields,
@@ -183,9 +184,15 @@ impl Seat {
         tracing::debug!(namespace = %state.name, owner = self.owner.0, ?outcome, "a session asks for a lock");
         match outcome {
             Outcome::Granted { lock, token } => {
+                self.remember(&mut state, lock, request);
+                let news = News::Granted { waited_ms: 0 };
+                if !state.may_tell(&self.shared, (self.owner, lock, token), news) {
+                    let line = describe(&state, lock, now);
+                    self.namespace.rearm(state);
+                    return Ok(Answer::Queued { lock, line });
+                }
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);
-                self.remember(&mut state, lock, request);
                 self.granted(state.written);
                 Ok(Answer::Done { lock, token: token.0 })
             }
@@ -214,6 +221,7 @@ impl Seat {
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock.0))?;
         ended.held_ms.into_iter().for_each(|held| self.shared.metrics.hold_time.observe(held));
         state.forget(self.owner, lock);
+        self.leave(state);
         Ok(())
     }
 
@@ -259,6 +267,14 @@ impl Seat {
         tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?outcome, "a session converts a lock");
         self.finish(&mut state, effects, now);
         match outcome {
+            ConvertOutcome::Converted { token }
+                if !state.may_tell(&self.shared, (self.owner, lock, token), News::Converted) =>
+            {
+                self.remember(&mut state, lock, Some(request));
+                let line = view::line(&state, lock, now);
+                self.namespace.rearm(state);
+                Ok(Answer::Queued { lock, line })
+            }
             ConvertOutcome::Converted { token } => {
                 self.rest_on(state.written);
                 Ok(Answer::Done { lock, token: token.0 })
@@ -333,6 +349,13 @@ impl Seat {
     fn remember(&self, state: &mut State, lock: LockId, request: Option<u64>) {
         if let (Some(request), Some(session)) = (request, state.sessions.get_mut(&self.owner)) {
             session.requests.insert(lock, request);
+        }
+    }
+
+    /// Lets go of the state; guards may have something to do soon.
+    fn leave(&self, state: MutexGuard<'_, State>) {
+        if state.guards.is_some() {
+            self.namespace.rearm(state);
         }
     }
 

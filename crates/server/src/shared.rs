@@ -90,11 +90,12 @@ impl Shared {
         }
     }
 
-    /// Waits until locks may be granted in a namespace: if it is spread, operations that an earlier owner of its home has
-    /// admitted may be under way at other shards.
-    pub(crate) async fn ready(&self, namespace: &str) -> Result<(), Trouble> {
+    /// Makes sure that it is known here where a namespace is: that decides how its locks are enforced.
+    pub(crate) async fn locate(&self, namespace: &str) -> Result<(), Trouble> {
         match &self.membership {
-            Some(membership) if membership.node.homes.is_spread(namespace).await? => membership.ready().await,
+            Some(membership) if namespace != SYSTEM => {
+                membership.node.homes.find(namespace).await.map(drop)
+            }
             _ => Ok(()),
         }
     }

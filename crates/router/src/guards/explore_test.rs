@@ -2,12 +2,12 @@
 //! commits while a client holds, and nothing waits for ever. With any omission planted some order is wrong.
 
 use super::{
-    HomeEpoch, ShardEpoch,
+    HomeEpoch,
     fault::{Fault, plant},
     scenario_test::{By, Scenario, Step, Writer, resources},
     world_test::{Choice, Link, Violation, World},
 };
-use crate::ShardNo;
+use crate::{ShardEpoch, ShardNo};
 use std::{
     collections::{HashMap, VecDeque},
     hash::{Hash, Hasher},

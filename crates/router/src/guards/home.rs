@@ -17,10 +17,10 @@ use super::{
     fault::{Fault, is_planted},
     message::{
         Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-        MemberContent, MemberMessage, Phase, SequenceNo, ShardEpoch, Stream,
+        MemberContent, MemberMessage, Phase, SequenceNo, Stream,
     },
 };
-use crate::ShardNo;
+use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -225,6 +225,16 @@ impl Home {
             self.heard.get(shard).is_none_or(|heard| heard.last().0 != **epoch)
         };
         self.owners.iter().filter(unheard).map(|(shard, epoch)| (*shard, *epoch))
+    }
+
+    /// Whether locks that were held before this home may be [restored](Home::restored).
+    pub fn restores(&self) -> bool {
+        self.term == Term::Sessions
+    }
+
+    /// Whether a lock, or a conversion of it, was decided and is not granted yet.
+    pub fn is_pending(&self, lock: LockId) -> bool {
+        self.numbers_of(lock).iter().any(|number| self.pending.contains(number))
     }
 
     /// The members that have not acknowledged the guards of a lock: why it is not granted yet.

@@ -2,7 +2,7 @@
 
 use super::{
     Action, Covered, Decision, Guard, GuardId, GuardNo, GuardState, Home, HomeContent, HomeEpoch,
-    HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo, ShardEpoch,
+    HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo,
     Stream, scenario_test::resources,
 };
 use crate::ShardNo;

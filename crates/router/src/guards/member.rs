@@ -15,10 +15,10 @@ use super::{
     index::Index,
     message::{
         Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-        MemberContent, MemberMessage, OperationId, Phase, SequenceNo, ShardEpoch, Stream,
+        MemberContent, MemberMessage, OperationId, Phase, SequenceNo, Stream,
     },
 };
-use crate::ShardNo;
+use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,6 +170,11 @@ impl Member {
     /// Whether it has joined the newest home it knows.
     pub fn has_joined(&self) -> bool {
         matches!(self.inbox, Inbox::Open(..))
+    }
+
+    /// Whether it has asked the newest home it knows, and has no answer yet.
+    pub fn is_joining(&self) -> bool {
+        matches!(self.inbox, Inbox::Asked(_))
     }
 
     /// The guards it keeps.

@@ -3,7 +3,7 @@
 use super::{
     Admission, Caller, Guard, GuardId, GuardNo, GuardState, HoldReason, HomeContent, HomeEpoch, HomeMessage,
     JoinNo, MapEpoch, Member, MemberContent, MemberMessage, MemberState, Operation, OperationId, Phase,
-    SequenceNo, ShardEpoch, Stream, scenario_test::resources,
+    SequenceNo, Stream, scenario_test::resources,
 };
 use crate::ShardNo;
 use lockwood_model::{LockId, OwnerId, Token};

@@ -1,7 +1,7 @@
 //! What a home and its members tell each other, and the numbers that name it. Knows nothing of how it is encoded or
 //! delivered.
 
-use crate::{Epoch, ShardNo};
+use crate::{Epoch, ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};
 use std::sync::Arc;
 
@@ -16,11 +16,6 @@ macro_rules! number {
 number! {
     /// The epoch of a namespace's home: that of the owner of its home shard, as PostgreSQL has it.
     HomeEpoch(u64)
-}
-
-number! {
-    /// The epoch of a shard's owner, as PostgreSQL has it.
-    ShardEpoch(u64)
 }
 
 number! {

@@ -7,11 +7,11 @@
 
 use super::{
     Action, Admission, Caller, Decision, Home, HomeEpoch, HomeMessage, MapEpoch, Member, MemberMessage,
-    MemberState, Operation, OperationId, Ownership, Phase, ShardEpoch,
+    MemberState, Operation, OperationId, Ownership, Phase,
     fault::{Fault, is_planted},
     scenario_test::{By, Covering, Scenario, Step, Writer, conflict, owner_id, shard_no, wants},
 };
-use crate::ShardNo;
+use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, Token};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -400,6 +400,9 @@ impl Cluster {
 
     /// What comes of a map that is in force now.
     pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
+        for namespace in shared.registry.all() {
+            namespace.map_changed(shared, current);
+        }
         if self.membership().is_none() {
             lease::moving::follow(shared, current);
             if !current.is_owner {

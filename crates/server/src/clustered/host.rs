@@ -1,7 +1,7 @@
 //! Serves the shards that this node owns: opens a runtime for each tenure, and closes or abandons it. Knows nothing of
 //! when that is to happen.
 
-use super::{ClusterNode, Membership, Served, ShardBarrier, serve::cache_of};
+use super::{ClusterNode, Membership, Served, serve::cache_of};
 use crate::{
     authority::Authority,
     elasticsearch::Library,
@@ -11,7 +11,7 @@ use crate::{
 };
 use lockwood_cluster::{Database, Doing, Host, Reports};
 use lockwood_router::{
-    ShardEpoch, ShardNo, ShardRow,
+    ShardEpoch, ShardNo,
     ownership::{Event, Monotonic, StepDownReason},
 };
 use lockwood_storage::{
@@ -115,11 +115,9 @@ impl ShardHost {
     async fn open(self: &Arc<ShardHost>, shard: ShardNo, epoch: ShardEpoch) -> Result<(), ServeError> {
         let directory = self.directory.join(cache_of(shard, 0));
         let authority = Arc::new(Authority::none());
-        let barrier = ShardBarrier::new(shard, epoch);
-        self.node.barriers.lock().insert(shard, Arc::clone(&barrier));
-        let membership = Membership::new(&self.node, &barrier);
         // After the claim, so that every owner that this tenure does not hear of knows of it.
         let rows = self.database.rows().await?.shards;
+        let membership = Membership::new(&self.node, (shard, epoch), rows);
         let origin = Origin {
             front: Arc::clone(&self.node.front),
             interfaces: self.interfaces.clone(),
@@ -132,10 +130,17 @@ impl ShardHost {
         let (database, data) = (Arc::clone(&self.database), self.directory.clone());
         let runtime = Runtime::open(origin, move || open_cache(&database, &data, shard, epoch)).await?;
         let over = watch::Sender::new(false);
+        let (shared, mut ended) = (Arc::clone(&runtime.shared), over.subscribe());
         match self.install(shard, Tenure { epoch, authority, runtime, over }) {
             None => {
                 tokio::spawn(watch(Arc::clone(self), shard, epoch));
-                self.attend(&membership, rows);
+                // What a member of the cluster does besides answering requests.
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = membership.attend(shared) => {}
+                        _ = ended.wait_for(|is_over| *is_over) => {}
+                    }
+                });
                 Ok(())
             }
             Some(late) => {
@@ -143,21 +148,6 @@ impl ShardHost {
                 Err(ServeError::Setting("the tenure ended while the shard was being opened".to_owned()))
             }
         }
-    }
-
-    /// What a member of the cluster does besides answering requests, until its tenure is over.
-    fn attend(&self, membership: &Arc<Membership>, rows: Vec<ShardRow>) {
-        let tenures = self.tenures.lock();
-        let tenure = tenures.get(&membership.shard).and_then(|tenures| tenures.now.as_ref());
-        let Some(mut over) = tenure.map(|tenure| tenure.over.subscribe()) else { return };
-        let (taking, watching) =
-            (Arc::clone(membership).take_over(rows), Arc::clone(membership).watch_owners());
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = async { tokio::join!(taking, watching) } => {}
-                _ = over.wait_for(|is_over| *is_over) => {}
-            }
-        });
     }
 
     /// Takes a tenure that is ready to serve; gives it back if it is over already.

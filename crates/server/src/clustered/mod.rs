@@ -8,10 +8,10 @@
 //!                                            PeerDoor of the owner: proof? still the owner? ──► its runtime
 //! ```
 
-mod admission;
 mod calls;
 mod door;
 mod gather;
+mod guards;
 mod homes;
 mod host;
 mod peer_door;
@@ -19,9 +19,9 @@ mod scope;
 mod serve;
 mod status;
 
-pub(crate) use admission::{Admittance, Membership, ShardBarrier};
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
+pub(crate) use guards::{Admittance, HomeGuards, Membership, News, hear_all};
 pub(crate) use homes::{Homes, Use, only_natively};
 pub(crate) use serve::{check_single, run};
 
@@ -75,8 +75,6 @@ pub(crate) struct ClusterNode {
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
-    /// Those of the shards that this node has claimed, the latest of each.
-    pub(crate) barriers: Mutex<BTreeMap<ShardNo, Arc<ShardBarrier>>>,
     /// How many machines have an acknowledged write, in words.
     pub(crate) durability: Mutex<String>,
     /// Written by the host when it opens and closes runtimes.
@@ -130,7 +128,6 @@ impl ClusterNode {
             peers,
             prover,
             reports,
-            barriers: Mutex::default(),
             homes: Arc::new(Homes::new(Arc::clone(&database))),
             database,
             stopping: AtomicBool::new(false),

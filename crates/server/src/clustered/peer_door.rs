@@ -2,8 +2,9 @@
 //! it. Clients never get here. Knows nothing of what the calls ask for.
 
 use super::{
-    ClusterNode, Doored, PeerCall, Served, admission, calls,
+    ClusterNode, Doored, PeerCall, Served, calls,
     door::{Side, doubt, lost, no_owner},
+    guards,
 };
 use crate::{
     arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
@@ -74,9 +75,6 @@ impl Service for PeerDoor {
         }
         let client = client_of(&parts.headers).unwrap_or(peer);
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
-        if interface == calls::INTERFACE && admission::is_raise(&parts.uri) {
-            return admission::answer_raise(&self.0, shard, &body).await;
-        }
         let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
         if interface == calls::INTERFACE {
             let mut request = Request::from_parts(parts, axum::body::Body::from(body));
@@ -168,11 +166,11 @@ impl PeerDoor {
 
 /// Answers a call from another shard, which is marked as one. Boxed, because what it asks of other shards gets here again.
 pub(super) fn by_shard(served: &Served, request: Request<axum::body::Body>) -> BoxFuture<'_, Answer> {
-    match request.uri().path().starts_with(admission::PATHS) {
-        true => Box::pin(admission::answer(&served.shared, request)),
+    match request.uri().path().starts_with(guards::PATHS) {
+        true => Box::pin(guards::answer(&served.shared, request)),
         false => {
-            let asking = admission::is_from(request.headers());
-            Box::pin(admission::collecting(
+            let asking = guards::is_from(request.headers());
+            Box::pin(guards::collecting(
                 asking,
                 dispatch::answer(&served.services.native, &served.shared, request),
             ))

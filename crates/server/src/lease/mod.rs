@@ -280,7 +280,9 @@ impl State {
             }
         }
         self.note_ended(shared);
+        self.guard(shared);
         if !was_frozen {
+            self.sessions_over(shared);
             let now = shared.clock.now();
             let mut effects = std::mem::take(&mut self.effects);
             self.table.thaw(now, &mut effects);

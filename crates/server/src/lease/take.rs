@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     cluster::Admitted,
+    clustered::News,
     namespace::{Namespace, State},
     seat::{check_nodes, check_resources},
     shard::Follow,
@@ -271,6 +272,12 @@ impl State {
         };
         tracing::debug!(namespace = %self.name, owner = %asked.owner, ?outcome, "a lease is asked for");
         match outcome {
+            Outcome::Granted { lock, token }
+                if !self.may_tell(shared, (owner, lock, token), News::Granted { waited_ms: 0 }) =>
+            {
+                self.leases.put_asked(lock, asked);
+                Ok(self.wait_on(shared, namespace, lock, share, now))
+            }
             Outcome::Granted { lock, .. } => {
                 shared.metrics.grants.add(1);
                 shared.metrics.wait_time.observe(0);

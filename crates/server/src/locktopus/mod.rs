@@ -87,7 +87,7 @@ impl Locktopus {
             Ok(read) => read,
             Err(message) => return text(StatusCode::BAD_REQUEST, &message),
         };
-        if let Err(trouble) = self.shared.ready(&namespace).await {
+        if let Err(trouble) = self.shared.locate(&namespace).await {
             return refusal(&trouble);
         }
         let counted: Option<Arc<Counted>> = request.extensions_mut().remove();

@@ -74,7 +74,7 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
     let peer = shared.cluster.peer_epoch(request.headers())?;
     if peer.is_none() {
         // Before anything is granted here, to sessions and for leases alike.
-        shared.ready(&kind::namespace(request.uri()).unwrap_or_default()).await?;
+        shared.locate(&kind::namespace(request.uri()).unwrap_or_default()).await?;
     }
     let kind = Kind::of(request.method(), request.uri(), &shared.config.limits);
     if let Kind::Local | Kind::Internal = kind {

@@ -2,7 +2,7 @@
 //! given their locks back before its client hears of it. That is for speed: each home is told by a call, too. Knows nothing
 //! of what the operations did.
 
-use super::{Membership, message::Attempt, shard::Leaving};
+use super::{Membership, admittance::Leaving, message::Attempt};
 use crate::clustered::ShardCall;
 use axum::response::Response;
 use hyper::{
@@ -61,7 +61,7 @@ pub(super) fn keep(leaving: Leaving) -> Option<Leaving> {
     let mut leaving = Some(leaving);
     let _ = OVER.try_with(|over| {
         let mut over = over.borrow_mut();
-        if leaving.as_ref().is_some_and(|leaving| leaving.home() == over.home) {
+        if leaving.as_ref().is_some_and(|leaving| leaving.home() == Some(over.home)) {
             over.leaving.extend(leaving.take());
         }
     });

@@ -1,9 +1,10 @@
-//! The home's side: takes a lock for an operation at another shard, and gives it back when the operation is durable or
-//! rejected. Knows nothing of what the operation does.
+//! Operations at other shards that queue at their home: each has a lock in the table there, which is given back when the
+//! operation is durable or rejected. Knows nothing of guards, nor of what the operation does.
 
 use super::{
     Membership,
-    message::{self, Attempt, Enter, Entered, Leave},
+    message::{self, Attempt, Enter, Entered, Hear, Leave, ToHome},
+    post::{self, HEAR, POST},
 };
 use crate::{
     gate::{self, Terms, Turn},
@@ -21,9 +22,8 @@ use std::{
     sync::Arc,
 };
 
-pub(super) const ENTER: &str = "/admission/enter";
-pub(super) const LEAVE: &str = "/admission/leave";
-pub(super) const RAISE: &str = "/admission/raise";
+pub(super) const ENTER: &str = "/guards/enter";
+pub(super) const LEAVE: &str = "/guards/leave";
 
 /// Operations that were given up and may still ask; the oldest are forgotten, as they do not come any more.
 const GIVEN_UP_LEN_MAX: usize = 10_000;
@@ -79,7 +79,7 @@ impl Turns {
 }
 
 /// Answers another shard.
-pub(crate) async fn answer(shared: &Arc<Shared>, request: Request<Body>) -> Response {
+pub(in crate::clustered) async fn answer(shared: &Arc<Shared>, request: Request<Body>) -> Response {
     let Some(membership) = &shared.membership else { return unknown().into_response() };
     match try_answer(shared, membership, request).await {
         Ok(answer) => answer,
@@ -102,6 +102,12 @@ async fn try_answer(
             membership.turns.leave(attempt, entered);
             Ok(StatusCode::NO_CONTENT.into_response())
         }
+        POST => Ok(axum::Json(post::receive(shared, membership, message::read(&body)?).await?).into_response()),
+        HEAR => {
+            let asked: Hear = message::read(&body)?;
+            let heard = membership.hear(&asked, ShardNo(asked.from))?;
+            Ok(axum::Json(ToHome::new(&asked.namespace, &heard)).into_response())
+        }
         _ => Err(unknown()),
     }
 }
@@ -112,19 +118,20 @@ async fn enter(
     asked: Enter,
 ) -> Result<Response, Trouble> {
     asked.left.iter().for_each(|attempt| membership.turns.leave(*attempt, true));
-    membership.ready().await?;
     let (attempt, resources) = (asked.attempt, asked.resources()?);
     let terms = Terms { tokens: asked.tokens.clone(), ..Terms::anonymous(asked.wait()) };
-    if resources.is_empty() {
-        gate::check_tokens(shared, &asked.namespace, &terms).await?;
+    let owner = if resources.is_empty() {
+        gate::owner_of(shared, &asked.namespace, &terms)?
     } else {
         let turn = gate::hold(shared, &asked.namespace, &resources, &terms).await?;
         // The caller's own locks may have run out while it waited.
         gate::check_tokens(shared, &asked.namespace, &terms).await?;
+        let owner = turn.owner().ok_or_else(unknown)?;
         if membership.turns.keep(attempt, turn).is_err() {
             return Err(Trouble::new(Code::ShardUnreachable, "the operation was given up"));
         }
-    }
+        owner
+    };
     let (shard, epoch) = attempt.owner();
     if membership.node.topology.view().shard(shard).is_some_and(|row| row.epoch > epoch) {
         membership.turns.owner_changed(shard, ShardEpoch(epoch.0 + 1));
@@ -133,27 +140,9 @@ async fn enter(
         membership.turns.leave(attempt, true);
         return Err(Trouble::new(Code::ShardUnreachable, "the home of the namespace has lost its shard"));
     }
-    Ok(axum::Json(Entered { epoch: membership.epoch.0 }).into_response())
+    Ok(axum::Json(Entered { epoch: membership.epoch.0, owner: owner.0 }).into_response())
 }
 
 fn unknown() -> Trouble {
     Trouble::new(Code::NotFound, "shards do not ask each other for this")
-}
-
-impl Membership {
-    /// Ends the locks of operations whose shard has another owner. Runs for as long as the tenure.
-    pub(crate) async fn watch_owners(self: Arc<Membership>) {
-        let mut changes = self.node.topology.subscribe();
-        let mut known: BTreeMap<ShardNo, ShardEpoch> = BTreeMap::new();
-        loop {
-            for row in &self.node.topology.view().shards {
-                if known.insert(row.shard, row.epoch) != Some(row.epoch) {
-                    self.turns.owner_changed(row.shard, row.epoch);
-                }
-            }
-            if changes.changed().await.is_err() {
-                return;
-            }
-        }
-    }
 }

@@ -1,0 +1,299 @@
+//! The home's side: brings the guards of a namespace to what its lock table says, and holds back what clients are told of
+//! grants until the covered shards are closed. Knows nothing of queues, nor of how messages are delivered.
+//!
+//! The table is the truth. Every change of a held lock ends in [`State::guard`], which compares the table with what the
+//! guards were made of last; so no way of ending or converting a lock can be missed.
+
+use super::Membership;
+use crate::{
+    cluster::Current,
+    namespace::{Namespace, State},
+    shared::Shared,
+    trouble::Trouble,
+};
+use lockwood_locks::LockView;
+use lockwood_model::{LockId, NodeAddress, OwnerId, Resource, Timestamp, Token};
+use lockwood_router::{
+    Route, ShardEpoch, ShardNo,
+    guards::{Action, Covered, Decision, Home, HomeEpoch, MapEpoch, MemberMessage, Ownership, Phase},
+};
+use lockwood_wire::Code;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// How soon a namespace looks again whether what a change waits for has come.
+const RETRY_MS: u64 = 5;
+/// How long a request that waits for its answer waits for shards to be closed, once nothing else is in its way.
+const CLOSING_TIMEOUT_MS: u64 = 10_000;
+
+/// The guards of a namespace whose home is here. A part of its state.
+pub(crate) struct HomeGuards {
+    membership: Arc<Membership>,
+    home: Home,
+    /// Held locks that may be other than their guards, and since which record of the log that can be relied on.
+    changed: BTreeMap<LockId, u64>,
+    /// What the guards of each lock were made of last.
+    guarded: HashMap<LockId, (Token, Vec<Resource>)>,
+    /// What clients are to be told when the shards are closed.
+    held_back: BTreeMap<(LockId, Token), HeldBack>,
+    /// When to look again, if something waits that nothing tells of.
+    retry_at: Option<Timestamp>,
+}
+
+struct HeldBack {
+    owner: OwnerId,
+    news: News,
+    since: Timestamp,
+}
+
+/// What a client is told of a held lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum News {
+    Granted { waited_ms: u64 },
+    Converted,
+}
+
+/// What a look at a changed lock came to.
+enum Look {
+    Done,
+    /// Something else comes first that leads to another look.
+    Later,
+    /// A record has to be durable first, which nothing tells of.
+    Retry,
+}
+
+impl HomeGuards {
+    /// Those of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
+    /// have been heard.
+    pub(crate) fn new(membership: &Arc<Membership>, map: u64) -> HomeGuards {
+        let home =
+            Home::takeover(HomeEpoch(membership.epoch.0), MapEpoch(map), membership.owners_elsewhere());
+        HomeGuards {
+            membership: Arc::clone(membership),
+            home,
+            changed: BTreeMap::new(),
+            guarded: HashMap::new(),
+            held_back: BTreeMap::new(),
+            retry_at: None,
+        }
+    }
+
+    pub(crate) fn retry_at(&self) -> Option<Timestamp> {
+        self.retry_at
+    }
+
+    /// Whether clients are not to rely yet on what the table says of a lock.
+    pub(crate) fn is_pending(&self, lock: LockId) -> bool {
+        self.changed.contains_key(&lock) || self.home.is_pending(lock)
+    }
+
+    /// The shards that have to be closed before a lock is granted.
+    pub(crate) fn awaited(&self, lock: LockId) -> BTreeSet<ShardNo> {
+        self.home.awaited(lock)
+    }
+
+    fn look(&mut self, lock: LockId, held: Option<LockView>, is_durable: bool, current: Option<&Current>) -> Look {
+        let Some(view) = held else {
+            if self.guarded.contains_key(&lock) && !is_durable {
+                return Look::Retry;
+            }
+            self.guarded.remove(&lock);
+            self.home.released(lock);
+            return Look::Done;
+        };
+        let token = view.token.expect("a held lock has a token");
+        let coverage = |resources: &[Resource]| covered(current, resources);
+        let decision = Decision { lock, owner: view.owner, token, resources: view.resources };
+        let next = (token, decision.resources.clone());
+        match self.guarded.get(&lock) {
+            Some(before) if *before == next => return Look::Done,
+            None if self.home.restores() => self.home.restored(decision, &coverage),
+            // Sessions and shards of the previous home come first; or an earlier change of this lock.
+            _ if self.home.phase() == Phase::Grace || self.home.is_pending(lock) => return Look::Later,
+            None => self.home.decided(decision, &coverage),
+            Some(_) if !is_durable => return Look::Retry,
+            Some(_) => self.home.converted(decision, &coverage),
+        }
+        self.guarded.insert(lock, next);
+        Look::Done
+    }
+
+    /// What is told of a lock now that its shards are closed for this token.
+    fn take_news(&mut self, lock: LockId, token: Token) -> Vec<(Token, HeldBack)> {
+        let told: Vec<(LockId, Token)> =
+            self.held_back.range((lock, Token(0))..=(lock, token)).map(|(key, _)| *key).collect();
+        told.iter().filter_map(|key| Some((key.1, self.held_back.remove(key)?))).collect()
+    }
+}
+
+impl State {
+    /// Whether a client may be told of a grant or conversion that the table has just made. Otherwise that is held back, and
+    /// told as if the lock had waited.
+    pub(crate) fn may_tell(
+        &mut self,
+        shared: &Shared,
+        (owner, lock, token): (OwnerId, LockId, Token),
+        news: News,
+    ) -> bool {
+        if self.guards.is_none() {
+            return true;
+        }
+        self.guard(shared);
+        let Some(guards) = self.guards.as_mut().filter(|guards| guards.is_pending(lock)) else { return true };
+        guards.held_back.insert((lock, token), HeldBack { owner, news, since: shared.clock.now() });
+        false
+    }
+
+    /// Whether clients are not to rely yet on what the table says of a lock.
+    pub(crate) fn is_pending(&self, lock: LockId) -> bool {
+        self.guards.as_ref().is_some_and(|guards| guards.is_pending(lock))
+    }
+
+    /// Brings the guards to what the table says, and tells what may be told by now.
+    pub(crate) fn guard(&mut self, shared: &Shared) {
+        if self.guards.is_none() {
+            return;
+        }
+        loop {
+            self.look_at_changes(shared);
+            let Some(guards) = &mut self.guards else { return };
+            let ownership = if shared.authority.is_fresh() { Ownership::Fresh } else { Ownership::Stale };
+            let actions = guards.home.actions(ownership);
+            if actions.is_empty() {
+                let waits = ownership == Ownership::Stale || guards.retry_at.is_some();
+                guards.retry_at = waits.then(|| shared.clock.now().after(RETRY_MS));
+                return;
+            }
+            for action in actions {
+                self.do_guarding(shared, action);
+            }
+        }
+    }
+
+    fn look_at_changes(&mut self, shared: &Shared) {
+        let Some(guards) = &mut self.guards else { return };
+        for lock in self.table.take_changes() {
+            guards.changed.entry(lock).or_insert(self.written);
+        }
+        guards.retry_at = None;
+        if guards.changed.is_empty() {
+            return;
+        }
+        let current = shared.cluster.current();
+        for (lock, record) in std::mem::take(&mut guards.changed) {
+            let held = self.table.view(lock).filter(|view| view.token.is_some());
+            if held.is_none() {
+                guards.held_back.retain(|(of, _), _| *of != lock);
+            }
+            let is_durable = shared.shard.shows(record);
+            match guards.look(lock, held, is_durable, current.as_deref()) {
+                Look::Done => {}
+                Look::Later => drop(guards.changed.insert(lock, record)),
+                Look::Retry => {
+                    guards.changed.insert(lock, record);
+                    guards.retry_at = Some(Timestamp(0));
+                }
+            }
+        }
+    }
+
+    fn do_guarding(&mut self, shared: &Shared, action: Action) {
+        let Some(guards) = &mut self.guards else { return };
+        match action {
+            Action::Send(message) => guards.membership.send_to_member(&self.name, &message),
+            Action::Granted { lock, token } => {
+                for (token, HeldBack { owner, news, .. }) in guards.take_news(lock, token) {
+                    self.tell_news(shared, (owner, lock, token), news);
+                }
+            }
+            // The shard learns of the latest home from the database, and joins that one.
+            Action::Reject(stream) => tracing::debug!(?stream, "a member of another home"),
+            Action::GraceEnded => tracing::debug!(namespace = %self.name, "all shards have been heard"),
+        }
+    }
+
+    /// Sessions had the time to come back, or there were none.
+    pub(crate) fn sessions_over(&mut self, shared: &Shared) {
+        self.guard(shared);
+        if let Some(guards) = &mut self.guards {
+            guards.home.sessions_over();
+            self.guard(shared);
+        }
+    }
+
+    /// Requests that wait for shards that cannot be reached are given up.
+    pub(crate) fn give_up_closing(&mut self, shared: &Shared, now: Timestamp) {
+        let Some(guards) = &self.guards else { return };
+        let late = guards.held_back.iter().filter(|((lock, _), held)| {
+            matches!(held.news, News::Granted { .. })
+                && held.since.after(CLOSING_TIMEOUT_MS) <= now
+                && self.is_awaited(*lock)
+        });
+        let late: Vec<(LockId, OwnerId)> = late.map(|((lock, _), held)| (*lock, held.owner)).collect();
+        for (lock, owner) in late {
+            let shards = self.guards.as_ref().map(|guards| guards.awaited(lock)).unwrap_or_default();
+            self.refuse(owner, lock, Box::new(not_closed(&shards)));
+            self.give_back(shared, owner, lock);
+        }
+    }
+}
+
+impl Namespace {
+    /// A member has sent something.
+    pub(super) fn receive(&self, shared: &Shared, message: &MemberMessage) {
+        self.guarding(shared, |home| home.receive(message));
+    }
+
+    /// PostgreSQL names the owner of a shard.
+    pub(super) fn owner_changed(&self, shared: &Shared, shard: ShardNo, epoch: ShardEpoch) {
+        self.guarding(shared, |home| home.owner_changed(shard, epoch));
+    }
+
+    /// Another map is in force.
+    pub(crate) fn map_changed(&self, shared: &Shared, current: &Current) {
+        let epoch = MapEpoch(current.map.epoch);
+        self.guarding(shared, |home| home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources)));
+    }
+
+    /// The shards that have to be heard before anything is granted.
+    pub(super) fn unheard(&self) -> Vec<(ShardNo, ShardEpoch)> {
+        let state = self.lock();
+        state.guards.as_ref().map(|guards| guards.home.unheard().collect()).unwrap_or_default()
+    }
+
+    fn guarding(&self, shared: &Shared, act: impl FnOnce(&mut Home)) {
+        let mut state = self.lock();
+        if let Some(guards) = &mut state.guards {
+            act(&mut guards.home);
+            state.guard(shared);
+        }
+        self.rearm(state);
+    }
+}
+
+/// The shards that may store something that resources cover: by both functions while keys move.
+fn covered(current: Option<&Current>, resources: &[Resource]) -> Covered {
+    let Some(current) = current else { return Covered::All };
+    let mut shards = BTreeSet::new();
+    for resource in resources {
+        let Ok(address) = NodeAddress::of(&resource.path) else { return Covered::All };
+        match current.route(&address.document) {
+            Ok(Route::Owner(owner)) => drop(shards.insert(owner)),
+            Ok(Route::Pulled { owner, donor, .. }) => shards.extend([owner, donor]),
+            Ok(Route::Moving { .. }) | Err(_) => return Covered::All,
+        }
+    }
+    Covered::Shards(shards)
+}
+
+fn not_closed(shards: &BTreeSet<ShardNo>) -> Trouble {
+    let named: Vec<String> = shards.iter().map(|shard| shard.0.to_string()).collect();
+    let message = format!(
+        "the lock is free, but shard {} does not confirm that operations in its way have ended; try again, or see \
+         `lockwood cluster status`",
+        named.join(", ")
+    );
+    Trouble::new(Code::ShardUnreachable, message)
+}

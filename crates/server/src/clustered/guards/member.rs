@@ -1,0 +1,133 @@
+//! A shard's side: what it keeps of the locks that other shards decide, by namespace. Knows nothing of what operations do,
+//! nor of how messages are delivered.
+
+use super::{
+    Membership,
+    message::{Hear, ToMember},
+};
+use crate::trouble::Trouble;
+use lockwood_router::{
+    ShardEpoch, ShardNo,
+    guards::{Admission, HomeEpoch, Member, MemberMessage, Operation, OperationId},
+};
+use lockwood_wire::Code;
+use parking_lot::{Mutex, RwLock};
+use std::{collections::HashMap, sync::Arc};
+use tokio::sync::watch;
+
+/// The memberships of a shard under one owner.
+#[derive(Default)]
+pub(super) struct Members(RwLock<HashMap<Arc<str>, Arc<MemberOf>>>);
+
+/// A shard's membership in one namespace.
+pub(super) struct MemberOf {
+    namespace: Arc<str>,
+    /// The shard of the home.
+    pub(super) home: ShardNo,
+    member: Mutex<Member>,
+    /// Changes when an operation that was not admitted may be by now.
+    changes: watch::Sender<()>,
+}
+
+impl MemberOf {
+    /// Admits an operation, or says what comes first.
+    pub(super) fn admit(&self, operation: Operation) -> Admission {
+        self.member.lock().admit(operation)
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// The newest home that is known.
+    pub(super) fn home_epoch(&self) -> HomeEpoch {
+        self.member.lock().home()
+    }
+
+    /// Asks the home for membership, unless that was done.
+    pub(super) fn join(&self, membership: &Membership) {
+        let mut member = self.member.lock();
+        if !member.is_joining() {
+            let message = member.join();
+            membership.send_to_home(self.home, &self.namespace, &message);
+        }
+    }
+
+    /// An operation is durable or rejected.
+    pub(super) fn finished(&self, membership: &Membership, operation: OperationId) {
+        let mut member = self.member.lock();
+        for message in member.finished(operation) {
+            membership.send_to_home(self.home, &self.namespace, &message);
+        }
+    }
+}
+
+impl Members {
+    fn get(&self, namespace: &str) -> Option<Arc<MemberOf>> {
+        self.0.read().get(namespace).cloned()
+    }
+}
+
+impl Membership {
+    /// This shard's membership in a namespace, which may have to join yet.
+    pub(super) fn member_of(&self, namespace: &str, home: ShardNo) -> Arc<MemberOf> {
+        if let Some(member) = self.members.get(namespace) {
+            return member;
+        }
+        let mut all = self.members.0.write();
+        if let Some(member) = all.get(namespace) {
+            return Arc::clone(member);
+        }
+        let epoch = self.node.topology.view().shard(home).map_or(ShardEpoch(0), |row| row.epoch);
+        let namespace: Arc<str> = namespace.into();
+        let member = Member::new(self.shard, self.epoch, HomeEpoch(epoch.0));
+        let (member, changes) = (Mutex::new(member), watch::Sender::new(()));
+        let member = Arc::new(MemberOf { namespace: Arc::clone(&namespace), home, member, changes });
+        all.insert(namespace, Arc::clone(&member));
+        member
+    }
+
+    /// A home has sent something; gives what is to be answered.
+    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<Vec<(Arc<str>, MemberMessage)>, Trouble> {
+        let member = self.member_of(&sent.namespace, ShardNo(sent.from));
+        let message = sent.message()?;
+        let mut state = member.member.lock();
+        // It knows of its own takeover before PostgreSQL's word gets here.
+        let is_news = message.stream.home > state.home();
+        state.home_changed(message.stream.home);
+        let mut answers = state.receive(message);
+        if is_news {
+            answers.push(state.reconnected());
+        }
+        drop(state);
+        member.changes.send_replace(());
+        Ok(answers.into_iter().map(|answer| (Arc::clone(&member.namespace), answer)).collect())
+    }
+
+    /// A home asks what this shard is to a namespace.
+    pub(super) fn hear(&self, asked: &Hear, home: ShardNo) -> Result<MemberMessage, Trouble> {
+        let member = self.member_of(&asked.namespace, home);
+        let mut state = member.member.lock();
+        state.home_changed(HomeEpoch(asked.home));
+        if state.home() > HomeEpoch(asked.home) {
+            let message = format!("shard {} has another owner by now", home.0);
+            return Err(Trouble::new(Code::ShardUnreachable, message));
+        }
+        Ok(state.reconnected())
+    }
+
+    /// PostgreSQL names the owner of a home.
+    pub(super) fn home_changed(&self, home: ShardNo, epoch: ShardEpoch) {
+        let members: Vec<Arc<MemberOf>> = self.members.0.read().values().cloned().collect();
+        for member in members.iter().filter(|member| member.home == home) {
+            let mut state = member.member.lock();
+            if state.home() < HomeEpoch(epoch.0) {
+                state.home_changed(HomeEpoch(epoch.0));
+                let message = state.reconnected();
+                self.send_to_home(home, &member.namespace, &message);
+            }
+            drop(state);
+            member.changes.send_replace(());
+        }
+    }
+}
