@@ -498,7 +498,7 @@ mod tests {
     }
 
     fn namespace(grace: &Grace, name: &str) -> Namespace {
-        Namespace::new(name.into(), LockTable::new(1, 0), 0, grace.cover_of(name))
+        Namespace::new(name.into(), LockTable::new(1, 0), (0, grace.cover_of(name)), None)
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use super::{
     HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo,
     Stream, scenario_test::resources,
 };
-use crate::ShardNo;
+use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};
 use std::{
     collections::{BTreeMap, BTreeSet},

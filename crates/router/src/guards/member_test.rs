@@ -5,7 +5,7 @@ use super::{
     JoinNo, MapEpoch, Member, MemberContent, MemberMessage, MemberState, Operation, OperationId, Phase,
     SequenceNo, Stream, scenario_test::resources,
 };
-use crate::ShardNo;
+use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Token};
 use std::sync::Arc;
 
