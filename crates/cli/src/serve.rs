@@ -3,8 +3,8 @@
 use crate::{limits::LimitArgs, target::parse_listen, wait::parse_span};
 use anyhow::Context;
 use lockwood_server::{
-    Bound, ClusterConfig, Config, ElasticsearchConfig, LocktopusConfig, NodeConfig, OpenslidesConfig,
-    SchemaRegistryConfig, Stopped,
+    Bound, Config, ElasticsearchConfig, LocktopusConfig, NodeConfig, OpenslidesConfig, SchemaRegistryConfig,
+    Stopped,
 };
 use lockwood_wire::GraceInfo;
 use serde_json::json;
@@ -27,8 +27,6 @@ const STOPPED_WITH_LOCKS: u8 = 3;
 /// How long a server that stops at once may take to do so in order.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A shorter key could be guessed.
-const CLUSTER_KEY_BYTES_MIN: usize = 16;
 /// More shards than this make a node slow to renew them.
 const SHARDS_MAX: i64 = 1024;
 
@@ -40,8 +38,6 @@ Examples:
                                          and the OpenSlides datastore on 127.0.0.1:9010 and 127.0.0.1:9011
   lockwood serve --elasticsearch         and Elasticsearch's document locks on 127.0.0.1:9200
   lockwood serve --schema-registry       and the REST interface of the Schema Registry on 127.0.0.1:8081
-  lockwood serve --this 1 --cluster-key key
-                                         as the first shard of a cluster; see `lockwood shard --help`
   lockwood serve --cluster postgres://lockwood@db.example/lockwood --advertise node1.example:7118
                                          as a node of a cluster; see `lockwood cluster --help`
   lockwood serve --data /var/lib/lockwood --log-format json
@@ -150,16 +146,8 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Cluster")]
 struct ClusterArgs {
-    /// Be part of a cluster and serve this shard, counted from 1; 0 only passes requests on
-    #[arg(long, value_name = "N", env = "LOCKWOOD_THIS", requires = "cluster_key")]
-    this: Option<u32>,
-
-    /// A file with at least 16 bytes that all nodes of the cluster have and nobody else
-    #[arg(long, value_name = "FILE", env = "LOCKWOOD_CLUSTER_KEY", requires = "this")]
-    cluster_key: Option<PathBuf>,
-
     /// Be a node of a cluster over this PostgreSQL, for example postgres://lockwood@db.example/lockwood
-    #[arg(long = "cluster", value_name = "URL", env = "LOCKWOOD_CLUSTER", conflicts_with = "this")]
+    #[arg(long = "cluster", value_name = "URL", env = "LOCKWOOD_CLUSTER")]
     database: Option<String>,
 
     /// Name of this node in the cluster [default: what it advertises]
@@ -179,28 +167,9 @@ struct ClusterArgs {
     /// How other nodes reach this one, if not at the address it listens on
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     advertise: Option<String>,
-
-    /// A node to ask for the shard map at the start, as a node that is in no map needs; may be repeated
-    #[arg(long, value_name = "HOST:PORT", requires = "this")]
-    join: Vec<String>,
 }
 
 impl ClusterArgs {
-    fn config(&self) -> anyhow::Result<Option<ClusterConfig>> {
-        let (Some(this), Some(file)) = (self.this, &self.cluster_key) else { return Ok(None) };
-        let key = std::fs::read(file)
-            .with_context(|| format!("read the key of the cluster, {}", file.display()))?;
-        let key = key.trim_ascii().to_vec();
-        anyhow::ensure!(
-            key.len() >= CLUSTER_KEY_BYTES_MIN,
-            "the key of the cluster in {} has {} bytes; it needs {CLUSTER_KEY_BYTES_MIN} or more, for example from \
-             `head -c 32 /dev/urandom | base64`",
-            file.display(),
-            key.len()
-        );
-        Ok(Some(ClusterConfig { this, key, advertise: self.advertise.clone(), join: self.join.clone() }))
-    }
-
     fn node(&self) -> Option<NodeConfig> {
         Some(NodeConfig {
             database: self.database.clone()?,
@@ -552,9 +521,9 @@ pub(crate) fn close_new_files() {
 impl Args {
     fn into_config(self) -> anyhow::Result<Config> {
         let locktopus = self.locktopus.config()?;
-        let (cluster, node) = (self.cluster.config()?, self.cluster.node());
+        let node = self.cluster.node();
         anyhow::ensure!(
-            self.cluster.advertise.is_none() || cluster.is_some() || node.is_some(),
+            self.cluster.advertise.is_none() || node.is_some(),
             "--advertise is for nodes of a cluster; it goes with --cluster"
         );
         Ok(Config {
@@ -577,7 +546,6 @@ impl Args {
             elasticsearch: self.elasticsearch.into_config(),
             schema_registry: self.schema_registry.into_config(),
             skip_unavailable: self.skip_unavailable,
-            cluster,
             node,
             limits: self.limits.0,
         })

@@ -25,33 +25,12 @@ pub struct Lease {
     pub note: Option<Json>,
     /// Counts what its owner did to it, from 1.
     pub version: u64,
-    /// What it is a part of, if the rest is elsewhere, or if it is not settled yet that nothing is.
-    pub part: Option<Box<LeasePart>>,
-}
-
-/// What a lease is a part of. All parts have the same number, and once they are settled the same token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeasePart {
-    /// What all parts cover together.
-    pub whole: Vec<Resource>,
-    /// Whether all parts are held and their owner may rely on it.
-    pub settled: bool,
 }
 
 impl Lease {
     /// Whether its time is not over, whatever may have been done about it already.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|at| at > now)
-    }
-
-    /// What it covers together with its other parts.
-    pub fn whole(&self) -> &[Resource] {
-        self.part.as_ref().map_or(&self.resources, |part| &part.whole)
-    }
-
-    /// Whether its owner may rely on it: it is not one of several parts that are still being taken.
-    pub fn is_settled(&self) -> bool {
-        self.part.as_ref().is_none_or(|part| part.settled)
     }
 }
 

@@ -29,7 +29,7 @@ pub use filter_text::{FILTER_TEXT_DEPTH_MAX, FilterTextError};
 pub use id::{LockId, OwnerId, Token};
 pub use json::{Json, JsonError, Number, Scalar};
 pub use key::{DocumentKey, Key, KeyError, KeyPart};
-pub use lease::{Lease, LeasePart, LeaseVia};
+pub use lease::{Lease, LeaseVia};
 pub use mode::{Mode, ModeError};
 pub use path::{PATH_SEGMENTS_CAP, Path, PathError};
 pub use position::Position;

@@ -1,6 +1,6 @@
 //! What a server is told at its start. Knows nothing of flags or environment variables.
 
-use crate::{cluster::ClusterConfig, clustered::NodeConfig, limits::Limits};
+use crate::{clustered::NodeConfig, limits::Limits};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The settings of a server.
@@ -44,9 +44,7 @@ pub struct Config {
     pub schema_registry: Option<SchemaRegistryConfig>,
     /// Whether a facade that cannot listen is left out instead of keeping the server from starting.
     pub skip_unavailable: bool,
-    /// Which part of a cluster it is, if it is part of one.
-    pub cluster: Option<ClusterConfig>,
-    /// What makes it a node of a cluster over PostgreSQL, if it is one.
+    /// What makes it a node of a cluster, if it is one.
     pub node: Option<NodeConfig>,
     /// What is too much.
     pub limits: Limits,
@@ -123,7 +121,6 @@ impl Config {
             elasticsearch: None,
             schema_registry: None,
             skip_unavailable: false,
-            cluster: None,
             node: None,
             limits: Limits::default(),
         }

@@ -13,10 +13,7 @@
 //! of one document from sharing a sync.
 
 use crate::{
-    cluster::{
-        Admitted,
-        locks::{self, Voucher},
-    },
+    cluster::Admitted,
     clustered::{Admittance, News, Use},
     lease::Verdict,
     namespace::{Namespace, State},
@@ -30,7 +27,7 @@ use crate::{
 use lockwood_engine::{Action, Intent, Limits, NoRules, Target};
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
-    Budget, Depth, DocumentKey, Lease, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+    Budget, Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
 };
 use lockwood_storage::{Answer, Entry, State as Stored};
 use lockwood_wire::Code;
@@ -52,25 +49,13 @@ pub(crate) struct Terms {
     /// Tokens of locks the caller says it holds, all of one owner. If one of them is over, nothing is done.
     pub(crate) tokens: Vec<u64>,
     pub(crate) wait: Wait,
-    /// What other shards said about those of the tokens that are not known here.
-    pub(crate) vouchers: Vec<Voucher>,
-    /// By which map they were asked.
-    pub(crate) epoch: Option<u64>,
 }
 
 impl Terms {
     /// For a caller that holds nothing.
     pub(crate) fn anonymous(wait: Wait) -> Terms {
-        Terms { tokens: Vec::new(), wait, vouchers: Vec::new(), epoch: None }
+        Terms { tokens: Vec::new(), wait }
     }
-}
-
-/// Whose lock it is that a token is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holder<'a> {
-    Here(OwnerId),
-    /// Somebody of this name, who has no lock here.
-    Elsewhere(&'a str),
 }
 
 /// Why an operation was not done.
@@ -80,29 +65,6 @@ pub(crate) enum GateError {
     Refused(Box<Trouble>),
     /// Anything else.
     Shard(ShardError),
-}
-
-impl Terms {
-    /// The same with what other shards know of the tokens, as of now.
-    async fn vouched(&self, shared: &Arc<Shared>, name: &str) -> Result<Cow<'_, Terms>, Trouble> {
-        if self.tokens.is_empty() || !shared.cluster.spreads(name) {
-            return Ok(Cow::Borrowed(self));
-        }
-        let epoch = Some(shared.cluster.epoch());
-        let unknown = unknown(shared, name, &self.tokens);
-        let vouchers = match unknown.is_empty() {
-            true => Vec::new(),
-            false => locks::vouch(shared, name, unknown).await?,
-        };
-        Ok(Cow::Owned(Terms { vouchers, epoch, ..self.clone() }))
-    }
-}
-
-/// The tokens that no lock here has.
-fn unknown(shared: &Shared, name: &str, tokens: &[u64]) -> Vec<u64> {
-    let Some(namespace) = shared.registry.get(name) else { return tokens.to_vec() };
-    let state = namespace.lock();
-    tokens.iter().copied().filter(|token| state.table.granted(Token(*token)).is_none()).collect()
 }
 
 impl From<ShardError> for GateError {
@@ -134,7 +96,6 @@ pub(crate) async fn write(
     terms: &Terms,
 ) -> Result<Written, GateError> {
     shared.check_home(namespace, Use::Write).await?;
-    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
     let job = Job::new(shared);
@@ -178,7 +139,6 @@ pub(crate) async fn transact<T>(
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
     shared.check_home(namespace, Use::Write).await?;
-    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
     let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
@@ -256,7 +216,6 @@ pub(crate) async fn run<T: Send + 'static>(
     call_of: impl Fn(Vec<Intent>, &T) -> Result<Call, Trouble>,
 ) -> Result<Amended<T>, GateError> {
     shared.check_home(namespace, Use::Write).await?;
-    let terms = &*terms.vouched(shared, namespace).await?;
     let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::from([first.clone()]) };
     let rules = shared.schemas.held(namespace);
     // One for all runs: running again is no way to more work.
@@ -410,7 +369,6 @@ pub(crate) async fn keep(
     terms: &Terms,
 ) -> Result<(), GateError> {
     shared.check_home(namespace, Use::Write).await?;
-    let terms = &*terms.vouched(shared, namespace).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(keep.documents())?;
     let job = Job::new(shared);
@@ -470,7 +428,6 @@ pub(crate) async fn read(
     if let Some(reading) = read_unhindered(shared, name, terms) {
         return Ok(reading);
     }
-    let terms = &*terms.vouched(shared, name).await?;
     if shared.remote_home(name).await?.is_none() {
         let reading = enter(shared, name, terms, |owner, state| {
             let admitted = state.table.admits(owner, resources, terms.rank());
@@ -492,7 +449,6 @@ pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms
     if terms.tokens.is_empty() {
         return Ok(());
     }
-    let terms = &*terms.vouched(shared, name).await?;
     if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
         return Ok(Admittance::ask(shared, membership, (name, home), &[], terms).await.map(drop)?);
     }
@@ -533,7 +489,6 @@ pub(crate) async fn hold(
     resources: &[Resource],
     terms: &Terms,
 ) -> Result<Turn, GateError> {
-    let terms = &*terms.vouched(shared, name).await?;
     let turn = Turn::take(shared, name, resources, terms).await?;
     shared.shard.shown(turn.after).await?;
     Ok(turn)
@@ -672,37 +627,22 @@ impl Terms {
 impl State {
     /// The owner of the locks with these tokens; somebody new if there are none.
     fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
-        let mut known: Option<Holder<'_>> = None;
+        let mut known: Option<OwnerId> = None;
         for token in &terms.tokens {
-            let holder = self.holder(terms, *token, now).ok_or_else(|| match terms.epoch {
-                // It may just have moved.
-                Some(epoch) if epoch != shared.cluster.epoch() => ShardError::Elsewhere.into(),
-                _ => token_lost(*token),
-            })?;
+            let holder = self.holder(*token, now).ok_or_else(|| token_lost(*token))?;
             if known.is_some_and(|known| known != holder) {
                 return Err(token_foreign(*token));
             }
             known = Some(holder);
         }
-        let here = known.and_then(|holder| match holder {
-            Holder::Here(owner) => Some(owner),
-            Holder::Elsewhere(_) => None,
-        });
-        Ok(here.unwrap_or_else(|| shared.next_owner()))
+        Ok(known.unwrap_or_else(|| shared.next_owner()))
     }
 
     /// Who holds the lock with a token, if it is not over.
-    fn holder<'a>(&self, terms: &'a Terms, token: u64, now: Timestamp) -> Option<Holder<'a>> {
-        if let Some((lock, owner)) = self.table.granted(Token(token)) {
-            let is_over = |lease: &Lease| !lease.is_alive(now) || !lease.is_settled();
-            return (!self.leases.get(lock).is_some_and(is_over)).then_some(Holder::Here(owner));
-        }
-        let voucher = terms.vouchers.iter().find(|voucher| voucher.token == token)?;
-        let is_alive = voucher.until.is_none_or(|until| Timestamp(until) > now);
-        // Whoever holds something elsewhere may hold something here as well, or not.
-        let holder =
-            self.leases.owner(&voucher.owner).map_or(Holder::Elsewhere(&voucher.owner), Holder::Here);
-        is_alive.then_some(holder)
+    fn holder(&self, token: u64, now: Timestamp) -> Option<OwnerId> {
+        let (lock, owner) = self.table.granted(Token(token))?;
+        let is_over = self.leases.get(lock).is_some_and(|lease| !lease.is_alive(now));
+        (!is_over).then_some(owner)
     }
 
     /// Takes a lock for an operation, or its place in line.

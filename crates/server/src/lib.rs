@@ -51,7 +51,6 @@ mod verify;
 mod view;
 mod work;
 
-pub use cluster::ClusterConfig;
 pub use clustered::NodeConfig;
 pub use config::{Config, ElasticsearchConfig, LocktopusConfig, OpenslidesConfig, SchemaRegistryConfig};
 pub use limits::{LimitSpec, Limits};

@@ -1,13 +1,7 @@
 //! What this server shows of the locks it has: pages of them, one of them, the tree, who waits for whom. Knows
 //! nothing of protocols, nor of what other servers have.
 
-use crate::{
-    lease,
-    namespace::State,
-    shared::Shared,
-    trouble::Trouble,
-    view::{covered, shown_state},
-};
+use crate::{lease, namespace::State, shared::Shared, trouble::Trouble, view::lock_state};
 use lockwood_locks::LockView;
 use lockwood_model::{LockId, Path};
 use lockwood_wire::{LockInfo, LockList, LockState, Tree, WaitGraph};
@@ -34,10 +28,10 @@ pub(crate) async fn page(shared: &Shared, name: &str, wanted: &Selection) -> Res
         return Ok(LockList { locks: Vec::new(), next: None });
     };
     let is_wanted = |state: &State, view: &LockView| {
-        let at_path = |path: &Path| covered(state, view).iter().any(|held| path.is_prefix_of(&held.path));
+        let at_path = |path: &Path| view.resources.iter().any(|held| path.is_prefix_of(&held.path));
         owned_by(state, view, wanted.owner.as_deref())
             && path.as_ref().is_none_or(at_path)
-            && wanted.state.is_none_or(|wanted| shown_state(state, view) == wanted)
+            && wanted.state.is_none_or(|wanted| lock_state(view) == wanted)
     };
     let (locks, next) = namespace.list(shared, wanted.after, wanted.len_max, is_wanted);
     // If the disk failed, whoever wants to know what is going on shall see it all the same.

@@ -3,7 +3,6 @@
 //! [`crate::gate`] or the listings here.
 
 use crate::{
-    cluster::Admitted,
     clustered::{HomeGuards, News},
     grace::Cover,
     lease::{Leases, Verdict},
@@ -406,12 +405,8 @@ impl Namespace {
 
     /// Ends a lock whoever owns it, and tells its owner. Gives the record that must be durable before anybody
     /// can rely on it.
-    pub(crate) fn revoke(&self, shared: &Shared, lock: u64, admitted: Admitted) -> Result<u64, Trouble> {
+    pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<u64, Trouble> {
         let mut state = self.lock();
-        let passage = shared.cluster.pass(admitted)?;
-        if let Some(lease) = state.leases.get(LockId(lock)) {
-            shared.cluster.check_locks(&passage, &lease.resources)?;
-        }
         let now = shared.clock.now();
         if state.table.view(LockId(lock)).is_some_and(|view| view.rank.is_operation() && view.token.is_some())
         {
@@ -421,7 +416,6 @@ impl Namespace {
         }
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.revoke(LockId(lock), now, &mut effects);
-        state.leases.note_over(LockId(lock), &revoked_wait());
         state.lease_gone(LockId(lock));
         state.deliver(effects, now, shared);
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock))?;
@@ -430,7 +424,6 @@ impl Namespace {
         state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some());
         let after = state.written;
         self.rearm(state);
-        drop(passage);
         shared.registry.drop_if_unused(shared, self);
         Ok(after)
     }
@@ -551,7 +544,7 @@ impl State {
             .map(|lock| HeldLock {
                 lock: lock.id.0,
                 request: requests.get(&lock.id).copied(),
-                token: lock.token.filter(|_| !self.is_pending(lock.id)).map(|token| token.0),
+                token: lock.token.filter(|_| !self.is_new(lock.id)).map(|token| token.0),
                 was: was.get(&lock.id).copied(),
                 resources: lock.resources.iter().map(WireResource::from).collect(),
             })
@@ -713,7 +706,7 @@ impl State {
             Effect::ConversionTimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
                 let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
-                self.refuse_conversion(owner, lock, trouble);
+                self.tell_refused(owner, lock, trouble);
             }
             Effect::Deadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
@@ -723,7 +716,7 @@ impl State {
             Effect::ConversionDeadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
                 let trouble = Box::new(view::deadlock(self, &cycle));
-                self.refuse_conversion(owner, lock, trouble);
+                self.tell_refused(owner, lock, trouble);
             }
             Effect::Expired { lock, held_ms, .. } => {
                 metrics.expired.add(1);
@@ -745,13 +738,10 @@ impl State {
         (owner, lock, token): (OwnerId, LockId, Token),
         news: News,
     ) {
-        match news {
-            News::Granted { waited_ms } => {
-                shared.metrics.grants.add(1);
-                shared.metrics.wait_time.observe(waited_ms);
-                self.lease_granted(shared, lock);
-            }
-            News::Converted => self.lease_converted(shared, lock),
+        if let News::Granted { waited_ms } = news {
+            shared.metrics.grants.add(1);
+            shared.metrics.wait_time.observe(waited_ms);
+            self.lease_granted(shared, lock);
         }
         // What ended on the way has to be on record before anybody has what it guarded.
         self.note_ended(shared);
@@ -770,18 +760,9 @@ impl State {
 
     /// A wait ended without a lock.
     pub(crate) fn refuse(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
-        if !self.is_awaited(lock) {
-            self.leases.note_over(lock, &trouble);
-        }
         self.lease_gone(lock);
         self.tell_refused(owner, lock, trouble);
         self.forget(owner, lock);
-    }
-
-    /// A lock stays what it was.
-    fn refuse_conversion(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {
-        self.leases.forget_conversion(lock);
-        self.tell_refused(owner, lock, trouble);
     }
 
     fn tell_refused(&mut self, owner: OwnerId, lock: LockId, trouble: Box<Trouble>) {

@@ -4,7 +4,6 @@
 //! The ledger holds a *ceiling*: no number at or above it has been given out. It is raised long before it
 //! is reached, so a lock never waits for the disk; after a restart numbers start at the ceiling.
 
-use lockwood_locks::Series;
 use lockwood_storage::{Ledger, StoreError};
 use parking_lot::Mutex;
 use std::sync::{
@@ -13,7 +12,7 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-/// How far the ceiling is raised at a time, counted in numbers that are given out.
+/// How far the ceiling is raised at a time.
 const STEP: u64 = 1 << 20;
 /// The ceiling is raised when fewer numbers than this are left. More than [`WAITERS_CAP`], so that every
 /// waiter can still be granted if the disk fails in between.
@@ -25,7 +24,6 @@ const _: () = assert!(WAITERS_CAP < MARGIN);
 
 pub(crate) struct Numbers {
     ledger: Arc<Ledger>,
-    series: Series,
     ceiling: AtomicU64,
     /// Where the table of a new namespace starts.
     first: AtomicU64,
@@ -36,27 +34,16 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// Continues after everything given out below `ceiling` by earlier runs.
-    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64, series: Series) -> Result<Numbers, StoreError> {
-        let next = ceiling + STEP * series.step();
+    pub(crate) fn start(ledger: Arc<Ledger>, ceiling: u64) -> Result<Numbers, StoreError> {
+        let next = ceiling + STEP;
         ledger.raise_ceiling(next)?;
         Ok(Numbers {
             ledger,
-            series,
             ceiling: AtomicU64::new(next),
             first: AtomicU64::new(ceiling),
             low: Notify::new(),
             raising: Mutex::new(()),
         })
-    }
-
-    /// No number at or above this has been given out.
-    pub(crate) fn ceiling(&self) -> u64 {
-        self.ceiling.load(Ordering::Acquire)
-    }
-
-    /// Which numbers this server gives out.
-    pub(crate) fn series(&self) -> Series {
-        self.series
     }
 
     /// The first number for a new namespace: larger than any its predecessor of the same name gave out.
@@ -76,28 +63,17 @@ impl Numbers {
             return false;
         }
         let ceiling = self.ceiling.load(Ordering::Acquire);
-        if next + self.spread(MARGIN) > ceiling {
+        if next + MARGIN > ceiling {
             self.low.notify_one();
         }
-        next + self.spread(WAITERS_CAP) < ceiling
-    }
-
-    /// Makes sure that whatever is given out after a restart is larger than `number`, and that there is room
-    /// above it now. New namespaces start above it.
-    pub(crate) async fn raise(self: &Arc<Numbers>, number: u64) -> Result<(), StoreError> {
-        if self.ceiling.load(Ordering::Acquire) < number + self.spread(MARGIN) {
-            self.lift(number + self.spread(STEP)).await?;
-        }
-        // Not before there is room: a namespace that starts here in between could not grant anything.
-        self.first.fetch_max(number + 1, Ordering::AcqRel);
-        Ok(())
+        next + WAITERS_CAP < ceiling
     }
 
     /// Raises the ceiling whenever it comes near. Ends when the disk fails.
     pub(crate) async fn keep_ahead(self: Arc<Numbers>) {
         loop {
             self.low.notified().await;
-            let next = self.ceiling.load(Ordering::Acquire) + self.spread(STEP);
+            let next = self.ceiling.load(Ordering::Acquire) + STEP;
             if let Err(error) = self.lift(next).await {
                 return tracing::error!(%error, "raise the ceiling of lock numbers");
             }
@@ -116,10 +92,5 @@ impl Numbers {
             Ok(())
         });
         lifting.await.unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
-    }
-
-    /// How far apart the first and the last of so many numbers are.
-    fn spread(&self, len: u64) -> u64 {
-        len * self.series.step()
     }
 }

@@ -105,7 +105,7 @@ fn make(
     name: &str,
 ) -> Arc<Namespace> {
     let numbers = &shared.numbers;
-    let mut table = LockTable::with_series(numbers.first(), u64::from_be_bytes(random()), numbers.series());
+    let mut table = LockTable::new(numbers.first(), u64::from_be_bytes(random()));
     if shared.grace.left_ms(name) > 0 {
         table.freeze();
     }

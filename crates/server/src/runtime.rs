@@ -4,7 +4,7 @@
 use crate::{
     authority::Authority,
     clock::Clock,
-    cluster::{self, Cluster, ClusterConfig, SHARDS_MAX, keeper, replica},
+    cluster::{Cluster, keeper},
     clustered::Membership,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -21,12 +21,10 @@ use crate::{
     schemas::Schemas,
     secret::{Secrets, random},
     serve::ServeError,
-    session::Notice,
     shard::{Shard, ShardLimits},
     shared::Shared,
     work::Work,
 };
-use lockwood_locks::Series;
 use lockwood_model::Timestamp;
 use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError};
 use lockwood_wire::Interface;
@@ -94,7 +92,7 @@ impl Runtime {
         let shared = open(origin, store).await?;
         shared.cluster.restore(&shared)?;
         locate_leases(&shared).await?;
-        restore_leases(&shared, lease_time)?;
+        lease::restore(&shared, lease_time)?;
         if let Err(error) = shared.shard.undo_loads().await {
             tracing::error!(?error, "take away what is left of a load");
         }
@@ -105,21 +103,12 @@ impl Runtime {
         tasks.spawn(grace::keep_low(Arc::clone(&shared)));
         tasks.spawn(tend_documents(Arc::clone(&shared)));
         tasks.spawn(tend_store(Arc::clone(&shared)));
-        match shared.cluster.membership() {
-            // Nothing is served by a map that is over.
-            Some(_) => {
-                let fetched = shared.cluster.fetch(&shared).await;
-                fetched.map_err(|trouble| ServeError::Setting(trouble.message))?;
-            }
-            None => replica::ask_around(&shared).await,
-        }
+        // Nothing is served by a map that is over.
+        let fetched = shared.cluster.fetch(&shared).await;
+        fetched.map_err(|trouble| ServeError::Setting(trouble.message))?;
         let services = Services::open(&shared, library, &mut tasks).await?;
         if shared.cluster.is_node() {
             tasks.spawn(keeper::keep(Arc::clone(&shared)));
-            if shared.cluster.membership().is_none() {
-                tasks.spawn(replica::follow(Arc::clone(&shared)));
-                tasks.spawn(cluster::join(Arc::clone(&shared)));
-            }
             if let Some(current) = shared.cluster.current() {
                 shared.cluster.follow_up(&shared, &current);
             }
@@ -154,7 +143,6 @@ impl Runtime {
         for namespace in shared.registry.all() {
             namespace.drain(shared);
         }
-        shared.cluster.sessions.tell_all(|| Notice::Draining);
     }
 
     /// Ends the connections and notes what is still held.
@@ -188,9 +176,8 @@ impl Runtime {
         for namespace in shared.registry.all() {
             namespace.tell_all_to_close();
         }
-        shared.cluster.sessions.tell_all(|| Notice::Closing);
         let deadline = Instant::now() + CLOSE_PATIENCE;
-        let connected = || shared.gauges().sessions_connected + shared.cluster.sessions.len();
+        let connected = || shared.gauges().sessions_connected;
         while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
             tokio::time::sleep(DRAIN_INTERVAL).await;
         }
@@ -238,21 +225,6 @@ async fn locate_leases(shared: &Arc<Shared>) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Puts back leases, unless they are those of the host that writes, which this one only follows.
-fn restore_leases(shared: &Arc<Shared>, time: LeaseTime) -> Result<(), StoreError> {
-    let current = shared.cluster.current();
-    if current.as_ref().is_some_and(|current| current.is_replica) {
-        shared.cluster.idle_leases.store(true, Ordering::Release);
-        return Ok(());
-    }
-    lease::restore(shared, time)?;
-    if let Some(current) = current.filter(|_| shared.cluster.membership().is_none()) {
-        // It may have stopped between the map and what comes of it.
-        lease::moving::follow(shared, &current);
-    }
-    Ok(())
-}
-
 async fn open(
     origin: Origin,
     store: impl FnOnce() -> Result<Arc<dyn Store>, OpenError> + Send + 'static,
@@ -279,16 +251,14 @@ async fn open(
     let ledger = Arc::new(ledger);
     let numbers = {
         let ledger = Arc::clone(&ledger);
-        let series = config.cluster.as_ref().map_or(Series::ALL, numbers_of);
-        blocking(move || Numbers::start(ledger, ceiling, series)).await?
+        blocking(move || Numbers::start(ledger, ceiling)).await?
     };
     let grace = {
         let ledger = Arc::clone(&ledger);
         blocking(move || Grace::start(ledger, &grace)).await?
     };
     let clock = Clock::new();
-    let session_key = config.cluster.as_ref().map(|config| cluster::session_key(&config.key));
-    let cluster = Cluster::new(config.cluster.as_ref(), membership.as_ref(), &interfaces[0].address);
+    let cluster = Cluster::new(membership.as_ref());
     let work = Work::new(&config.limits, cluster.is_node());
     let shared = Shared {
         cluster,
@@ -299,7 +269,7 @@ async fn open(
         clock,
         numbers: Arc::new(numbers),
         grace: Arc::new(grace),
-        secrets: Secrets::new(session_key.unwrap_or(secret_key)),
+        secrets: Secrets::new(secret_key),
         ledger,
         shard: Arc::new(shard),
         authority,
@@ -317,11 +287,6 @@ async fn open(
         purges: Purges::default(),
     };
     Ok(Arc::new(shared))
-}
-
-/// The lock numbers of a node: no two shards ever give out the same.
-fn numbers_of(cluster: &ClusterConfig) -> Series {
-    Series::new(SHARDS_MAX, u64::from(cluster.this) % SHARDS_MAX)
 }
 
 fn open_data(store: Arc<dyn Store>, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {

@@ -46,6 +46,8 @@ pub(crate) struct Seat {
 pub(crate) enum Answer<Waiting = Line> {
     Done { lock: LockId, token: u64 },
     Queued { lock: LockId, line: Waiting },
+    /// Nothing is in its way. A notice follows, as for one that waited, once the shards that it covers are closed.
+    Closing { lock: LockId },
 }
 
 impl Seat {
@@ -187,9 +189,8 @@ impl Seat {
                 self.remember(&mut state, lock, request);
                 let news = News::Granted { waited_ms: 0 };
                 if !state.may_tell(&self.shared, (self.owner, lock, token), news) {
-                    let line = describe(&state, lock, now);
                     self.namespace.rearm(state);
-                    return Ok(Answer::Queued { lock, line });
+                    return Ok(Answer::Closing { lock });
                 }
                 metrics.grants.add(1);
                 metrics.wait_time.observe(0);
@@ -271,9 +272,8 @@ impl Seat {
                 if !state.may_tell(&self.shared, (self.owner, lock, token), News::Converted) =>
             {
                 self.remember(&mut state, lock, Some(request));
-                let line = view::line(&state, lock, now);
                 self.namespace.rearm(state);
-                Ok(Answer::Queued { lock, line })
+                Ok(Answer::Closing { lock })
             }
             ConvertOutcome::Converted { token } => {
                 self.rest_on(state.written);

@@ -2,7 +2,6 @@
 
 use crate::{
     authority::Authority,
-    cluster::SHARDS_MAX,
     clustered,
     config::Config,
     elasticsearch::Library,
@@ -167,23 +166,6 @@ fn check(config: &Config) -> Result<(), ServeError> {
     }
     if config.body_timeout.is_zero() || config.write_timeout.is_zero() {
         let message = "--body-timeout and --write-timeout must be longer than nothing".to_owned();
-        return Err(ServeError::Setting(message));
-    }
-    if config.cluster.as_ref().is_some_and(|cluster| u64::from(cluster.this) >= SHARDS_MAX) {
-        let message = format!("--this is the number of a shard, and at most {}", SHARDS_MAX - 1);
-        return Err(ServeError::Setting(message));
-    }
-    let facades = [
-        ("locktopus", config.locktopus.is_some()),
-        ("openslides", config.openslides.is_some()),
-        ("elasticsearch", config.elasticsearch.is_some()),
-        ("schema-registry", config.schema_registry.is_some()),
-    ];
-    if let (Some(_), Some((name, _))) = (&config.cluster, facades.into_iter().find(|(_, wanted)| *wanted)) {
-        let message = format!(
-            "--{name} serves the documents and locks of one server, so it does not go with --this; run a server \
-             of its own for it"
-        );
         return Err(ServeError::Setting(message));
     }
     let names = [

@@ -4,7 +4,7 @@
 use foldhash::fast::FixedState;
 use lockwood_locks::Waiters;
 use lockwood_model::{LockId, Timestamp};
-use lockwood_wire::{Code, Owner, ServerMessage};
+use lockwood_wire::{Code, Owner};
 use std::{collections::HashMap, net::SocketAddr};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -92,8 +92,6 @@ pub(crate) enum Notice {
     Refused { request: u64, lock: LockId, trouble: Box<Trouble> },
     /// A lock is gone.
     Lost { lock: LockId, code: Code, message: &'static str },
-    /// What a session on a node of a cluster is told.
-    Said(Box<ServerMessage>),
     /// The server is about to stop.
     Draining,
     /// The server stops now.

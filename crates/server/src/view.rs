@@ -7,7 +7,7 @@ use crate::{
     trouble::{Trouble, Why},
 };
 use lockwood_locks::{Cycle, LockView, NodeView, Refusal, Standing};
-use lockwood_model::{Lease, LockId, Mode, OwnerId, Resource, Timestamp};
+use lockwood_model::{LockId, Mode, OwnerId, Resource, Timestamp};
 use lockwood_wire::{
     Blocker, Code, CycleStep, Intents, LockInfo, LockState, NodeClaim, NodeInfo, Owner, WirePath,
     WireResource, documents::WireValue,
@@ -71,23 +71,25 @@ fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: 
 pub(crate) fn lock_info(state: &State, view: &LockView, now: Timestamp) -> LockInfo {
     let standing = state.table.standing(view.id);
     let lease = state.leases.get(view.id);
-    // Nobody relies on it yet, so to whoever looks it waits.
-    let is_settled = lease.is_none_or(Lease::is_settled);
-    let (granted_at, token) = (view.granted_at.filter(|_| is_settled), view.token.filter(|_| is_settled));
-    let since = granted_at.unwrap_or(view.requested_at);
+    let told = match state.is_new(view.id) {
+        true => LockView { token: None, granted_at: None, ..view.clone() },
+        false => view.clone(),
+    };
+    let view = &told;
+    let since = view.granted_at.unwrap_or(view.requested_at);
     let mut owner = owner(state, view.owner);
     if owner.via == "lease" {
         owner.via = state.leases.via_of(view.id).to_owned();
     }
     LockInfo {
         lock: view.id.0,
-        state: shown_state(state, view),
-        token: token.map(|token| token.0),
+        state: lock_state(view),
+        token: view.token.map(|token| token.0),
         owner,
-        resources: covered(state, view).iter().map(WireResource::from).collect(),
+        resources: view.resources.iter().map(WireResource::from).collect(),
         converting_to: view.converting_to.as_ref().map(|to| to.iter().map(WireResource::from).collect()),
         requested_at: rfc3339(view.requested_at),
-        granted_at: granted_at.map(rfc3339),
+        granted_at: view.granted_at.map(rfc3339),
         age_ms: now.since(since),
         wait_left_ms: view.wait_until.map(|until| until.since(now)),
         abandoned_in_ms: view.away_until.map(|until| until.since(now)),
@@ -215,11 +217,6 @@ pub(crate) fn deadlock(state: &State, cycle: &Cycle) -> Trouble {
             }
         })
         .collect();
-    never_ends(steps)
-}
-
-/// The same, whoever found it.
-pub(crate) fn never_ends(steps: Vec<CycleStep>) -> Trouble {
     let ring: Vec<String> = steps
         .iter()
         .map(|step| {
@@ -270,20 +267,8 @@ fn owner(state: &State, owner: OwnerId) -> Owner {
     Owner { session: String::new(), name: Some(name), via: via.to_owned(), peer: None, connected: true }
 }
 
-/// Whether a lock is held, as far as its owner may rely on it.
-pub(crate) fn shown_state(state: &State, view: &LockView) -> LockState {
-    match state.leases.get(view.id).is_none_or(Lease::is_settled) {
-        true => lock_state(view),
-        false => LockState::Waiting,
-    }
-}
-
-/// What a lock covers, or shall cover, with its parts elsewhere.
-pub(crate) fn covered<'a>(state: &'a State, view: &'a LockView) -> &'a [Resource] {
-    state.leases.whole(view.id).unwrap_or(&view.resources)
-}
-
-fn lock_state(view: &LockView) -> LockState {
+/// Whether a lock is held.
+pub(crate) fn lock_state(view: &LockView) -> LockState {
     match (view.token, &view.converting_to) {
         (None, _) => LockState::Waiting,
         (Some(_), Some(_)) => LockState::Converting,

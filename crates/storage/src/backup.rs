@@ -410,7 +410,6 @@ mod tests {
             ttl_ms: None,
             note: None,
             version: 1,
-            part: None,
         }
     }
 

@@ -88,7 +88,6 @@ fn leased() -> Entry {
         ttl_ms: None,
         note: None,
         version: 1,
-        part: None,
     };
     Entry::Leased { namespace: "n".into(), lease }
 }

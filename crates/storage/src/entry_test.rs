@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::moved::{MovedAnswer, MovedStep};
-use lockwood_model::{Depth, LeasePart, LeaseVia, Mode, Path, Resource, Token};
+use lockwood_model::{Depth, LeaseVia, Mode, Path, Resource, Token};
 
 fn at(key: &str) -> DocumentKey {
     DocumentKey::new("user", key.parse().unwrap())
@@ -28,14 +28,7 @@ fn lease() -> Lease {
         ttl_ms: None,
         note: Some(Json::trusted("{}")),
         version: 3,
-        part: None,
     }
-}
-
-fn lease_part() -> Lease {
-    let whole = vec![Resource::new(Path::root(), Mode::List, Depth::SUBTREE)];
-    let part = Some(Box::new(LeasePart { whole, settled: true }));
-    Lease { via: LeaseVia::Native, part, ..lease() }
 }
 
 fn moved() -> Moved {
@@ -119,7 +112,6 @@ fn entries() -> Vec<Entry> {
         Entry::Trimmed { to: 77 },
         Entry::Loading { namespace: namespace.clone(), done: true },
         Entry::Leased { namespace: namespace.clone(), lease: lease() },
-        Entry::Leased { namespace: namespace.clone(), lease: lease_part() },
         Entry::LeaseRenewed {
             namespace: namespace.clone(),
             lock: LockId(9),

@@ -1,6 +1,6 @@
 //! Leases as they are kept, in the log and in the state. Knows nothing of whether they still hold.
 
-use lockwood_model::{Depth, Json, Lease, LeasePart, LeaseVia, LockId, Path, Resource, Timestamp, Token};
+use lockwood_model::{Depth, Json, Lease, LeaseVia, LockId, Path, Resource, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -25,6 +25,7 @@ type StoredResource<'a> = (Vec<&'a str>, &'a str, u8);
 enum StoredKind<'a> {
     Native,
     Elasticsearch,
+    /// A part of a lock on several shards, which earlier versions had; what it was a part of is of no use any more.
     Part {
         #[serde(borrow)]
         whole: Vec<StoredResource<'a>>,
@@ -39,13 +40,12 @@ enum StoredKind<'a> {
 
 impl<'a> From<&'a Lease> for StoredLease<'a> {
     fn from(lease: &'a Lease) -> StoredLease<'a> {
-        let kind = match (&lease.part, lease.via, lease.ttl_ms) {
-            (Some(part), ..) => StoredKind::Part { whole: stored(&part.whole), settled: part.settled },
-            (None, via, Some(ttl_ms)) => {
+        let kind = match (lease.via, lease.ttl_ms) {
+            (via, Some(ttl_ms)) => {
                 StoredKind::Timed { elasticsearch: via == LeaseVia::Elasticsearch, ttl_ms }
             }
-            (None, LeaseVia::Native, None) => StoredKind::Native,
-            (None, LeaseVia::Elasticsearch, None) => StoredKind::Elasticsearch,
+            (LeaseVia::Native, None) => StoredKind::Native,
+            (LeaseVia::Elasticsearch, None) => StoredKind::Elasticsearch,
         };
         StoredLease {
             lock: lease.lock.0,
@@ -64,24 +64,11 @@ impl<'a> From<&'a Lease> for StoredLease<'a> {
 impl StoredLease<'_> {
     /// None if it is not what was written.
     pub(crate) fn to_lease(&self) -> Option<Lease> {
-        let (mut via, mut ttl_ms) = (LeaseVia::Native, None);
-        let part = match &self.kind {
-            StoredKind::Native => None,
-            StoredKind::Elasticsearch => {
-                via = LeaseVia::Elasticsearch;
-                None
-            }
-            StoredKind::Timed { elasticsearch, ttl_ms: lasts_ms } => {
-                ttl_ms = Some(*lasts_ms);
-                if *elasticsearch {
-                    via = LeaseVia::Elasticsearch;
-                }
-                None
-            }
-            StoredKind::Part { whole, settled } => {
-                let part = LeasePart { whole: read(whole)?, settled: *settled };
-                Some(Box::new(part))
-            }
+        let (via, ttl_ms) = match self.kind {
+            StoredKind::Native | StoredKind::Part { .. } => (LeaseVia::Native, None),
+            StoredKind::Elasticsearch => (LeaseVia::Elasticsearch, None),
+            StoredKind::Timed { elasticsearch: false, ttl_ms } => (LeaseVia::Native, Some(ttl_ms)),
+            StoredKind::Timed { elasticsearch: true, ttl_ms } => (LeaseVia::Elasticsearch, Some(ttl_ms)),
         };
         Some(Lease {
             lock: LockId(self.lock),
@@ -94,7 +81,6 @@ impl StoredLease<'_> {
             ttl_ms,
             note: self.note.map(Json::trusted),
             version: self.version,
-            part,
         })
     }
 }
@@ -118,7 +104,7 @@ fn read(stored: &[StoredResource<'_>]) -> Option<Vec<Resource>> {
 mod tests {
     use super::*;
 
-    /// What was written before locks had parts on several shards.
+    /// What the first versions wrote.
     #[derive(Serialize)]
     struct Before<'a> {
         lock: u64,
@@ -149,8 +135,27 @@ mod tests {
             let bytes = postcard::to_allocvec(&before).unwrap();
             let lease = postcard::from_bytes::<StoredLease<'_>>(&bytes).unwrap().to_lease().unwrap();
             let via = if elasticsearch { LeaseVia::Elasticsearch } else { LeaseVia::Native };
-            assert_eq!((lease.lock, lease.via, lease.version, &lease.part), (LockId(7), via, 2, &None));
+            assert_eq!((lease.lock, lease.via, lease.version), (LockId(7), via, 2));
             assert_eq!(postcard::to_allocvec(&StoredLease::from(&lease)).unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn a_part_of_a_lock_on_several_shards_is_read_as_what_was_here_of_it() {
+        let part = StoredLease {
+            lock: 7,
+            token: 9,
+            owner: "p",
+            kind: StoredKind::Part { whole: vec![(vec!["a"], "read", 255)], settled: true },
+            resources: vec![(vec!["a", "1"], "write", 255)],
+            granted_at: 5,
+            expires_at: Some(6),
+            note: None,
+            version: 2,
+        };
+        let bytes = postcard::to_allocvec(&part).unwrap();
+        let lease = postcard::from_bytes::<StoredLease<'_>>(&bytes).unwrap().to_lease().unwrap();
+        let path = Path::from_segments(["a", "1"]);
+        assert_eq!(lease.resources, [Resource::new(path, lockwood_model::Mode::Write, Depth::SUBTREE)]);
     }
 }

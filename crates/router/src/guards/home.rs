@@ -237,6 +237,11 @@ impl Home {
         self.numbers_of(lock).iter().any(|number| self.pending.contains(number))
     }
 
+    /// Whether a lock was decided, and not granted at all yet.
+    pub fn is_new(&self, lock: LockId) -> bool {
+        matches!(self.locks.get(&lock), Some(LockGuards::One(number)) if self.pending.contains(number))
+    }
+
     /// The members that have not acknowledged the guards of a lock: why it is not granted yet.
     pub fn awaited(&self, lock: LockId) -> BTreeSet<ShardNo> {
         let numbers = self.numbers_of(lock);

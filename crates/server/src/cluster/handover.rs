@@ -1,13 +1,8 @@
-//! What nodes tell each other between stopping by one map and serving by the next: how far their numbers are,
-//! what every shard must have, and whose locks go where. Knows nothing of who brings it from one to the other.
+//! What shards tell each other between stopping by one map and serving by the next: how far their positions are, and
+//! what every shard must have. Knows nothing of who brings it from one to the other.
 
-use super::{Current, received, work::EVERYWHERE};
-use crate::{
-    lease::moving::{self, MovingLeases},
-    secret::hex,
-    shared::Shared,
-    trouble::Trouble,
-};
+use super::{received, work::EVERYWHERE};
+use crate::{secret::hex, shared::Shared, trouble::Trouble};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_storage::{Entry, Order, StoreError};
 use lockwood_wire::{Code, documents::read_field};
@@ -23,8 +18,6 @@ pub(crate) struct Handover {
     everywhere: Vec<String>,
     /// Indexes that every shard has: namespace, collection, field.
     indexes: Vec<(String, String, String)>,
-    /// Locks that go to other shards.
-    locks: MovingLeases,
 }
 
 /// What every node takes.
@@ -33,7 +26,6 @@ pub(crate) struct Takeover {
     position: u64,
     everywhere: Vec<String>,
     indexes: Vec<(String, String, String)>,
-    locks: MovingLeases,
 }
 
 impl Takeover {
@@ -44,7 +36,6 @@ impl Takeover {
             takeover.position = takeover.position.max(handover.position);
             takeover.everywhere.extend_from_slice(&handover.everywhere);
             takeover.indexes.extend_from_slice(&handover.indexes);
-            takeover.locks.add(handover.locks.clone());
         }
         takeover.everywhere.sort();
         takeover.everywhere.dedup();
@@ -55,15 +46,10 @@ impl Takeover {
 }
 
 /// What this node gives.
-pub(crate) fn give(shared: &Arc<Shared>, current: &Current) -> Result<Handover, Trouble> {
+pub(crate) fn give(shared: &Arc<Shared>) -> Result<Handover, Trouble> {
     let reading = shared.shard.read();
     let state = reading.state();
-    let locks = match shared.cluster.membership() {
-        None => moving::export(shared, current)?,
-        // They stay where they are.
-        Some(_) => MovingLeases::default(),
-    };
-    let mut handover = Handover { position: state.floor()?.0, locks, ..Handover::default() };
+    let mut handover = Handover { position: state.floor()?.0, ..Handover::default() };
     for (name, id) in state.namespaces()? {
         if !shared.cluster.has_spread_now(&name)? {
             continue;
@@ -89,14 +75,7 @@ pub(crate) fn give(shared: &Arc<Shared>, current: &Current) -> Result<Handover, 
 }
 
 /// Takes over what was given; durable when it answers.
-pub(crate) async fn take(
-    shared: &Arc<Shared>,
-    current: &Arc<Current>,
-    takeover: Takeover,
-) -> Result<(), Trouble> {
-    if shared.cluster.membership().is_none() {
-        moving::import(shared, current, &takeover.locks).await?;
-    }
+pub(crate) async fn take(shared: &Arc<Shared>, takeover: Takeover) -> Result<(), Trouble> {
     for record in &takeover.everywhere {
         let bad = || Trouble::new(Code::BadBody, "what every shard has is not a record");
         let bytes = crate::secret::unhex(record).ok_or_else(bad)?;

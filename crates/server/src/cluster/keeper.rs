@@ -4,7 +4,6 @@
 use super::{
     Current, Message, SYSTEM, address_of,
     handover::{Handover, Takeover},
-    replica::{self, Standing},
     survey,
     work::{Report, Task},
 };
@@ -39,11 +38,6 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to look at every document of a shard.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(600);
-
-/// A host that is going to write may be so many records behind: shard and all wait until it has them.
-const BEHIND_MAX: u64 = 10_000;
-/// How long it is waited for until it is not further behind.
-const CATCH_UP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the keeper can be told. Any node passes it on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -422,7 +416,7 @@ async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Val
     prefer(shared, change).await?;
     match planned {
         Planned::Unchanged => {}
-        Planned::Publish(map) => rehost(shared, &map, force).await?,
+        Planned::Publish(map) => rehost(shared, &map).await?,
         Planned::Transition { preparing, keep } => {
             begin(shared, preparing, keep, Drive::ByHand, None).await?;
         }
@@ -443,7 +437,7 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
     prefer(shared, change).await?;
     match planned {
         Planned::Unchanged => {}
-        Planned::Publish(map) => rehost(shared, &map, false).await?,
+        Planned::Publish(map) => rehost(shared, &map).await?,
         Planned::Transition { preparing, keep } => {
             begin(shared, preparing, keep, Drive::Whole, throttle).await?;
         }
@@ -456,10 +450,7 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
 
 fn planned(shared: &Shared, change: &Value) -> Result<Planned, Trouble> {
     let bad = |error: String| Trouble::new(Code::BadMap, error);
-    let mut change = Change::from_json(change).map_err(|error| bad(error.to_string()))?;
-    if shared.cluster.membership().is_some() {
-        change = over_shards(change)?;
-    }
+    let change = over_shards(Change::from_json(change).map_err(|error| bad(error.to_string()))?)?;
     let current = shared.cluster.current();
     let planned = change.apply(current.as_ref().map(|current| &current.map));
     let busy = load(shared)?.filter(|transition| !transition.is_over());
@@ -517,95 +508,13 @@ fn lists_key() -> DocumentKey {
     DocumentKey::new("shards", "list".parse().expect("it is a key"))
 }
 
-async fn rehost(shared: &Arc<Shared>, map: &ShardMap, force: bool) -> Result<(), Trouble> {
-    let promotions = promotions(shared, map);
+async fn rehost(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     if let Some(mut transition) = load(shared)?.filter(|transition| !transition.is_over()) {
-        if promotions.iter().any(|promotion| promotion.shard == ShardNo(1)) {
-            let message = "the host of shard 1 drives the resharding that is under way; let it come to its end, or \
-                           abort it, before another host writes for shard 1";
-            return Err(Trouble::new(Code::Resharding, message));
-        }
-        check_promotions(shared, &promotions, force).await?;
         transition.rehost(map.shards.clone());
         return save(shared, &transition).await;
     }
     reachable(shared, map).await?;
-    check_promotions(shared, &promotions, force).await?;
-    // Whoever is going to write first: if it refuses, nobody else goes by the map.
-    for Promotion { from, to, .. } in &promotions {
-        let given = super::give_map(shared, to, map).await;
-        given.map_err(|trouble| replica::not_caught_up(to, from, &trouble.message))?;
-    }
     super::publish(shared, map).await
-}
-
-/// A host that is going to write for a shard in the place of another one.
-struct Promotion {
-    shard: ShardNo,
-    from: String,
-    to: String,
-}
-
-fn promotions(shared: &Shared, map: &ShardMap) -> Vec<Promotion> {
-    let Some(current) = shared.cluster.current() else { return Vec::new() };
-    let promotion = |shard: ShardNo| {
-        let (from, to) = (current.map.rw_host(shard)?, map.rw_host(shard)?);
-        let (from, to) = (from.address.clone(), to.address.clone());
-        (from != to).then_some(Promotion { shard, from, to })
-    };
-    current.map.shard_numbers().filter_map(promotion).collect()
-}
-
-/// Lets every host that is going to write by a map do so with whatever it has.
-pub(crate) async fn let_go(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
-    check_promotions(shared, &promotions(shared, map), true).await
-}
-
-/// Whether hosts that are going to write are about to have everything; they see to it themselves that they do.
-async fn check_promotions(
-    shared: &Arc<Shared>,
-    promotions: &[Promotion],
-    force: bool,
-) -> Result<(), Trouble> {
-    for promotion in promotions {
-        if force {
-            ask_standing(shared, &promotion.to, Some(&promotion.from)).await?;
-        } else {
-            check_promotion(shared, promotion).await?;
-        }
-    }
-    Ok(())
-}
-
-async fn check_promotion(shared: &Arc<Shared>, promotion: &Promotion) -> Result<(), Trouble> {
-    let Promotion { shard, from, to } = promotion;
-    let current = shared.cluster.current().ok_or_else(super::no_map)?;
-    let refused = |why: &str| Err(replica::not_caught_up(to, from, why));
-    if !current.map.hosts(*shard).iter().any(|host| host.address == *to) {
-        return refused("it is no host of the shard yet; add it to the list with the mode ro first");
-    }
-    let started = Instant::now();
-    loop {
-        let ahead = match ask_standing(shared, from, None).await {
-            Ok(standing) => standing.last,
-            Err(trouble) => return refused(&trouble.message),
-        };
-        let standing = ask_standing(shared, to, None).await?;
-        let behind = ahead.saturating_sub(standing.index);
-        let follows = standing.address == *from && standing.caught_up == current.map.epoch;
-        if follows && behind <= BEHIND_MAX {
-            return Ok(());
-        }
-        if started.elapsed() > CATCH_UP_PATIENCE {
-            return refused(&format!("{behind} records of its log are missing"));
-        }
-        tokio::time::sleep(INTERVAL).await;
-    }
-}
-
-async fn ask_standing(shared: &Arc<Shared>, node: &str, without: Option<&str>) -> Result<Standing, Trouble> {
-    let told = tell(shared, node, "/internal/replica", json!({ "without": without }).to_string()).await?;
-    serde_json::from_value(told).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
 }
 
 async fn begin(
@@ -616,13 +525,6 @@ async fn begin(
     throttle: Option<u64>,
 ) -> Result<(), Trouble> {
     let current = shared.cluster.current().ok_or_else(super::no_map)?;
-    if let Some(Promotion { shard, from, to }) = promotions(shared, &preparing).first() {
-        let message = format!(
-            "shard {shard} is to have another host that writes, {to} instead of {from}, and keys are to move; do one \
-             after the other"
-        );
-        return Err(Trouble::new(Code::BadMap, message));
-    }
     reachable(shared, &preparing).await?;
     has_room_for_all(shared, &current.map, &preparing).await?;
     let mut transition = Transition::start(&current.map, preparing, keep, drive);
@@ -647,9 +549,8 @@ async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap)
     Ok(())
 }
 
-/// A map that some node cannot take is not begun with.
+/// A map that some shard cannot take is not begun with.
 async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
-    check_started_for(map, shared.cluster.address(), shared.cluster.this())?;
     let others = map.addresses().filter(|address| *address != shared.cluster.address());
     for address in others {
         let question =
@@ -658,9 +559,8 @@ async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
         let answer = loop {
             let answer = shared.cluster.peers()?.ask(address, map.epoch, &question).await;
             // A shard that is new finds an owner in a moment, and one whose owner is lost another one.
-            let waits = shared.cluster.membership().is_some() && begun.elapsed() < PATIENCE;
             match answer {
-                Err(_) if waits => tokio::time::sleep(INTERVAL).await,
+                Err(_) if begun.elapsed() < PATIENCE => tokio::time::sleep(INTERVAL).await,
                 answer => break answer,
             }
         };
@@ -670,26 +570,8 @@ async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
         if !answer.status().is_success() {
             return Err(refused(format!("{address} does not take part: {}", told_by(answer.body()))));
         }
-        let started_for =
-            answer.headers().get(super::SHARD).and_then(|shard| shard.to_str().ok()?.parse().ok());
-        if let Some(started_for) = started_for {
-            check_started_for(map, address, ShardNo(started_for))?;
-        }
     }
     Ok(())
-}
-
-/// A node that a map has for a host of some shard was started for that one.
-fn check_started_for(map: &ShardMap, address: &str, this: ShardNo) -> Result<(), Trouble> {
-    let is_host = |shard: &ShardNo| map.hosts(*shard).iter().any(|host| host.address == address);
-    let shards: Vec<ShardNo> = map.shard_numbers().filter(is_host).collect();
-    match shards.first() {
-        Some(shard) if !shards.contains(&this) => {
-            let Trouble { code, message, .. } = super::misplaced(address, *shard, this);
-            Err(Trouble::new(code, format!("nothing was changed: {message}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The sentence in what a node answered.

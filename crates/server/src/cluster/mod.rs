@@ -11,18 +11,15 @@
 //! The map changes only while nobody decides. So every write is before or after the change in the log, and
 //! nothing is ever written by a node that had already agreed not to.
 
-pub(crate) mod copy;
 pub(crate) mod dispatch;
 pub(crate) mod everywhere;
 pub(crate) mod handover;
 pub(crate) mod keeper;
-pub(crate) mod locks;
 mod pace;
 mod peers;
 pub(crate) mod procedures;
 mod pull;
 pub(crate) mod received;
-pub(crate) mod replica;
 pub(crate) mod scripts;
 pub(crate) mod survey;
 mod sweep;
@@ -31,27 +28,22 @@ pub(crate) mod work;
 
 use crate::{
     clustered::{ClusterNode, Membership},
-    lease,
-    native::Sessions,
-    secret::hex,
     shard::{Call, Pending, ShardError, Written},
     shared::Shared,
     trouble::Trouble,
 };
 use futures_util::future::BoxFuture;
-use hmac::{Hmac, KeyInit, Mac};
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
-use lockwood_model::{DocumentKey, Json, Key, Resource};
-use lockwood_router::{Epoch, HostMode, Phase, Route, ShardMap, ShardNo};
+use lockwood_model::{DocumentKey, Json, Key};
+use lockwood_router::{Epoch, Phase, Route, ShardMap, ShardNo};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
-use sha2::Sha256;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -62,33 +54,15 @@ pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
 pub(crate) use dispatch::spans;
-pub(crate) use peers::{EPOCH, Message, PEER, PeerError, Peers, address_of};
+use peers::Peers;
+pub(crate) use peers::{EPOCH, Message, PeerError, address_of};
 
-/// The header in which a node tells the shard that it was started for.
-pub(crate) const SHARD: &str = "lockwood-shard";
 /// The namespace that every node keeps for itself.
 pub(crate) const SYSTEM: &str = "_system";
-/// How often a node without a map asks for one.
-const JOIN_INTERVAL: Duration = Duration::from_millis(500);
-/// There are fewer shards than this: a lock's number, divided by it, leaves the shard that granted it.
-pub(crate) const SHARDS_MAX: u64 = 1024;
 /// How often a node that is not told of new maps asks for the one after a map by which keys wait.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(20);
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
-
-/// What a node has to know to be part of a cluster.
-#[derive(Debug, Clone)]
-pub struct ClusterConfig {
-    /// Which shard it serves, counted from 1; 0 if it only passes requests on.
-    pub this: u32,
-    /// What all nodes of the cluster know and nobody else does.
-    pub key: Vec<u8>,
-    /// How others reach it, host and port; the address it listens on if absent.
-    pub advertise: Option<String>,
-    /// Nodes that can be asked for the map, until there is one.
-    pub join: Vec<String>,
-}
 
 /// A node's part in a cluster, if it has one.
 pub(crate) struct Cluster {
@@ -107,27 +81,18 @@ pub(crate) struct Cluster {
     pub(crate) holds: HoldTable,
     /// Parts of dumps that are being loaded.
     pub(crate) loads: LoadTable,
-    /// Those that are connected to this node.
-    pub(crate) sessions: Sessions,
-    /// Who speaks for sessions whose locks are here.
-    pub(crate) seats: locks::Seats,
-    /// Whether this node, a replica, has leases on record that it does not go by.
-    pub(crate) idle_leases: AtomicBool,
     /// Whoever puts a map in force has it.
     switching: tokio::sync::Mutex<()>,
     /// The last transition of which no old copies are here any more.
     swept: AtomicU64,
     /// The epoch of the last map that was put on record from here.
     recorded: AtomicU64,
-    pub(crate) replica: replica::Replica,
 }
 
 struct Node {
     this: ShardNo,
     address: String,
-    /// What others of an older cluster prove themselves by. Over PostgreSQL that is done before a call gets here.
-    secret: String,
-    peers: Peers,
+    membership: Arc<Membership>,
 }
 
 /// The map as this node goes by it.
@@ -135,10 +100,6 @@ pub(crate) struct Current {
     pub(crate) map: ShardMap,
     /// Whether this node may write: it is the rw host of its shard.
     pub(crate) is_owner: bool,
-    /// Whether this node follows the rw host of its shard.
-    pub(crate) is_replica: bool,
-    /// The shard that the map takes this node for a host of, if it was started for another one.
-    taken_for: Option<ShardNo>,
     scripts: Compiled,
 }
 
@@ -166,11 +127,6 @@ impl Admitted {
     pub(crate) fn under(current: &Current) -> Admitted {
         Admitted(Some(current.map.epoch))
     }
-
-    /// The epoch of that map; none if it does not matter.
-    pub(crate) fn epoch(self) -> Option<Epoch> {
-        self.0
-    }
 }
 
 /// A map that was put in force, and the record of it.
@@ -178,18 +134,13 @@ type Switched = (Pending<Written>, Arc<Current>);
 
 /// While this is held the map stays as it is.
 pub(crate) struct Passage<'a> {
-    fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
+    _fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
 }
 
 impl Cluster {
-    pub(crate) fn new(
-        config: Option<&ClusterConfig>,
-        membership: Option<&Arc<Membership>>,
-        listen: &str,
-    ) -> Cluster {
-        let node = config.map(|config| Node::of(config, listen)).or_else(|| membership.map(Node::over));
+    pub(crate) fn new(membership: Option<&Arc<Membership>>) -> Cluster {
         Cluster {
-            node,
+            node: membership.map(Node::new),
             fence: RwLock::new(None),
             epoch: AtomicU64::new(0),
             epochs: watch::Sender::new(0),
@@ -199,13 +150,9 @@ impl Cluster {
             procedures: procedures::Procedures::default(),
             holds: HoldTable::default(),
             loads: LoadTable::default(),
-            sessions: Sessions::default(),
-            seats: locks::Seats::default(),
-            idle_leases: AtomicBool::new(false),
             switching: tokio::sync::Mutex::default(),
             swept: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
-            replica: replica::Replica::default(),
         }
     }
 
@@ -232,31 +179,28 @@ impl Cluster {
         self.node.is_some()
     }
 
-    /// Its part in a cluster over PostgreSQL. Locks of a namespace are at its home there, and never spread.
-    pub(crate) fn membership(&self) -> Option<&Membership> {
-        match &self.node.as_ref()?.peers {
-            Peers::Shards(membership) => Some(membership),
-            Peers::Nodes(_) => None,
-        }
+    /// Its part in a cluster.
+    pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
+        self.node.as_ref().map(|node| &node.membership)
     }
 
-    /// Whether keys are on several shards. In a cluster over PostgreSQL that is so since there is a map, for
-    /// namespaces that began afterwards: see [`Cluster::has_spread`].
+    /// Whether keys are on several shards: since there is a map, for namespaces that began afterwards, see
+    /// [`Cluster::has_spread`].
     pub(crate) fn is_on(&self) -> bool {
-        self.is_node() && (self.membership().is_none() || self.epoch() > 0)
+        self.is_node() && self.epoch() > 0
     }
 
     /// Whether the documents of a namespace are on the shards of the map.
     pub(crate) async fn has_spread(&self, namespace: &str) -> Result<bool, Trouble> {
         match self.membership() {
             Some(membership) => membership.node.homes.is_spread(namespace).await,
-            None => Ok(self.is_node() && namespace != SYSTEM),
+            None => Ok(false),
         }
     }
 
     /// The same from where waiting is in order, though it seldom takes any: what was asked for once is remembered.
     pub(crate) fn has_spread_now(&self, namespace: &str) -> Result<bool, Trouble> {
-        let Some(membership) = self.membership() else { return Ok(self.is_node() && namespace != SYSTEM) };
+        let Some(membership) = self.membership() else { return Ok(false) };
         match membership.node.homes.remembered(namespace) {
             Some(placed) => Ok(placed.is_spread),
             None if namespace == SYSTEM => Ok(false),
@@ -267,12 +211,6 @@ impl Cluster {
     /// The map in force, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.fence.read().clone()
-    }
-
-    /// Whether this node, a replica, has everything that came to its shard before a map was in force. What came
-    /// by a transition is there then, or it could be missed where it was seen before.
-    pub(crate) fn has_caught_up(&self, current: &Current) -> bool {
-        self.replica.caught_up() == current.map.epoch
     }
 
     /// The epoch of the map in force; 0 without one.
@@ -286,13 +224,6 @@ impl Cluster {
         let _ = tokio::time::timeout(patience, epochs.wait_for(|now| *now > epoch)).await;
     }
 
-    /// Refused if the map takes this node for a host of another shard than it was started for: it has not what others
-    /// expect it to have.
-    pub(crate) fn check_shard(&self, current: &Current) -> Result<(), Trouble> {
-        let Some(shard) = current.taken_for else { return Ok(()) };
-        Err(misplaced(self.address(), shard, self.this()))
-    }
-
     /// This node's shard; 0 if it has none.
     pub(crate) fn this(&self) -> ShardNo {
         self.node.as_ref().map_or(ShardNo(0), |node| node.this)
@@ -303,26 +234,16 @@ impl Cluster {
         self.node.as_ref().map_or("", |node| &node.address)
     }
 
-    pub(crate) fn peers(&self) -> Result<&Peers, Trouble> {
+    /// The other shards of the cluster.
+    pub(crate) fn peers(&self) -> Result<Peers<'_>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
-        Ok(&node.peers)
+        Ok(Peers(&node.membership))
     }
 
-    /// The epoch of the node that sent a request; none if it does not come from a node. Over PostgreSQL nobody else's
-    /// request still has that header, see [`dispatch::answer`].
-    pub(crate) fn peer_epoch(&self, headers: &HeaderMap) -> Result<Option<Epoch>, Trouble> {
-        if self.membership().is_some() {
-            return Ok(dispatch::answer_epoch(headers));
-        }
-        let Some(given) = headers.get(PEER) else { return Ok(None) };
-        let known = self.node.as_ref().is_some_and(|node| same(given.as_bytes(), node.secret.as_bytes()));
-        if !known {
-            let message = "the request says it comes from a node of this cluster, but does not prove it; give all \
-                           nodes the same --cluster-key";
-            return Err(Trouble::new(Code::NotAPeer, message));
-        }
-        let epoch = headers.get(EPOCH).and_then(|epoch| epoch.to_str().ok()?.parse().ok());
-        epoch.map(Some).ok_or_else(|| Trouble::new(Code::BadQuery, "a node says which epoch it is in"))
+    /// The epoch of the shard that sent a request; none if it does not come from a shard. No other request still has
+    /// that header, see [`dispatch::answer`].
+    pub(crate) fn peer_epoch(&self, headers: &HeaderMap) -> Option<Epoch> {
+        self.node.as_ref().and_then(|_| dispatch::answer_epoch(headers))
     }
 
     /// Goes by a newer map from now on. Answers when that is durable, and everything that was decided before it. What
@@ -345,19 +266,9 @@ impl Cluster {
     async fn adopt_to_the_end(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
         let node = self.node.as_ref().ok_or_else(not_a_node)?;
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-        let is_owner = node.current(map.clone()).is_owner;
-        if is_owner && self.membership().is_none() {
-            replica::take_over(shared, &map).await?;
-        }
         let call = put_map(&map)?;
         // A map may be brought by several at once; what has been released since must not be put back.
         let turn = self.switching.lock().await;
-        let is_new = self.epoch() < map.epoch && self.current().is_none_or(|current| !current.is_owner);
-        if is_owner && is_new && self.idle_leases.load(Ordering::Acquire) {
-            // Before anybody can take what somebody has.
-            lease::moving::take_over(shared).await?;
-            self.idle_leases.store(false, Ordering::Release);
-        }
         let switched = self.switch(shared, node, map, &call)?;
         drop(turn);
         let Some((pending, current)) = switched else {
@@ -403,12 +314,6 @@ impl Cluster {
         for namespace in shared.registry.all() {
             namespace.map_changed(shared, current);
         }
-        if self.membership().is_none() {
-            lease::moving::follow(shared, current);
-            if !current.is_owner {
-                self.seats.clear();
-            }
-        }
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
         }
@@ -446,105 +351,37 @@ impl Cluster {
         &self,
         namespace: &str,
     ) -> Result<(Admitted, Option<Arc<Current>>), Trouble> {
-        if self.membership().is_some() && !self.has_spread(namespace).await? {
+        if !self.has_spread(namespace).await? {
             return Ok((Admitted(None), None));
         }
-        let Some(current) = self.current() else {
-            return if self.is_node() { Err(no_map()) } else { Ok((Admitted(None), None)) };
-        };
+        let current = self.current().ok_or_else(no_map)?;
         if self.this() != ShardNo(1) || !current.is_owner {
             return Err(Trouble::new(Code::WrongEpoch, "shard 1 decides about this; ask again"));
         }
         Ok((Admitted(Some(current.map.epoch)), Some(current)))
     }
 
-    /// Whether the locks of a namespace are spread over shards.
-    pub(crate) fn spreads(&self, namespace: &str) -> bool {
-        self.is_node() && self.membership().is_none() && namespace != SYSTEM
-    }
-
-    /// Makes sure that this node may decide about locks: it serves every document they are in.
-    pub(crate) fn admit_locks(&self, namespace: &str, resources: &[Resource]) -> Result<Admitted, Trouble> {
-        if !self.spreads(namespace) {
-            return Ok(Admitted(None));
-        }
-        let current = self.current().ok_or_else(no_map)?;
-        locks::check_here(&current, self.this(), resources)?;
-        Ok(Admitted(Some(current.map.epoch)))
-    }
-
-    /// That whatever is found may be decided about under the map in force.
-    pub(crate) fn admit_now(&self, namespace: &str) -> Result<Admitted, Trouble> {
-        match self.epoch() {
-            _ if !self.spreads(namespace) => Ok(Admitted(None)),
-            0 => Err(no_map()),
-            epoch => Ok(Admitted(Some(epoch))),
-        }
-    }
-
-    /// That locks on these resources are decided about here, by the map that whoever passes goes by.
-    pub(crate) fn check_locks(&self, passage: &Passage<'_>, resources: &[Resource]) -> Result<(), Trouble> {
-        if self.membership().is_some() {
-            return Ok(());
-        }
-        let current = passage.fence.as_ref().and_then(|fence| fence.as_deref());
-        current.map_or(Ok(()), |current| locks::check_here(current, self.this(), resources))
-    }
-
     /// Goes through the fence, if the map is still the one the keys were admitted under.
     pub(crate) fn pass(&self, admitted: Admitted) -> Result<Passage<'_>, ShardError> {
-        let Some(epoch) = admitted.0 else { return Ok(Passage { fence: None }) };
+        let Some(epoch) = admitted.0 else { return Ok(Passage { _fence: None }) };
         let fence = self.fence.read();
         match fence.as_ref().is_some_and(|current| current.map.epoch == epoch) {
-            true => Ok(Passage { fence: Some(fence) }),
+            true => Ok(Passage { _fence: Some(fence) }),
             false => Err(ShardError::Elsewhere),
         }
     }
 }
 
 impl Node {
-    fn of(config: &ClusterConfig, listen: &str) -> Node {
-        let secret = secret_of(&config.key);
-        Node {
-            this: ShardNo(config.this),
-            address: config.advertise.clone().unwrap_or_else(|| listen.to_owned()),
-            peers: Peers::Nodes(peers::Pool::new(secret.clone())),
-            secret,
-        }
-    }
-
-    fn over(membership: &Arc<Membership>) -> Node {
-        let (this, peers) = (membership.shard, Peers::Shards(Arc::clone(membership)));
-        Node { this, address: address_of(this), secret: String::new(), peers }
+    fn new(membership: &Arc<Membership>) -> Node {
+        let this = membership.shard;
+        Node { this, address: address_of(this), membership: Arc::clone(membership) }
     }
 
     fn current(&self, map: ShardMap) -> Current {
-        let hosts = map.shards.get((self.this.0 as usize).wrapping_sub(1));
-        let own = hosts.and_then(|hosts| hosts.iter().find(|host| host.address == self.address));
-        let is_replica = own.is_some_and(|host| host.mode == HostMode::Ro);
-        let taken_for = map.shard_numbers().find(|shard| {
-            *shard != self.this && map.hosts(*shard).iter().any(|host| host.address == self.address)
-        });
-        let taken_for = taken_for.filter(|_| own.is_none());
-        let is_owner = own.is_some() && !is_replica;
-        Current { is_owner, is_replica, taken_for, scripts: Compiled::of(&map), map }
+        let is_owner = map.hosts(self.this).iter().any(|host| host.address == self.address);
+        Current { is_owner, scripts: Compiled::of(&map), map }
     }
-}
-
-/// That a node was not started for the shard that a map has it for.
-fn misplaced(address: &str, shard: ShardNo, this: ShardNo) -> Trouble {
-    let message = format!(
-        "in the map {address} is a host of shard {shard}, but that node was started with --this {this}; start it with \
-         --this {shard}, or correct the map"
-    );
-    Trouble::new(Code::WrongShard, message)
-}
-
-/// The key of session secrets: the same on every node, so that each can check what another gave.
-pub(crate) fn session_key(key: &[u8]) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
-    mac.update(b"lockwood sessions 1");
-    mac.finalize().into_bytes().into()
 }
 
 fn put_map(map: &ShardMap) -> Result<Call, Trouble> {
@@ -560,21 +397,8 @@ fn map_key() -> DocumentKey {
     DocumentKey::new(MAP.0, key)
 }
 
-/// What nodes show each other; not the key itself, so that it is never sent.
-fn secret_of(key: &[u8]) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
-    mac.update(b"lockwood peer 1");
-    hex(&mac.finalize().into_bytes())
-}
-
-/// Compares without telling by its time how much is the same.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
-}
-
 pub(crate) fn not_a_node() -> Trouble {
-    let message =
-        "this server is not part of a cluster; start it with --cluster, or with --this and --cluster-key";
+    let message = "this server is not part of a cluster; start it with --cluster";
     Trouble::new(Code::NotSharded, message)
 }
 
@@ -583,8 +407,8 @@ pub(crate) fn no_map() -> Trouble {
     Trouble::new(Code::NoMap, message)
 }
 
-/// Gives a map to every node that it names, this one included.
-pub(crate) async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
+/// Gives a map to every shard that it names, this one included.
+async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     shared.cluster.record(map).await?;
     for address in map.addresses() {
         give_map(shared, address, map).await?;
@@ -612,7 +436,8 @@ async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result
 impl Cluster {
     /// Goes by the latest map on record in the database, if there is one.
     pub(crate) async fn fetch(&self, shared: &Arc<Shared>) -> Result<(), Trouble> {
-        let Some(Membership { node, .. }) = self.membership() else { return Ok(()) };
+        let Some(membership) = self.membership() else { return Ok(()) };
+        let node = &membership.node;
         if let Some(map) = latest(node).await?
             && map.epoch > self.epoch()
         {
@@ -652,19 +477,6 @@ fn unrecorded(why: &str) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("the shard map in the database: {why}"))
 }
 
-/// Asks other nodes for the map, until there is one.
-pub(crate) async fn join(shared: Arc<Shared>) {
-    let nodes = shared.config.cluster.as_ref().map(|config| config.join.clone()).unwrap_or_default();
-    while shared.cluster.current().is_none() && !nodes.is_empty() {
-        for node in &nodes {
-            if let Err(why) = learn(&shared, node).await {
-                tracing::warn!(node, why, "ask for the shard map");
-            }
-        }
-        tokio::time::sleep(JOIN_INTERVAL).await;
-    }
-}
-
 /// Asks the nodes of a map by which keys wait how it goes on.
 async fn catch_up(shared: Arc<Shared>, current: Arc<Current>) {
     let is_in_force = || shared.cluster.current().is_some_and(|now| now.map.epoch == current.map.epoch);
@@ -680,7 +492,7 @@ async fn catch_up(shared: Arc<Shared>, current: Arc<Current>) {
 }
 
 /// Asks another node for the map, and goes by it if it is newer.
-pub(crate) async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
     let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
     let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
     let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;

@@ -224,7 +224,7 @@ pub(crate) fn check_lease(lease: &Lease) -> Result<(), Trouble> {
         let message = format!("the name of an owner has 1 to {limit} bytes, not {len}");
         return Err(Trouble::new(Code::BadOwner, message));
     }
-    lease.whole().iter().chain(&lease.resources).try_for_each(|resource| check_path(&resource.path))?;
+    lease.resources.iter().try_for_each(|resource| check_path(&resource.path))?;
     lease.note.as_ref().map_or(Ok(()), |note| check_json(note.as_str()))
 }
 

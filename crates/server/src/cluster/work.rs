@@ -221,9 +221,7 @@ async fn run_alone(shared: &Arc<Shared>, task: Task, round: u32) -> Result<Progr
 fn check(current: &Current, task: Task) -> Result<(), Trouble> {
     let refused = |message: &str| Err(Trouble::new(Code::Resharding, message));
     match (task, current.map.phase) {
-        _ if !current.is_owner => {
-            Err(Trouble::new(Code::ReadOnlyHost, "only the host of a shard that may write does this"))
-        }
+        _ if !current.is_owner => refused("the map does not have this shard, so it has nothing to do"),
         (Task::Copy | Task::Verify, Phase::Resharding) | (Task::Clean, Phase::Finishing | Phase::Steady) => {
             Ok(())
         }

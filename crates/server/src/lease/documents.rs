@@ -3,7 +3,7 @@
 use super::{
     LeaseRequest, Which,
     take::{check_note, check_ttl},
-    which::{Meant, on_leases},
+    which::on_leases,
 };
 use crate::{namespace::State, shared::Shared, trouble::Trouble, view};
 use lockwood_model::{Json, Lease, LeaseVia, LockId, Path, Timestamp};
@@ -22,8 +22,7 @@ pub(crate) async fn rewrite(
     check_note(shared, Some(&note))?;
     check_ttl(shared, ttl_ms)?;
     let which = Which::Lock { lock, token: None, owner: None };
-    let meant = Meant { which: &which, admitted: shared.cluster.admit_now(name)?, settled: true };
-    let (lease, after) = on_leases(shared, name, meant, |state, now, _| {
+    let (lease, after) = on_leases(shared, name, &which, |state, now, _| {
         let expires_at = ttl_ms.map(|ttl_ms| now.after(ttl_ms));
         let lease = state.leases.held.get_mut(&lock).filter(|lease| lease.version == version)?;
         lease.note = Some(note);
@@ -86,8 +85,7 @@ pub(crate) async fn release_unchanged(
     version: u64,
 ) -> Result<Option<Lease>, Trouble> {
     let which = Which::Lock { lock, token: None, owner: None };
-    let meant = Meant { which: &which, admitted: shared.cluster.admit_now(name)?, settled: true };
-    let (ended, after) = on_leases(shared, name, meant, |state, now, _| {
+    let (ended, after) = on_leases(shared, name, &which, |state, now, _| {
         let lease = state.leases.get(lock).filter(|lease| lease.version == version).cloned()?;
         state.end(shared, lock, now);
         Some(lease)

@@ -1,34 +1,22 @@
 //! Leases: locks with a named owner, on record, so that they outlive connections and restarts. They are in
 //! the same table as everybody else's locks. Knows nothing of protocols.
 
-mod convert;
 mod documents;
-mod lines;
-pub(crate) mod moving;
-mod moving_waits;
-mod part;
 mod take;
 mod which;
 
 use crate::{namespace::State, shared::Shared, trouble::Trouble};
 use lockwood_locks::Recorded;
-use lockwood_model::{Json, Lease, LeasePart, LeaseVia, LockId, OwnerId, Path, Resource};
-use lockwood_router::Epoch;
+use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path};
 use lockwood_storage::{Entry, StoreError};
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
-pub(crate) use convert::{Conversion, Converted, convert, unconvert};
 pub(crate) use documents::{at_path, below_path, others_in, release_unchanged, rewrite, settle};
-pub(crate) use moving_waits::run;
-pub(crate) use part::{
-    HOLD_MS, PartOf, Settle, Share, covering, draw_number, drop_part, drop_unsettled, raise_in, settle_part,
-};
-pub(crate) use take::check_request;
-pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll, take_share, take_slice};
-pub(crate) use which::{Released, Which, lost, merged, nothing_held, release, renew};
+pub(crate) use take::{LeaseRequest, Taken, poll, queue_full, take, take_and_poll};
+pub(crate) use which::{Which, lost, release, renew};
 
 /// How a wait for a lock outside of a session ended.
 #[derive(Debug, Clone)]
@@ -49,24 +37,6 @@ pub(crate) struct Leases {
     asked: HashMap<LockId, Asked>,
     /// Lock documents by the path they stand for.
     by_path: HashMap<Path, LockId>,
-    /// On a node of a cluster: requests in line and leases that are parts, by [`like`] of what they belong to.
-    alike: HashMap<u64, Vec<LockId>>,
-    /// Requests that came with a move and that somebody here has to take, once the map is in force.
-    strays: BTreeMap<LockId, moving_waits::Stray>,
-    /// Leases that were granted while nobody decided about them, to nobody who waited for the answer: how long they are
-    /// to be held.
-    unclaimed: BTreeMap<LockId, Option<u64>>,
-    /// Leases that wait for stronger modes.
-    converting: HashMap<LockId, convert::Goal>,
-    /// By lease, the last conversion of it that was given up: of which connection, and which one.
-    given_up: HashMap<LockId, (u64, u64)>,
-    /// Who asked last for what nobody relies on yet.
-    takers: HashMap<LockId, u64>,
-    /// Requests of which there was a part here, until they came to an end in this way. Whoever takes them may have been
-    /// on the way to another shard at that moment, and asks again.
-    over: VecDeque<(LockId, Trouble)>,
-    /// The last map by which everything here was looked through.
-    followed: Epoch,
     /// Over, but not on record yet.
     ended: Vec<LockId>,
 }
@@ -76,10 +46,6 @@ struct Asked {
     via: LeaseVia,
     note: Option<Json>,
     ttl_ms: Option<u64>,
-    /// What all parts are to cover together; none on a server that is no node of a cluster.
-    whole: Option<Vec<Resource>>,
-    /// Under which map it is all there is to the lock; none if there are other parts.
-    alone: Option<Epoch>,
     /// Whether it is wanted although nobody waits for the answer.
     stays: bool,
 }
@@ -91,19 +57,6 @@ impl Leases {
 
     pub(crate) fn get(&self, lock: LockId) -> Option<&Lease> {
         self.held.get(&lock)
-    }
-
-    /// What a lease, or a request for one, covers together with its other parts, if it has any.
-    pub(crate) fn whole(&self, lock: LockId) -> Option<&[Resource]> {
-        match (self.held.get(&lock), self.asked.get(&lock)) {
-            (Some(lease), _) => lease.part.as_ref().map(|part| &part.whole[..]),
-            (None, asked) => asked.and_then(|asked| asked.whole.as_deref()),
-        }
-    }
-
-    /// The owner of this name, if it has a lock.
-    pub(crate) fn owner(&self, name: &str) -> Option<OwnerId> {
-        self.owners.get(name).copied()
     }
 
     /// The owner's name and how its lock came to be, if the lock is a lease or is to become one.
@@ -121,9 +74,6 @@ impl Leases {
     }
 
     fn insert(&mut self, lease: Lease) {
-        if let Some(part) = &lease.part {
-            self.note_alike(lease.lock, &lease.owner, &part.whole);
-        }
         if let (LeaseVia::Elasticsearch, [only]) = (lease.via, &lease.resources[..]) {
             self.by_path.insert(only.path.clone(), lease.lock);
         }
@@ -132,14 +82,10 @@ impl Leases {
 
     fn remove(&mut self, lock: LockId) -> Option<Lease> {
         let lease = self.held.remove(&lock)?;
-        self.unclaimed.remove(&lock);
         if let [only] = &lease.resources[..]
             && self.by_path.get(&only.path) == Some(&lock)
         {
             self.by_path.remove(&only.path);
-        }
-        if let Some(part) = &lease.part {
-            self.forget_alike(lock, &lease.owner, &part.whole);
         }
         Some(lease)
     }
@@ -168,18 +114,9 @@ impl State {
 
     /// A lock was granted; if it is a lease, that goes on record.
     pub(crate) fn lease_granted(&mut self, shared: &Shared, lock: LockId) {
-        let Some(asked) = self.leases.take_asked(lock) else { return };
-        let is_wanted = asked.stays || self.is_awaited(lock);
-        let is_settled = asked.whole.is_none() || (is_wanted && asked.alone == Some(shared.cluster.epoch()));
-        if asked.alone.is_some() && !is_settled {
-            self.limit_orphan(shared, lock, asked.ttl_ms);
-            if asked.stays {
-                self.leases.unclaimed.insert(lock, asked.ttl_ms);
-            }
-        }
+        let Some(asked) = self.leases.asked.remove(&lock) else { return };
         let view = self.table.view(lock).expect("it was just granted");
-        let Asked { owner, via, note, whole, ttl_ms, .. } = asked;
-        let part = whole.filter(|_| !is_settled).map(|whole| Box::new(LeasePart { whole, settled: false }));
+        let Asked { owner, via, note, ttl_ms, .. } = asked;
         let lease = Lease {
             lock,
             token: view.token.expect("it was just granted"),
@@ -191,7 +128,6 @@ impl State {
             ttl_ms,
             note,
             version: 1,
-            part,
         };
         self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
@@ -200,15 +136,10 @@ impl State {
     /// A lock is gone, however that came; if it was a lease, that has to go on record before anything that
     /// comes of it. True if it was one.
     pub(crate) fn lease_gone(&mut self, lock: LockId) -> bool {
-        self.leases.takers.remove(&lock);
-        if let Some(asked) = self.leases.take_asked(lock) {
+        if let Some(asked) = self.leases.asked.remove(&lock) {
             self.forget_named(&asked.owner);
         }
         let Some(lease) = self.leases.remove(lock) else { return false };
-        self.leases.given_up.remove(&lock);
-        if self.leases.converting.remove(&lock).is_some() {
-            self.tell_waiters(lock, &Verdict::Refused(Box::new(lost(lock))));
-        }
         self.leases.ended.push(lock);
         self.forget_named(&lease.owner);
         true
@@ -249,17 +180,12 @@ impl State {
         self.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: None });
     }
 
-    /// Puts back what was held when the server stopped. What nobody relied on yet is asked for again, by whoever took it
-    /// if that is still there.
+    /// Puts back what was held when the server stopped.
     fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>, time: LeaseTime) {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
         for mut lease in leases {
             if self.leases.get(lease.lock).is_some() {
-                continue;
-            }
-            if !lease.is_settled() {
-                self.leases.ended.push(lease.lock);
                 continue;
             }
             if time == LeaseTime::Restarts {

@@ -1,12 +1,7 @@
 //! Taking a lease: at once, in line, or not at all. Knows nothing of protocols.
 
-use super::{
-    Asked, Lease, Verdict, Which, get, lost,
-    part::{Again, Share, sent_back, settle_alone},
-    settled,
-};
+use super::{Asked, Lease, Verdict, Which, get, lost, settled};
 use crate::{
-    cluster::Admitted,
     clustered::News,
     namespace::{Namespace, State},
     seat::{check_nodes, check_resources},
@@ -20,6 +15,9 @@ use lockwood_model::{Json, LeaseVia, LockId, OwnerId, Resource, Timestamp, Wait}
 use lockwood_wire::Code;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot::{self, error::RecvError};
+
+/// How long a request that is not to wait for others waits for shards that its lock covers.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What somebody who wants a lease asks for.
 #[derive(Debug, Clone)]
@@ -53,18 +51,7 @@ pub(crate) async fn take(
     namespace: &str,
     request: LeaseRequest,
 ) -> Result<Taken, Trouble> {
-    take_share(shared, namespace, request, &Share::default()).await
-}
-
-/// The same on a node of a cluster.
-pub(crate) async fn take_share(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    request: LeaseRequest,
-    share: &Share,
-) -> Result<Taken, Trouble> {
-    let asked = ask(shared, namespace, request, share)?;
-    match asked {
+    match ask(shared, namespace, request)? {
         Asking::Done { taken, after } => {
             shared.shard.shown(after).await?;
             Ok(taken)
@@ -76,47 +63,24 @@ pub(crate) async fn take_share(
     }
 }
 
-/// The same, but it is waited for no longer than `slice`; then it still stands in line, and waits for the request
-/// to come again.
-pub(crate) async fn take_slice(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    request: LeaseRequest,
-    share: &Share,
-    slice: Duration,
-) -> Result<Taken, Trouble> {
-    match ask(shared, namespace, request, share)? {
-        Asking::Done { taken, after } => {
-            shared.shard.shown(after).await?;
-            Ok(taken)
-        }
-        Asking::Waits { mut waiting, verdict, line } => match tokio::time::timeout(slice, verdict).await {
-            Ok(verdict) => waiting.conclude(verdict).await,
-            Err(_) => {
-                waiting.stays = true;
-                Ok(Taken::Queued(waiting.lock, line))
-            }
-        },
-    }
-}
-
 /// Asks for a lease and waits no longer than it takes to know whether it is granted at once. Whoever stands
 /// in line then stays there until its patience ends, whether or not somebody asks.
-async fn enqueue(
-    shared: &Arc<Shared>,
-    namespace: &str,
-    request: LeaseRequest,
-    share: &Share,
-) -> Result<Taken, Trouble> {
+async fn enqueue(shared: &Arc<Shared>, namespace: &str, request: LeaseRequest) -> Result<Taken, Trouble> {
     if let Some(queued) = queued_already(shared, namespace, &request) {
         return Ok(queued);
     }
-    match ask(shared, namespace, request, share)? {
+    match ask(shared, namespace, request)? {
         Asking::Done { taken, after } => {
             shared.shard.shown(after).await?;
             Ok(taken)
         }
-        Asking::Waits { mut waiting, line, .. } => {
+        Asking::Waits { mut waiting, verdict, line } => {
+            // Nothing is in its way, but other shards have to know of it: that takes a moment, or means that one is away.
+            if waiting.is_closing()
+                && let Ok(verdict) = tokio::time::timeout(CLOSING_PATIENCE, verdict).await
+            {
+                return waiting.conclude(verdict).await;
+            }
             waiting.stay();
             Ok(Taken::Queued(waiting.lock, line))
         }
@@ -128,13 +92,12 @@ pub(crate) async fn take_and_poll(
     shared: &Arc<Shared>,
     namespace: &str,
     request: LeaseRequest,
-    share: &Share,
     patience: Duration,
 ) -> Result<Taken, Trouble> {
-    let taken = enqueue(shared, namespace, request, share).await?;
+    let taken = enqueue(shared, namespace, request).await?;
     if let Taken::Queued(lock, _) = &taken {
         poll(shared, namespace, *lock, patience).await?;
-        if let Some(lease) = get(shared, namespace, *lock).filter(Lease::is_settled) {
+        if let Some(lease) = get(shared, namespace, *lock) {
             settled(shared, namespace).await?;
             return Ok(Taken::Granted(lease));
         }
@@ -155,22 +118,12 @@ fn queued_already(shared: &Shared, name: &str, request: &LeaseRequest) -> Option
     Some(Taken::Queued(lock, view::line(&state, lock, shared.clock.now())))
 }
 
-pub(super) enum Asking {
+enum Asking {
     Done { taken: Taken, after: u64 },
     Waits { waiting: Waiting, verdict: oneshot::Receiver<Verdict>, line: Line },
 }
 
-impl Asking {
-    fn lock(&self) -> LockId {
-        match self {
-            Asking::Done { taken: Taken::Granted(lease) | Taken::Held(lease), .. } => lease.lock,
-            Asking::Done { taken: Taken::Queued(lock, _), .. } => *lock,
-            Asking::Waits { waiting, .. } => waiting.lock,
-        }
-    }
-}
-
-fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest, share: &Share) -> Result<Asking, Trouble> {
+fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest) -> Result<Asking, Trouble> {
     check_request(shared, &request)?;
     loop {
         let namespace = shared.registry.ensure(shared, name)?;
@@ -180,11 +133,8 @@ fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest, share: &Share) -
             continue;
         }
         state.follow = Follow::Caller;
-        let asked = state.ask(shared, &namespace, request, share);
+        let asked = state.ask(shared, &namespace, request);
         state.follow = Follow::Thread;
-        if let (Ok(asking), Some(taker)) = (&asked, share.taker) {
-            state.leases.note_taker(asking.lock(), taker);
-        }
         state.linger(shared);
         namespace.rearm(state);
         if !matches!(asked, Ok(Asking::Done { .. })) {
@@ -201,52 +151,26 @@ impl State {
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
         request: LeaseRequest,
-        share: &Share,
     ) -> Result<Asking, Trouble> {
-        self.catch_up(shared, share.admitted);
-        let _passage = shared.cluster.pass(share.admitted)?;
-        if let Some(seat) = share.seat() {
-            self.check_seated(shared, &request.owner, seat)?;
-        }
         let now = shared.clock.now();
         self.expire(shared, now);
         if let Some(lease) = self.document_there(&request, now) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
-        let again = self.ask_again(shared, namespace, &request, share, now);
-        match again {
-            Again::Answered(asking) => return Ok(asking),
-            Again::Over(trouble) => return Err(trouble),
-            Again::Replaced(_) | Again::New if share.is_only_found() => {
-                return Err(Trouble::new(Code::UnknownLock, "there is no such request here"));
-            }
-            Again::Replaced(_) | Again::New => {}
-        }
         let owner = self.lease_owner(shared, &request.owner);
-        if share.of.is_none()
-            && !share.anew
-            && let Some(lease) = self.lease_holding(owner, &request.resources, now)
-        {
+        if let Some(lease) = self.lease_holding(owner, &request.resources, now) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
-        let asked = self.ask_anew(shared, namespace, request, (owner, share), now);
-        if let (Ok(_), Again::Replaced(lock)) = (&asked, again) {
-            self.end_place(shared, lock, now);
-        }
+        let asked = self.ask_anew(shared, namespace, request, owner, now);
         self.forget_lockless(owner);
         asked
     }
 
-    /// A lease of an owner that has at least all of these resources, and that it may rely on.
-    pub(super) fn lease_holding(
-        &mut self,
-        owner: OwnerId,
-        resources: &[Resource],
-        now: Timestamp,
-    ) -> Option<&Lease> {
+    /// A lease of an owner that has at least all of these resources.
+    fn lease_holding(&mut self, owner: OwnerId, resources: &[Resource], now: Timestamp) -> Option<&Lease> {
         let lock = self.table.holding(owner, resources)?;
         // More may be over than could be ended just now.
-        self.leases.get(lock).filter(|lease| lease.is_alive(now) && lease.is_settled())
+        self.leases.get(lock).filter(|lease| lease.is_alive(now))
     }
 
     fn ask_anew(
@@ -254,43 +178,39 @@ impl State {
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
         request: LeaseRequest,
-        (owner, share): (OwnerId, &Share),
+        owner: OwnerId,
         now: Timestamp,
     ) -> Result<Asking, Trouble> {
         self.check_room(shared, owner, &request)?;
-        let (whole, alone) = share.asked(&request);
         let LeaseRequest { owner: name, via, resources, ttl_ms, wait, note } = request;
         let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
         let wait = if full { Wait::Never } else { wait };
         let wanted = resources.clone();
-        let asked = Asked { owner: name.into(), via, note, ttl_ms, whole, alone, stays: false };
+        let asked = Asked { owner: name.into(), via, note, ttl_ms, stays: false };
         let rank = if self.table.stands_at(owner, &resources) { Rank::Upgrade } else { Rank::Ordinary };
         let request = Request { owner, resources, wait, ttl_ms, rank };
-        let outcome = match share.of.as_ref().and_then(|of| of.lock) {
-            Some(lock) => self.table.lock_as(lock, request, now),
-            None => self.table.lock(request, now),
-        };
+        let outcome = self.table.lock(request, now);
         tracing::debug!(namespace = %self.name, owner = %asked.owner, ?outcome, "a lease is asked for");
         match outcome {
             Outcome::Granted { lock, token }
                 if !self.may_tell(shared, (owner, lock, token), News::Granted { waited_ms: 0 }) =>
             {
-                self.leases.put_asked(lock, asked);
-                Ok(self.wait_on(shared, namespace, lock, share, now))
+                self.leases.asked.insert(lock, asked);
+                Ok(self.wait_on(shared, namespace, lock, now))
             }
             Outcome::Granted { lock, .. } => {
                 shared.metrics.grants.add(1);
                 shared.metrics.wait_time.observe(0);
                 // Whoever wants it is just being told.
-                self.leases.put_asked(lock, Asked { stays: true, ..asked });
+                self.leases.asked.insert(lock, Asked { stays: true, ..asked });
                 self.lease_granted(shared, lock);
                 let lease = self.leases.held[&lock].clone();
                 Ok(Asking::Done { taken: Taken::Granted(lease), after: self.written })
             }
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
-                self.leases.put_asked(lock, asked);
-                Ok(self.wait_on(shared, namespace, lock, share, now))
+                self.leases.asked.insert(lock, asked);
+                Ok(self.wait_on(shared, namespace, lock, now))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
             Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
@@ -298,21 +218,23 @@ impl State {
     }
 
     /// Waits for a lock that stands in line.
-    pub(super) fn wait_on(
+    fn wait_on(
         &mut self,
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
         lock: LockId,
-        share: &Share,
         now: Timestamp,
     ) -> Asking {
         let verdict = self.verdict_on(lock);
         let line = view::line(self, lock, now);
         let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
-        let ttl_ms = self.leases.asked.get(&lock).and_then(|asked| asked.ttl_ms);
-        let alone = share.of.is_none().then_some((share.admitted, ttl_ms));
-        let waiting = Waiting { shared, namespace, lock, admitted: share.admitted, alone, stays: false };
+        let waiting = Waiting { shared, namespace, lock, stays: false };
         Asking::Waits { waiting, verdict, line }
+    }
+
+    /// Whether somebody else waits for a request that was made twice.
+    fn is_wanted(&self, lock: LockId) -> bool {
+        self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
     }
 
     fn check_room(&self, shared: &Shared, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
@@ -341,7 +263,7 @@ pub(crate) fn queue_full(shared: &Shared) -> Trouble {
     Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
 }
 
-pub(crate) fn check_request(shared: &Shared, request: &LeaseRequest) -> Result<(), Trouble> {
+fn check_request(shared: &Shared, request: &LeaseRequest) -> Result<(), Trouble> {
     check_resources(shared, &request.resources)?;
     check_owner(shared, &request.owner)?;
     check_ttl(shared, request.ttl_ms)?;
@@ -387,14 +309,15 @@ pub(crate) struct Waiting {
     shared: Arc<Shared>,
     namespace: Arc<Namespace>,
     lock: LockId,
-    /// Under which map it was asked for.
-    admitted: Admitted,
-    /// If there are no other parts: under which map, and for how long it is to be held.
-    alone: Option<(Admitted, Option<u64>)>,
     stays: bool,
 }
 
 impl Waiting {
+    /// Whether only the shards that it covers are waited for.
+    fn is_closing(&self) -> bool {
+        self.namespace.lock().is_pending(self.lock)
+    }
+
     /// It is wanted although nobody waits for the answer any more.
     fn stay(&mut self) {
         if let Some(asked) = self.namespace.lock().leases.asked.get_mut(&self.lock) {
@@ -406,34 +329,14 @@ impl Waiting {
     async fn conclude(mut self, verdict: Result<Verdict, RecvError>) -> Result<Taken, Trouble> {
         let granted = match verdict {
             Ok(Verdict::Granted { after }) => self.shared.shard.shown(after).await.map_err(Trouble::from),
-            Ok(Verdict::Refused(trouble)) => {
-                // If it is to be asked for elsewhere, or again, its place is kept meanwhile.
-                self.stays = trouble.code == Code::WrongEpoch;
-                Err(*trouble)
-            }
+            Ok(Verdict::Refused(trouble)) => Err(*trouble),
             Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
         };
         granted?;
-        let (lease, is_asked) = {
-            let state = self.namespace.lock();
-            (state.leases.get(self.lock).cloned(), state.leases.asked.contains_key(&self.lock))
-        };
+        let lease = self.namespace.lock().leases.get(self.lock).cloned();
         self.stays = true;
-        if is_asked {
-            return Err(sent_back());
-        }
         // It may be over again, if its time was shorter than the disk took.
-        let Some(lease) = lease else {
-            // Or it is elsewhere by another map.
-            drop(self.shared.cluster.pass(self.admitted)?);
-            return Err(lost(self.lock));
-        };
-        match self.alone {
-            Some((admitted, ttl_ms)) if !lease.is_settled() => {
-                settle_alone(&self.shared, &self.namespace, admitted, self.lock, ttl_ms).await
-            }
-            _ => Ok(Taken::Granted(lease)),
-        }
+        lease.map(Taken::Granted).ok_or_else(|| lost(self.lock))
     }
 }
 
@@ -441,7 +344,6 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let owner = {
             let state = self.namespace.lock();
-            // Who was sent back to the line may be known by another number now.
             state.table.owner_of(self.lock).filter(|_| !self.stays && !state.is_wanted(self.lock))
         };
         if let Some(owner) = owner {

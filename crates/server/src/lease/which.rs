@@ -1,7 +1,7 @@
 //! Leases that are there already: renewed, released, found by whoever may. Knows nothing of how they came to be.
 
 use super::{Lease, Verdict, take::check_ttl};
-use crate::{cluster::Admitted, namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
+use crate::{namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
 use lockwood_locks::{LockView, merge};
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp};
 use lockwood_storage::Entry;
@@ -15,8 +15,8 @@ pub(crate) enum Which {
     Lock { lock: LockId, token: Option<u64>, owner: Option<String> },
     /// Those of this owner that have exactly these resources.
     Like { owner: String, resources: Vec<Resource> },
-    /// All of this owner. If a connection speaks for it, only as long as no other one has begun to.
-    All { owner: String, seat: Option<u64> },
+    /// All of this owner.
+    All { owner: String },
 }
 
 impl Which {
@@ -42,8 +42,7 @@ pub(crate) async fn renew(
     ttl_ms: u64,
 ) -> Result<Vec<Lease>, Trouble> {
     check_ttl(shared, Some(ttl_ms))?;
-    let meant = Meant { which, admitted: shared.cluster.admit_now(name)?, settled: true };
-    let (leases, after) = on_leases(shared, name, meant, |state, _, found| {
+    let (leases, after) = on_leases(shared, name, which, |state, _, found| {
         let until = shared.clock.now().after(ttl_ms);
         for lock in &found {
             let owner = state.table.owner_of(*lock).expect("a lease is in the table");
@@ -62,27 +61,15 @@ pub(crate) async fn renew(
     Ok(leases)
 }
 
-/// What was released.
-#[derive(Debug, Default)]
-pub(crate) struct Released {
-    /// Leases, as they were.
-    pub(crate) leases: Vec<Lease>,
-    /// Requests that stood in line: their numbers, and what they were for.
-    pub(crate) waits: Vec<(LockId, Vec<Resource>)>,
-}
-
-/// Ends leases; says which. Those of them that stand in line leave it.
-pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Released, Trouble> {
-    let admitted = shared.cluster.admit_now(name)?;
-    let waits = if which.may_wait() { leave_line(shared, name, which, admitted)? } else { Vec::new() };
-    if !waits.is_empty() && is_nothing_held(shared, name, which) {
-        return Ok(Released { leases: Vec::new(), waits });
+/// Ends leases; gives them as they were. Those of them that stand in line leave it.
+pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
+    let waited = which.may_wait() && leave_line(shared, name, which);
+    if waited && is_nothing_held(shared, name, which) {
+        return Ok(Vec::new());
     }
-    let meant = Meant { which, admitted, settled: false };
-    let released = on_leases(shared, name, meant, |state, now, found| {
+    let released = on_leases(shared, name, which, |state, now, found| {
         let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
         for lock in found {
-            state.leases.note_over(lock, &lost(lock));
             state.end(shared, lock, now);
         }
         ended
@@ -96,53 +83,27 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
         }
     };
     shared.shard.shown(after).await?;
-    Ok(Released { leases, waits })
+    Ok(leases)
 }
 
-/// Ends the waits of an owner that says who it is; gives what they were for.
-fn leave_line(
-    shared: &Arc<Shared>,
-    name: &str,
-    which: &Which,
-    admitted: Admitted,
-) -> Result<Vec<(LockId, Vec<Resource>)>, Trouble> {
-    let Some(namespace) = shared.registry.get(name) else { return Ok(Vec::new()) };
+/// Ends the waits of an owner that says who it is; true if there were any.
+fn leave_line(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
+    let Some(namespace) = shared.registry.get(name) else { return false };
     let mut state = namespace.lock();
-    let passage = shared.cluster.pass(admitted)?;
-    state.check_seat(shared, which)?;
     let waiting = state.find_waiting(which);
-    let wants = |lock| state.table.view(lock).map(|view| view.resources).unwrap_or_default();
-    let waits: Vec<_> = waiting.iter().map(|(_, lock)| (*lock, wants(*lock))).collect();
-    waits.iter().try_for_each(|(_, resources)| shared.cluster.check_locks(&passage, resources))?;
-    drop(passage);
-    let whole = |(lock, wants): (LockId, _)| {
-        let whole = state.leases.asked.get(&lock).and_then(|asked| asked.whole.clone());
-        (lock, whole.unwrap_or(wants))
-    };
-    let waits = waits.into_iter().map(whole).collect();
     for (owner, lock) in &waiting {
         let trouble = Trouble::new(Code::LockLost, "its owner ended the wait for this lock");
-        state.leases.note_over(*lock, &trouble);
         state.tell_waiters(*lock, &Verdict::Refused(Box::new(trouble)));
         state.give_back(shared, *owner, *lock);
     }
     namespace.rearm(state);
     shared.registry.drop_if_unused(shared, &namespace);
-    Ok(waits)
+    !waiting.is_empty()
 }
 
 fn is_nothing_held(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
     let now = shared.clock.now();
-    shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now, false).is_err())
-}
-
-/// Which leases are meant, and under which map.
-#[derive(Clone, Copy)]
-pub(super) struct Meant<'a> {
-    pub(super) which: &'a Which,
-    pub(super) admitted: Admitted,
-    /// Whether only those are meant that their owner may rely on.
-    pub(super) settled: bool,
+    shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now).is_err())
 }
 
 /// Does something with leases that are held; gives what came of it, and the record that has to be durable
@@ -150,23 +111,14 @@ pub(super) struct Meant<'a> {
 pub(super) fn on_leases<T>(
     shared: &Arc<Shared>,
     name: &str,
-    meant: Meant<'_>,
+    which: &Which,
     act: impl FnOnce(&mut State, Timestamp, Vec<LockId>) -> T,
 ) -> Result<(T, u64), Trouble> {
-    let Meant { which, admitted, settled } = meant;
-    let Some(namespace) = shared.registry.get(name) else {
-        // By another map it may be elsewhere.
-        drop(shared.cluster.pass(admitted)?);
-        return Err(nothing_held(which));
-    };
+    let Some(namespace) = shared.registry.get(name) else { return Err(nothing_held(which)) };
     let mut state = namespace.lock();
-    let passage = shared.cluster.pass(admitted)?;
     let now = shared.clock.now();
     state.expire(shared, now);
-    state.check_seat(shared, which)?;
-    let found = state.find_leases(which, now, settled)?;
-    let mut leases = found.iter().filter_map(|lock| state.leases.get(*lock));
-    leases.try_for_each(|lease| shared.cluster.check_locks(&passage, &lease.resources))?;
+    let found = state.find_leases(which, now)?;
     state.follow = Follow::Caller;
     let done = act(&mut state, now, found);
     state.follow = Follow::Thread;
@@ -176,7 +128,7 @@ pub(super) fn on_leases<T>(
     Ok((done, after))
 }
 
-pub(crate) fn nothing_held(which: &Which) -> Trouble {
+fn nothing_held(which: &Which) -> Trouble {
     match which {
         Which::Lock { lock, .. } => lost(*lock),
         Which::Like { owner, .. } => {
@@ -184,7 +136,7 @@ pub(crate) fn nothing_held(which: &Which) -> Trouble {
                 format!("{owner:?} has no lease with exactly these resources; list its locks to see");
             Trouble::new(Code::LockLost, message)
         }
-        Which::All { owner, .. } => Trouble::new(
+        Which::All { owner } => Trouble::new(
             Code::LockLost,
             format!("{owner:?} has no lease; what it had has run out or was released"),
         ),
@@ -192,22 +144,9 @@ pub(crate) fn nothing_held(which: &Which) -> Trouble {
 }
 
 impl State {
-    /// That no other connection speaks for the owner, as far as this node has heard.
-    fn check_seat(&self, shared: &Shared, which: &Which) -> Result<(), Trouble> {
-        match which {
-            Which::All { owner, seat: Some(seat) } => self.check_seated(shared, owner, *seat),
-            _ => Ok(()),
-        }
-    }
-
-    /// The same for one connection. Whoever takes its place gives back what it took, once this is not held any more.
-    pub(super) fn check_seated(&self, shared: &Shared, owner: &str, seat: u64) -> Result<(), Trouble> {
-        shared.cluster.seats.check(&self.name, owner, seat)
-    }
-
     /// The leases meant, if there is at least one and its time is not over.
-    fn find_leases(&self, which: &Which, now: Timestamp, settled: bool) -> Result<Vec<LockId>, Trouble> {
-        let is_meant = |lease: &&Lease| lease.is_alive(now) && (!settled || lease.is_settled());
+    fn find_leases(&self, which: &Which, now: Timestamp) -> Result<Vec<LockId>, Trouble> {
+        let is_meant = |lease: &&Lease| lease.is_alive(now);
         let of = |owner: &str| {
             let owner = self.leases.owners.get(owner).copied();
             let locks = owner.into_iter().flat_map(|owner| self.table.owned(owner)).map(|view| view.id);
@@ -223,10 +162,10 @@ impl State {
                 }
                 vec![*lock]
             }
-            Which::All { owner, .. } => of(owner).map(|lease| lease.lock).collect(),
+            Which::All { owner } => of(owner).map(|lease| lease.lock).collect(),
             Which::Like { owner, resources } => {
                 let wanted = merged(resources);
-                of(owner).filter(|lease| lease.whole() == wanted).map(|lease| lease.lock).collect()
+                of(owner).filter(|lease| lease.resources == wanted).map(|lease| lease.lock).collect()
             }
         };
         if found.is_empty() { Err(nothing_held(which)) } else { Ok(found) }
@@ -239,13 +178,13 @@ impl State {
             Which::Lock { lock, owner: Some(owner), .. } => (owner, Some(*lock), None),
             Which::Lock { owner: None, .. } => return Vec::new(),
             Which::Like { owner, resources } => (owner, None, Some(merged(resources))),
-            Which::All { owner, .. } => (owner, None, None),
+            Which::All { owner } => (owner, None, None),
         };
         let Some(owner) = self.leases.owners.get(&**name).copied() else { return Vec::new() };
         let is_meant = |view: &LockView| {
-            let Some(asked) = self.leases.asked.get(&view.id) else { return false };
-            let whole = asked.whole.as_ref().unwrap_or(&view.resources);
-            lock.is_none_or(|lock| view.id == lock) && wanted.as_ref().is_none_or(|wanted| whole == wanted)
+            self.leases.asked.contains_key(&view.id)
+                && lock.is_none_or(|lock| view.id == lock)
+                && wanted.as_ref().is_none_or(|wanted| view.resources == *wanted)
         };
         self.table.owned(owner).filter(is_meant).map(|view| (owner, view.id)).collect()
     }
@@ -263,7 +202,7 @@ impl State {
 }
 
 /// As the table has them, so that they can be compared.
-pub(crate) fn merged(resources: &[Resource]) -> Vec<Resource> {
+fn merged(resources: &[Resource]) -> Vec<Resource> {
     let mut merged = resources.to_vec();
     merge(&mut merged);
     merged

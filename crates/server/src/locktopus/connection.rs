@@ -165,7 +165,7 @@ impl Talk<'_> {
         self.seat.check_names(&resources)?;
         let (lock, turn) = match self.seat.lock_plainly(resources)? {
             Answer::Done { lock, .. } => (lock, Turn::Acquired(lock)),
-            Answer::Queued { lock, line: () } => (lock, Turn::Enqueued(lock)),
+            Answer::Queued { lock, line: () } | Answer::Closing { lock } => (lock, Turn::Enqueued(lock)),
         };
         self.turn = turn;
         if self.log_locks {

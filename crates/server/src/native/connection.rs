@@ -1,7 +1,6 @@
 //! One connection of the session protocol: from the first message to the last. Decodes, calls, encodes;
 //! decides nothing about locks.
 
-use super::cluster_session;
 use crate::{
     frame::{Encoder, Fault},
     metrics::Interface,
@@ -21,13 +20,13 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
 
 /// How long a new connection may take to say who it is.
-pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Close codes of this protocol, from the range kept for applications.
-pub(super) const CLOSE_NO_HELLO: u16 = 4000;
-pub(super) const CLOSE_REPLACED: u16 = 4001;
-pub(super) const CLOSE_BYE: u16 = 1000;
-pub(super) const CLOSE_GOING_AWAY: u16 = 1001;
+const CLOSE_NO_HELLO: u16 = 4000;
+const CLOSE_REPLACED: u16 = 4001;
+const CLOSE_BYE: u16 = 1000;
+const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
 const CLOSE_TOO_SLOW: u16 = 1008;
 const CLOSE_TOO_LARGE: u16 = 1009;
@@ -41,9 +40,6 @@ pub(crate) async fn run(
     received: &[u8],
 ) {
     let mut socket = Socket::new(tcp, received, &shared);
-    if shared.cluster.spreads(namespace) {
-        return cluster_session::run(shared, namespace, socket).await;
-    }
     let ending = match introduce(&shared, namespace, peer, &mut socket).await {
         // The seat is given up here, before the last words are said.
         Some(seat) => socket.converse(&mut Talk { shared, seat }).await,
@@ -165,7 +161,7 @@ fn enter(
 }
 
 /// What a session is opened with must be within the limits; gives its abandon timeout.
-pub(super) fn check_opening(
+fn check_opening(
     shared: &Shared,
     name: Option<&str>,
     abandon_timeout_ms: Option<u64>,
@@ -236,8 +232,13 @@ impl Conversation for Talk {
             }
             Ok(message) => {
                 let id = id_of(&message);
-                let reply = answer(&self.seat, message);
-                (reply.unwrap_or_else(|(trouble, lock)| trouble.into_message(Some(id), lock)), Flow::Continue)
+                let reply = match answer(&self.seat, message) {
+                    Ok(Some(reply)) => reply,
+                    // It follows as a notice.
+                    Ok(None) => return Flow::Continue,
+                    Err((trouble, lock)) => trouble.into_message(Some(id), lock),
+                };
+                (reply, Flow::Continue)
             }
             Err(error) => {
                 (Trouble::new(Code::BadMessage, error.message).into_message(error.id, None), Flow::Continue)
@@ -263,7 +264,6 @@ impl Conversation for Talk {
             Notice::Lost { lock, code, message } => {
                 (ServerMessage::Lost { lock: lock.0, code, message: message.to_owned() }, Flow::Continue)
             }
-            Notice::Said(message) => (*message, Flow::Continue),
             Notice::Draining => (self.draining(), Flow::Continue),
             Notice::Closing => {
                 let trouble =
@@ -315,7 +315,7 @@ impl Talk {
     }
 }
 
-type Reply = Result<ServerMessage, (Trouble, Option<u64>)>;
+type Reply = Result<Option<ServerMessage>, (Trouble, Option<u64>)>;
 
 /// Does what a message of an open session asks for.
 fn answer(seat: &Seat, message: ClientMessage) -> Reply {
@@ -325,18 +325,18 @@ fn answer(seat: &Seat, message: ClientMessage) -> Reply {
         }
         ClientMessage::Release { id, lock } => {
             seat.release(LockId(lock)).map_err(about(lock))?;
-            Ok(ServerMessage::Released { id, lock })
+            Ok(Some(ServerMessage::Released { id, lock }))
         }
         ClientMessage::Cancel { id, lock } => {
             let held = seat.cancel(LockId(lock)).map_err(about(lock))?;
-            Ok(ServerMessage::Cancelled { id, lock, held })
+            Ok(Some(ServerMessage::Cancelled { id, lock, held }))
         }
         ClientMessage::Convert { id, lock, mode, resources, wait } => {
             convert(seat, id, lock, (mode, resources), wait).map_err(about(lock))
         }
         ClientMessage::Place { id, lock } => {
             let Line { place, blockers_len, blockers } = seat.line(LockId(lock)).map_err(about(lock))?;
-            Ok(ServerMessage::Place { id, lock, place, blockers_len, blockers })
+            Ok(Some(ServerMessage::Place { id, lock, place, blockers_len, blockers }))
         }
         ClientMessage::Hello { .. } | ClientMessage::Attach { .. } => {
             let message = "this connection has its session already; open another connection for another one";
@@ -346,12 +346,18 @@ fn answer(seat: &Seat, message: ClientMessage) -> Reply {
     }
 }
 
-fn lock(seat: &Seat, id: u64, resources: Vec<WireResource>, wait: Wait) -> Result<ServerMessage, Trouble> {
+fn lock(
+    seat: &Seat,
+    id: u64,
+    resources: Vec<WireResource>,
+    wait: Wait,
+) -> Result<Option<ServerMessage>, Trouble> {
     let resources = read_resources(resources)?;
     seat.check_names(&resources)?;
     Ok(match seat.lock(resources, wait, id)? {
-        Answer::Done { lock, token } => ServerMessage::Granted { id, lock: lock.0, token },
-        Answer::Queued { lock, line } => queued(id, lock, line),
+        Answer::Done { lock, token } => Some(ServerMessage::Granted { id, lock: lock.0, token }),
+        Answer::Queued { lock, line } => Some(queued(id, lock, line)),
+        Answer::Closing { .. } => None,
     })
 }
 
@@ -361,19 +367,20 @@ fn convert(
     lock: u64,
     to: (Option<String>, Option<Vec<WireResource>>),
     wait: Wait,
-) -> Result<ServerMessage, Trouble> {
+) -> Result<Option<ServerMessage>, Trouble> {
     let change = read_change(to, |resources| seat.check(resources))?;
     let answer = seat.convert(LockId(lock), &change, wait, id);
     let answer = answer.or_else(|trouble| misspelt(trouble, &change, |named| seat.check_names(named)))?;
     Ok(match answer {
-        Answer::Done { lock, token } => ServerMessage::Converted { id, lock: lock.0, token },
-        Answer::Queued { lock, line } => queued(id, lock, line),
+        Answer::Done { lock, token } => Some(ServerMessage::Converted { id, lock: lock.0, token }),
+        Answer::Queued { lock, line } => Some(queued(id, lock, line)),
+        Answer::Closing { .. } => None,
     })
 }
 
 /// Tells a path that a lock does not have, and that the schema does not know either, as an unknown field. What the lock
 /// has can be converted, even if it is older than the schema.
-pub(super) fn misspelt<T>(
+fn misspelt<T>(
     trouble: Trouble,
     change: &Change,
     check: impl FnOnce(&[Resource]) -> Result<(), Trouble>,
@@ -386,7 +393,7 @@ pub(super) fn misspelt<T>(
 }
 
 /// What a lock is to become: one mode for the whole of it, or modes for some of its paths.
-pub(super) fn read_change(
+fn read_change(
     to: (Option<String>, Option<Vec<WireResource>>),
     check: impl FnOnce(&[Resource]) -> Result<(), Trouble>,
 ) -> Result<Change, Trouble> {
@@ -410,7 +417,7 @@ fn queued(id: u64, lock: LockId, line: Line) -> ServerMessage {
     ServerMessage::Queued { id, lock: lock.0, place, blockers_len, blockers }
 }
 
-pub(super) fn about(lock: u64) -> impl FnOnce(Trouble) -> (Trouble, Option<u64>) {
+fn about(lock: u64) -> impl FnOnce(Trouble) -> (Trouble, Option<u64>) {
     move |trouble| (trouble, Some(lock))
 }
 
@@ -444,7 +451,7 @@ fn read_mode(mode: &str) -> Result<lockwood_model::Mode, Trouble> {
 }
 
 /// Says what was wrong, and ends the connection.
-pub(super) fn fault_answer(fault: Fault, replies: &mut Encoder) -> Flow {
+fn fault_answer(fault: Fault, replies: &mut Encoder) -> Flow {
     replies.text(&fault_trouble(fault).into_message(None, None).encode());
     match fault {
         Fault::TooLarge { .. } => Flow::Close(CLOSE_TOO_LARGE, "message too large"),
@@ -454,7 +461,7 @@ pub(super) fn fault_answer(fault: Fault, replies: &mut Encoder) -> Flow {
     }
 }
 
-pub(super) fn fault_trouble(fault: Fault) -> Trouble {
+fn fault_trouble(fault: Fault) -> Trouble {
     match fault {
         Fault::TooLarge { bytes_max } => {
             Trouble::over("message_bytes_max", bytes_max as u64, "the message is too large")
@@ -475,7 +482,7 @@ pub(super) fn fault_trouble(fault: Fault) -> Trouble {
     }
 }
 
-pub(super) fn id_of(message: &ClientMessage) -> u64 {
+fn id_of(message: &ClientMessage) -> u64 {
     match message {
         ClientMessage::Hello { id, .. }
         | ClientMessage::Attach { id, .. }

@@ -2,12 +2,10 @@
 //! encodes.
 
 use super::{
-    connection, documents, grace, internal, internal_locks, internal_spread, leases, openapi, query::InQuery,
-    schemas, shards,
+    connection, documents, grace, internal, internal_spread, leases, openapi, query::InQuery, schemas, shards,
 };
 use crate::{
     clock::rfc3339,
-    cluster::{Admitted, locks as spread},
     listener::Counted,
     listing::{self, Selection},
     metrics, operator,
@@ -79,7 +77,7 @@ pub(super) fn router(shared: &Arc<Shared>, routes: Router<Arc<Shared>>) -> Route
 /// What other nodes of the cluster may ask; a server that is no node has no such routes.
 fn peers(shared: &Shared) -> Router<Arc<Shared>> {
     match shared.cluster.is_node() {
-        true => internal::router().merge(internal_locks::router()).merge(internal_spread::router()),
+        true => internal::router().merge(internal_spread::router()),
         false => Router::new(),
     }
 }
@@ -250,9 +248,6 @@ async fn locks(
 ) -> Answer<LockList> {
     let LocksQuery { owner, path, state, limit, after } = query;
     let selection = Selection { owner, path, state, after, len_max: page_len(&shared, limit)? };
-    if shared.cluster.spreads(&namespace) {
-        return Ok(Json(spread::page(&shared, &namespace, &selection).await?));
-    }
     Ok(Json(listing::page(&shared, &namespace, &selection).await?))
 }
 
@@ -281,11 +276,7 @@ async fn lock(
         return Err(Trouble::over("wait_ms_max", limit, &what));
     }
     let patience = poll_ms.map(Duration::from_millis);
-    let found = match shared.cluster.spreads(&name) {
-        true => spread::one(&shared, &name, number, patience).await?,
-        false => listing::one(&shared, &name, number, patience).await?,
-    };
-    match found {
+    match listing::one(&shared, &name, number, patience).await? {
         Some(found) => Ok(Json(found)),
         None => Err(no_lock(&shared, &name, number)?),
     }
@@ -311,19 +302,13 @@ async fn release(
     let reason = query.reason;
     check_reason(reason.as_deref())?;
     let number = lock_number(&lock)?;
-    let action = match shared.cluster.spreads(&name) {
-        true => spread::end(&shared, &name, number, reason).await?,
-        false => {
-            let namespace = shared.registry.get(&name);
-            let Some(info) = namespace.and_then(|namespace| namespace.lock_info(&shared, number)) else {
-                return Err(no_lock(&shared, &name, number)?);
-            };
-            let action = operator::action(&shared, &name, info, reason);
-            operator::record(&shared, &action).await?;
-            operator::end(&shared, &name, number, Admitted::default()).await?;
-            action
-        }
+    let namespace = shared.registry.get(&name);
+    let Some(info) = namespace.and_then(|namespace| namespace.lock_info(&shared, number)) else {
+        return Err(no_lock(&shared, &name, number)?);
     };
+    let action = operator::action(&shared, &name, info, reason);
+    operator::record(&shared, &action).await?;
+    operator::end(&shared, &name, number).await?;
     let owner = action.lock.as_ref().map_or("", |lock| &lock.owner.session);
     tracing::warn!(namespace = ?action.namespace, lock = number, owner,
         reason = ?action.reason, "an operator ended a lock");
@@ -347,31 +332,21 @@ async fn tree(
     InQuery(query): InQuery<TreeQuery>,
 ) -> Answer<Tree> {
     let path = query.path.as_deref().map(read_path).transpose()?.unwrap_or_default();
-    match shared.cluster.spreads(&namespace) {
-        true => Ok(Json(spread::tree(&shared, &namespace, &path).await?)),
-        false => Ok(Json(listing::tree(&shared, &namespace, &path))),
-    }
+    Ok(Json(listing::tree(&shared, &namespace, &path)))
 }
 
 /// Who waits for whom.
 #[utoipa::path(get, path = "/v1/{namespace}/waits", params(("namespace" = String, Path)), responses(
     (status = 200, body = WaitGraph)))]
 async fn waits(State(shared): App, InPath(namespace): InPath<String>) -> Answer<WaitGraph> {
-    match shared.cluster.spreads(&namespace) {
-        true => Ok(Json(spread::waits(&shared, &namespace).await?)),
-        false => Ok(Json(listing::waits(&shared, &namespace))),
-    }
+    Ok(Json(listing::waits(&shared, &namespace)))
 }
 
 /// What operators did, the latest first.
 #[utoipa::path(get, path = "/v1/{namespace}/operator-log", params(("namespace" = String, Path)), responses(
     (status = 200, body = OperatorLog)))]
 async fn operator_log(State(shared): App, InPath(namespace): InPath<String>) -> Answer<OperatorLog> {
-    let actions = match shared.cluster.spreads(&namespace) {
-        true => spread::log(&shared, &namespace).await?,
-        false => operator::log(&shared, &namespace).await?,
-    };
-    Ok(Json(OperatorLog { actions }))
+    Ok(Json(OperatorLog { actions: operator::log(&shared, &namespace).await? }))
 }
 
 async fn not_found() -> Trouble {

@@ -1,16 +1,13 @@
 //! What nodes of a cluster ask each other. Each handler decodes, calls, encodes; only nodes get here.
 
-use super::{
-    documents::{PeerBody, stream},
-    http::App,
-};
+use super::{documents::PeerBody, http::App};
 use crate::{
     cluster::{
-        Current, SHARD, copy,
+        Current,
         dispatch::wrong_epoch,
         handover, keeper,
         received::read_entry,
-        replica, survey, transfer,
+        survey, transfer,
         work::{self, Task},
     },
     shard::in_place,
@@ -19,7 +16,7 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    extract::{Query, State},
+    extract::State,
     http::HeaderMap,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -42,9 +39,6 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/export", post(export))
         .route("/internal/import", post(import))
         .route("/internal/keeper", post(keeper_command))
-        .route("/internal/log", get(log))
-        .route("/internal/copy", get(copy_all))
-        .route("/internal/replica", post(standing))
         .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
 }
@@ -56,21 +50,6 @@ struct Order {
     round: u32,
     paused: bool,
     throttle: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct LogQuery {
-    from: u64,
-    /// The digest of the record before it.
-    sum: u64,
-    /// Whether to wait for a record if there is none.
-    wait: bool,
-}
-
-#[derive(Deserialize)]
-struct LetGo {
-    /// The host that this one may take over from without having everything.
-    without: Option<String>,
 }
 
 /// Why an internal request is not answered as asked.
@@ -97,16 +76,13 @@ impl<T: Into<Trouble>> From<T> for Refused {
 
 /// The map, if the other node goes by the same.
 pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
-    let epoch = shared.cluster.peer_epoch(headers)?;
+    let epoch = shared.cluster.peer_epoch(headers);
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
-    let current = current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))?;
-    shared.cluster.check_shard(&current)?;
-    Ok(current)
+    current.ok_or_else(|| Refused::Epoch(wrong_epoch(shared)))
 }
 
 async fn map(State(shared): App) -> Response {
-    let map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
-    ([(SHARD, shared.cluster.this().to_string())], Json(map)).into_response()
+    Json(shared.cluster.current().map_or(Value::Null, |current| current.map.to_json())).into_response()
 }
 
 /// Whether a map has a place for everything that is here.
@@ -193,10 +169,10 @@ async fn start(
 }
 
 async fn export(State(shared): App, headers: HeaderMap) -> Result<Response, Refused> {
-    let current = same_epoch(&shared, &headers)?;
+    same_epoch(&shared, &headers)?;
     // What was decided before the map came must be seen.
     shared.shard.shown(shared.shard.last_index()).await?;
-    Ok(Json(handover::give(&shared, &current)?).into_response())
+    Ok(Json(handover::give(&shared)?).into_response())
 }
 
 async fn import(
@@ -204,8 +180,8 @@ async fn import(
     headers: HeaderMap,
     PeerBody(body): PeerBody,
 ) -> Result<Response, Refused> {
-    let current = same_epoch(&shared, &headers)?;
-    handover::take(&shared, &current, read_json(&body)?).await?;
+    same_epoch(&shared, &headers)?;
+    handover::take(&shared, read_json(&body)?).await?;
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
@@ -222,40 +198,4 @@ async fn procedure(State(shared): App, PeerBody(body): PeerBody) -> Result<Respo
     let index = shared.shard.install_newer(&namespace, documents)?;
     shared.shard.shown(index).await?;
     Ok(Json(json!({ "ok": true })).into_response())
-}
-
-async fn log(
-    State(shared): App,
-    headers: HeaderMap,
-    Query(LogQuery { from, sum, wait }): Query<LogQuery>,
-) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    if wait {
-        shared.shard.wait_for(from.saturating_sub(1), replica::POLL).await;
-    }
-    let part = in_place(|| replica::part(&shared.shard.read(), from, sum))?;
-    Ok(replica::with_ceiling(&shared, part))
-}
-
-/// Everything that this node has, as it is now.
-async fn copy_all(State(shared): App, headers: HeaderMap) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    let (pieces, body) = stream(&shared)?;
-    let reading = shared.shard.read();
-    tokio::task::spawn_blocking(move || copy::write(&reading, &pieces));
-    Ok(replica::with_ceiling(&shared, body))
-}
-
-/// How far this host is. It may be told before that it can take over as it is.
-async fn standing(
-    State(shared): App,
-    headers: HeaderMap,
-    PeerBody(body): PeerBody,
-) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    let LetGo { without } = read_json(&body)?;
-    if let Some(without) = without {
-        replica::let_go(&shared, without).await?;
-    }
-    Ok(Json(replica::standing(&shared)?).into_response())
 }

@@ -7,8 +7,7 @@ use super::{
 };
 use crate::{
     clock::rfc3339,
-    cluster::locks as spread,
-    lease::{self, Share, Taken, Which},
+    lease::{self, Taken, Which},
     schemas::check_locked,
     shared::Shared,
     trouble::Trouble,
@@ -43,16 +42,11 @@ pub(super) async fn take(
     let request = read_request(&shared, body, wait_ms)?;
     check_locked(&Job::new(&shared), &namespace, &request.resources).await?;
     let patience = poll_ms.filter(|poll_ms| *poll_ms < wait_ms).map(Duration::from_millis);
-    if shared.cluster.spreads(&namespace) {
-        return Ok(answer(&spread::take(&shared, &namespace, request, patience).await?));
-    }
     let taken = match patience {
-        Some(patience) => {
-            lease::take_and_poll(&shared, &namespace, request, &Share::default(), patience).await?
-        }
+        Some(patience) => lease::take_and_poll(&shared, &namespace, request, patience).await?,
         None => lease::take(&shared, &namespace, request).await?,
     };
-    let response = answer(&spread::answer(&shared, &namespace, &taken)?);
+    let response = answer(&told(&shared, &namespace, &taken)?);
     if matches!(taken, Taken::Queued(..)) {
         // It may have been granted just now.
         lease::settled(&shared, &namespace).await?;
@@ -77,6 +71,20 @@ fn read_request(shared: &Shared, body: LeaseRequest, wait_ms: u64) -> Result<lea
     let wait = if wait_ms == 0 { Wait::Never } else { Wait::Millis(wait_ms) };
     let resources = read_resources(resources)?;
     Ok(lease::LeaseRequest { owner, via: LeaseVia::Native, resources, ttl_ms: Some(ttl_ms), wait, note })
+}
+
+/// How a lease was taken.
+fn told(shared: &Shared, name: &str, taken: &Taken) -> Result<LeaseAnswer, Trouble> {
+    let (outcome, lock, in_the_way) = match taken {
+        Taken::Granted(lease) => (LeaseOutcome::Granted, lease.lock, Vec::new()),
+        Taken::Held(lease) => (LeaseOutcome::Held, lease.lock, Vec::new()),
+        Taken::Queued(lock, line) => (LeaseOutcome::Queued, *lock, line.blockers.clone()),
+    };
+    let found = shared.registry.get(name).and_then(|space| space.lock_info(shared, lock.0));
+    let lock = found.ok_or_else(|| lease::lost(lock))?;
+    let is_granted = outcome == LeaseOutcome::Queued && lock.token.is_some();
+    let outcome = if is_granted { LeaseOutcome::Granted } else { outcome };
+    Ok(LeaseAnswer { outcome, lock, in_the_way })
 }
 
 fn answer(answer: &LeaseAnswer) -> Response {
@@ -115,7 +123,7 @@ pub(super) async fn renew_all(
     let (Some(owner), None) = (owner, token) else {
         return Err(Trouble::new(Code::BadBody, "give the owner whose leases are all to be renewed"));
     };
-    renewed(&shared, &namespace, &Which::All { owner, seat: None }, ttl_ms).await
+    renewed(&shared, &namespace, &Which::All { owner }, ttl_ms).await
 }
 
 /// Ends a lease. Only its owner can: by its token, its name, or both. An operator uses DELETE.
@@ -147,9 +155,7 @@ pub(super) async fn release_all(
     body: JsonBody,
 ) -> Result<Response, Trouble> {
     let which = match body.read()? {
-        ReleaseRequest { owner: Some(owner), token: None, resources: None } => {
-            Which::All { owner, seat: None }
-        }
+        ReleaseRequest { owner: Some(owner), token: None, resources: None } => Which::All { owner },
         ReleaseRequest { owner: Some(owner), token: None, resources: Some(resources) } => {
             Which::Like { owner, resources: read_resources(resources)? }
         }
@@ -176,17 +182,11 @@ async fn renewed(
     which: &Which,
     ttl_ms: u64,
 ) -> Result<Response, Trouble> {
-    if shared.cluster.spreads(namespace) {
-        return Ok(json_of(&spread::renew(shared, namespace, which, ttl_ms).await?));
-    }
     Ok(listed(&lease::renew(shared, namespace, which, ttl_ms).await?))
 }
 
 async fn released(shared: &Arc<Shared>, namespace: &str, which: &Which) -> Result<Response, Trouble> {
-    if shared.cluster.spreads(namespace) {
-        return Ok(json_of(&spread::release(shared, namespace, which).await?));
-    }
-    Ok(listed(&lease::release(shared, namespace, which).await?.leases))
+    Ok(listed(&lease::release(shared, namespace, which).await?))
 }
 
 fn listed(leases: &[Lease]) -> Response {

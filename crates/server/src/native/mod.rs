@@ -1,12 +1,10 @@
 //! The native interface: HTTP routes and the session protocol. Knows nothing of other interfaces.
 
-mod cluster_session;
 mod connection;
 mod documents;
 mod grace;
 mod http;
 mod internal;
-mod internal_locks;
 mod internal_spread;
 mod leases;
 mod openapi;
@@ -14,7 +12,6 @@ mod query;
 mod schemas;
 mod shards;
 
-pub(crate) use cluster_session::Sessions;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
     collection_resource, get_limits, get_resources, isolation_in_force, json_of, key_cursor, list_request,

@@ -21,10 +21,7 @@ pub(crate) use change::{
     register, set, unbind,
 };
 pub(crate) use held::{Held, Rechecks};
-pub(crate) use names::{
-    NameError, Named, check_fields, check_locked, check_locked_in_place, check_named, check_node,
-    names_fields,
-};
+pub(crate) use names::{NameError, Named, check_fields, check_locked, check_named, check_node, names_fields};
 
 use crate::shared::Shared;
 use lockwood_schema::Schema;

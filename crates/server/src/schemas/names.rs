@@ -6,7 +6,6 @@
 use super::Active;
 use crate::{
     shard::{Call, Keep},
-    shared::Shared,
     trouble::Trouble,
     work::{Job, Unfinished},
 };
@@ -138,19 +137,6 @@ pub(crate) async fn check_locked(
     check_named(job, &active, Named::Resources(Cow::Borrowed(resources))).await
 }
 
-/// The same for sessions, whose messages are answered one after the other where they are read: what would take long
-/// is refused.
-pub(crate) fn check_locked_in_place(
-    shared: &Shared,
-    namespace: &str,
-    resources: &[Resource],
-) -> Result<(), Trouble> {
-    if !names_fields(resources) {
-        return Ok(());
-    }
-    shared.schemas.active(shared, namespace)?.check_locked_in_place(resources)
-}
-
 /// Whether a resource is a field, or something in one.
 pub(crate) fn names_fields(resources: &[Resource]) -> bool {
     resources.iter().any(|resource| resource.path.len() > DOCUMENT_LEN)
@@ -160,7 +146,8 @@ pub(crate) fn names_fields(resources: &[Resource]) -> bool {
 const DOCUMENT_LEN: usize = 2;
 
 impl Active {
-    /// See [`check_locked_in_place`].
+    /// The same for sessions, whose messages are answered one after the other where they are read: what would take long
+    /// is refused.
     pub(crate) fn check_locked_in_place(&self, resources: &[Resource]) -> Result<(), Trouble> {
         if self.is_empty() {
             return Ok(());

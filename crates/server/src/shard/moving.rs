@@ -5,7 +5,7 @@ use super::{Call, Follow, POSITION_MAX, Shard, ShardError, writer::Writer};
 use lockwood_engine::{NoRules, PositionLock};
 use lockwood_model::{Document, DocumentKey, Position, Timestamp};
 use lockwood_storage::{Entry, Moved};
-use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
 
 /// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
 /// raised a little. After a restart it counts as it is on record.
@@ -46,30 +46,6 @@ impl Shard {
         after: Option<&DocumentKey>,
     ) -> Result<Option<DocumentKey>, ShardError> {
         self.submit(|writer| writer.unmark(namespace, epoch, after)).await
-    }
-
-    /// Takes in records of another host's log and notes how far it is, in one step; gives the record to wait for.
-    pub(crate) fn replay(
-        &self,
-        entries: &[Entry],
-        namespace: &str,
-        note: &Call,
-        now: Timestamp,
-    ) -> Result<u64, ShardError> {
-        let replayed = self.decide_in_passing(|writer| {
-            entries.iter().try_for_each(|entry| writer.record(entry))?;
-            let namespaces: BTreeSet<&str> = entries.iter().filter_map(Entry::namespace).collect();
-            namespaces.into_iter().try_for_each(|namespace| writer.forget_recent(namespace))?;
-            writer.follow_floor(entries);
-            writer.write(namespace, note, &NoRules, now)
-        });
-        replayed.map(|(_, index)| index)
-    }
-
-    /// Waits for a while until there is a record after this one.
-    pub(crate) async fn wait_for(&self, index: u64, patience: Duration) {
-        let mut applied = self.applied();
-        let _ = tokio::time::timeout(patience, applied.wait_for(|applied| *applied > index)).await;
     }
 
     /// Does a write call that nobody waits for.
@@ -236,18 +212,9 @@ impl Writer {
         Ok(last)
     }
 
-    /// Whoever goes on where another host stopped gives no position that it may have given.
     /// Below this a namespace gets no positions.
     pub(super) fn floor_of(&self, namespace: &str) -> Position {
         if self.exempt.covers(namespace) { Position::START } else { self.floor }
-    }
-
-    fn follow_floor(&mut self, entries: &[Entry]) {
-        for entry in entries {
-            if let Entry::Raised { floor } = entry {
-                self.floor = self.floor.max(*floor);
-            }
-        }
     }
 
     fn raise(&mut self, floor: Position) -> Result<(), ShardError> {

@@ -347,8 +347,7 @@ impl Erasure {
 
     /// Whether a lease names something that goes, or something in it.
     fn names(&self, lease: &Lease) -> bool {
-        let whole = lease.part.iter().flat_map(|part| &part.whole);
-        lease.resources.iter().chain(whole).any(|resource| match &self.what {
+        lease.resources.iter().any(|resource| match &self.what {
             What::Namespace => true,
             What::Collection(collection) => resource.path.segments().next() == Some(collection),
             What::Documents(documents) => documents.iter().any(|at| is_in(&resource.path, &at.path())),

@@ -5,7 +5,7 @@ use super::Random;
 use crate::{Answer, Answered, Entry};
 use lockwood_model::{
     Change, Commit, Depth, Document, DocumentKey, Event, Field, FieldPath, FieldValue, Json, Key, Lease,
-    LeasePart, LeaseVia, LockId, Mode, Path, Position, Resource, Timestamp, Token,
+    LeaseVia, LockId, Mode, Path, Position, Resource, Timestamp, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,7 @@ impl Model {
                 lease.into_iter().for_each(|lease| {
                     lease.expires_at = *expires_at;
                     // Parts do not keep it.
-                    lease.ttl_ms = ttl_ms.or(lease.ttl_ms).filter(|_| lease.part.is_none());
+                    lease.ttl_ms = ttl_ms.or(lease.ttl_ms);
                 });
             }
             Entry::LeasesEnded { namespace, locks } => {
@@ -261,9 +261,6 @@ fn random_lease(namespace: Box<str>, random: &mut Random) -> Entry {
 
 pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry {
     let path = Path::from_segments(["a", "b"]);
-    let whole = vec![Resource::new(Path::from_segments(["a"]), Mode::Read, Depth::SUBTREE)];
-    let part = LeasePart { whole, settled: random.one_in(2) };
-    let part = random.one_in(2).then(|| Box::new(part));
     let lease = Lease {
         lock: LockId(random.below(4)),
         token: Token(random.below(100)),
@@ -274,8 +271,7 @@ pub(super) fn random_granted(namespace: Box<str>, random: &mut Random) -> Entry 
         expires_at: random.one_in(2).then(|| Timestamp(random.below(100))),
         note: random.one_in(2).then(|| Json::trusted("{}")),
         version: random.below(3),
-        ttl_ms: (part.is_none() && random.one_in(2)).then(|| random.below(100)),
-        part,
+        ttl_ms: random.one_in(2).then(|| random.below(100)),
     };
     Entry::Leased { namespace, lease }
 }

@@ -5,7 +5,7 @@ mod kind;
 pub(crate) use kind::decoded;
 pub(crate) mod spread;
 
-use super::{Current, EPOCH, Message, PEER, PeerError, pull};
+use super::{Current, EPOCH, Message, PeerError, pull};
 use crate::{
     body,
     clustered::PeerCall,
@@ -19,9 +19,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::{HeaderMap, Method, StatusCode, Uri, header, http::request::Parts};
-use kind::{Kind, Need};
+use kind::Kind;
 use lockwood_model::DocumentKey;
-use lockwood_router::{Epoch, HostMode, Phase, ShardMap, ShardNo};
+use lockwood_router::{Epoch, ShardMap, ShardNo};
 use lockwood_wire::{
     Code,
     documents::{WriteCall, read_body},
@@ -43,8 +43,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(crate) const RETRY: &str = "lockwood-retry";
 /// The header of a read that goes to the donor of a key because its owner does not know it yet.
 const FROZEN: &str = "lockwood-frozen";
-/// The header of a read that a host that only reads may answer.
-const READ: &str = "lockwood-read";
 /// The header that tells which host answered an operation on one key.
 const HOST: &str = "lockwood-host";
 
@@ -56,11 +54,11 @@ struct Whole {
     call: OnceLock<Option<WriteCall>>,
 }
 
-/// Answers a request to a node of a cluster. Over PostgreSQL, what comes from another shard is marked as such; a client
-/// that says so in a header is not believed, and its headers for that are taken away.
+/// Answers a request to a shard of a cluster. What comes from another shard is marked as such; a client that says so in a
+/// header is not believed, and its headers for that are taken away.
 pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: Request) -> Response {
-    if shared.cluster.membership().is_some() && request.extensions().get::<PeerCall>().is_none() {
-        for name in [PEER, EPOCH, FROZEN, READ, spread::LEAST] {
+    if request.extensions().get::<PeerCall>().is_none() {
+        for name in [EPOCH, FROZEN, spread::LEAST] {
             request.headers_mut().remove(name);
         }
     }
@@ -71,7 +69,7 @@ pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: R
 }
 
 async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> Result<Response, Trouble> {
-    let peer = shared.cluster.peer_epoch(request.headers())?;
+    let peer = shared.cluster.peer_epoch(request.headers());
     if peer.is_none() {
         // Before anything is granted here, to sessions and for leases alike.
         shared.locate(&kind::namespace(request.uri()).unwrap_or_default()).await?;
@@ -107,7 +105,7 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
 /// Whether a request is about what is on several shards. Without a map it is not known who has that; there is one as soon
 /// as anything is spread.
 async fn is_spread(shared: &Arc<Shared>, uri: &Uri) -> Result<bool, Trouble> {
-    let Some(membership) = shared.cluster.membership() else { return Ok(true) };
+    let Some(membership) = shared.cluster.membership() else { return Ok(false) };
     let named = kind::namespace(uri).unwrap_or_default();
     let is_spread = match named.as_str() {
         // The door gathers what all shards have.
@@ -138,55 +136,17 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
-    let is_frozen = whole.parts.headers.contains_key(FROZEN);
-    if is_frozen || matches!(kind, Kind::Namespace(_)) {
-        shared.cluster.check_shard(&current)?;
-    }
-    if is_frozen {
+    if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
     }
     if let Kind::Namespace(_) = kind {
         return spread::here(native, shared, &whole).await;
     }
-    check_place(shared, &current, kind, &whole)?;
-    let response = match kind {
-        // Whether it may read here has just been checked.
-        Kind::Keyed(_, Need::Read) if !current.is_owner => native.local(whole.request()).await,
-        _ => match here(native, shared, &current, kind, &whole).await {
-            Err(trouble) if trouble.code == Code::WrongEpoch => return Ok(wrong_epoch(shared)),
-            answered => answered?,
-        },
+    let response = match here(native, shared, &current, kind, &whole).await {
+        Err(trouble) if trouble.code == Code::WrongEpoch => return Ok(wrong_epoch(shared)),
+        answered => answered?,
     };
     if is_wrong_epoch(&response) { Ok(wrong_epoch(shared)) } else { Ok(response) }
-}
-
-/// Both nodes go by one map. If nothing moves and it is not for this node all the same, asking again is no use.
-fn check_place(shared: &Shared, current: &Current, kind: &Kind, whole: &Whole) -> Result<(), Trouble> {
-    if !matches!(current.map.phase, Phase::Steady | Phase::Finishing) {
-        return Ok(());
-    }
-    let Some(shard) = shard_of(shared, current, kind, whole)? else { return Ok(()) };
-    let (this, address) = (shared.cluster.this(), shared.cluster.address());
-    if shard != this {
-        let message = format!(
-            "can't redirect the request to shard {shard} (ttl=0): in the map {address} is its host, but that node \
-             was started with --this {this}; start it with --this {shard}, or correct the map"
-        );
-        return Err(Trouble::new(Code::WrongShard, message));
-    }
-    let reads = whole.parts.headers.contains_key(READ) && matches!(kind, Kind::Keyed(_, Need::Read));
-    match reads && current.is_replica {
-        _ if current.is_owner => return Ok(()),
-        true if shared.cluster.has_caught_up(current) => return Ok(()),
-        true => return Err(pull::unreachable_shard(shard, "this host has not caught up with the map yet")),
-        false => {}
-    }
-    let owner = current.map.rw_host(shard).map_or("nobody", |host| &host.address);
-    let message = format!(
-        "this node is known as {address}, and the host of shard {shard} that may write is {owner}; ask that one, or \
-         give the node the address of the map with --advertise"
-    );
-    Err(Trouble::new(Code::ReadOnlyHost, message))
 }
 
 /// Tells another node which map is in force here.
@@ -255,11 +215,6 @@ async fn attempt(
         // It makes no sense, or has nothing to do; this node can say so as well as any other.
         return Ok(native.local(whole.request()).await);
     };
-    if let Kind::Keyed(_, Need::Read) = kind
-        && let Some(answer) = read_anywhere(native, shared, current, owner, whole).await?
-    {
-        return Ok(answer);
-    }
     if let Some(searches) = spread::searches::of(current, kind, whole) {
         whole.add_retry_key(kind);
         return searches.write(native, shared, current, owner, whole).await;
@@ -286,48 +241,6 @@ fn shard_of(
         Kind::Write => written(shared, current, whole),
         Kind::First => Ok(Some(ShardNo(1))),
         _ => Err(not_yet()),
-    }
-}
-
-/// Has one of the hosts that only read answer, by their weights, if nothing moves; none if there is none of them,
-/// or if it cannot be reached.
-async fn read_anywhere(
-    native: &Native,
-    shared: &Arc<Shared>,
-    current: &Current,
-    shard: ShardNo,
-    whole: &Whole,
-) -> Result<Option<Response>, Trouble> {
-    if current.map.phase != Phase::Steady {
-        return Ok(None);
-    }
-    let dice = u64::from_be_bytes(crate::secret::random());
-    let host = current.map.pick_ro(shard, dice).filter(|host| host.mode == HostMode::Ro);
-    let Some(host) = host else { return Ok(None) };
-    let is_this = host.address == shared.cluster.address() && shard == shared.cluster.this();
-    let answer = if is_this && shared.cluster.has_caught_up(current) {
-        Ok(native.local(whole.request()).await)
-    } else {
-        let mut message = whole.message();
-        message.headers.push((READ, "1".to_owned()));
-        forward_to(shared, shard, &host.address, &message).await
-    };
-    match answer {
-        // It does not know yet what the owner knows.
-        Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => Ok(None),
-        Ok(mut answer) => {
-            note_host(&mut answer, &host.address);
-            Ok(Some(answer))
-        }
-        Err(trouble) if trouble.code == Code::ShardUnreachable => {
-            tracing::warn!(
-                host = host.address,
-                why = trouble.message,
-                "a host that only reads is passed over"
-            );
-            Ok(None)
-        }
-        Err(trouble) => Err(trouble),
     }
 }
 

@@ -89,6 +89,12 @@ impl HomeGuards {
         self.changed.contains_key(&lock) || self.home.is_pending(lock)
     }
 
+    /// Whether clients are not to know yet that a lock is held.
+    fn is_new(&self, lock: LockId) -> bool {
+        let is_unseen = self.changed.contains_key(&lock) && !self.guarded.contains_key(&lock);
+        is_unseen || self.home.is_new(lock)
+    }
+
     /// The shards that have to be closed before a lock is granted.
     pub(crate) fn awaited(&self, lock: LockId) -> BTreeSet<ShardNo> {
         self.home.awaited(lock)
@@ -149,6 +155,11 @@ impl State {
     /// Whether clients are not to rely yet on what the table says of a lock.
     pub(crate) fn is_pending(&self, lock: LockId) -> bool {
         self.guards.as_ref().is_some_and(|guards| guards.is_pending(lock))
+    }
+
+    /// Whether clients are not to know yet that a lock is held: to them it waits.
+    pub(crate) fn is_new(&self, lock: LockId) -> bool {
+        self.guards.as_ref().is_some_and(|guards| guards.is_new(lock))
     }
 
     /// Brings the guards to what the table says, and tells what may be told by now.

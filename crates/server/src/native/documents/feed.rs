@@ -87,7 +87,7 @@ pub(in crate::native) async fn changes(
     let wanted = Wanted::new(Decoder(&shared.config.limits), &query)?;
     wanted.check_names(&Job::new(&shared), &namespace).await?;
     // Other nodes ask for what happened here.
-    let is_part = shared.cluster.peer_epoch(request.headers())?.is_some();
+    let is_part = shared.cluster.peer_epoch(request.headers()).is_some();
     let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted), is_part };
     match kind(request.headers()) {
         Kind::Page => feed.page(query.after, query.limit).await,

@@ -3,7 +3,6 @@
 use super::super::{
     documents::{JsonBody, json_of},
     http::App,
-    query::InQuery,
 };
 use super::transition::status;
 use crate::{
@@ -20,18 +19,16 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use lockwood_router::{Change, Phase, ShardMap};
+use lockwood_router::{Change, ShardMap};
 use lockwood_wire::{
     Code, Problem,
     shards::{ConfigAnswer, ShardConfig, TransitionStatus, Validity},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use utoipa::IntoParams;
 
 /// How long a change of the map is waited for; it goes on afterwards.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(10);
     responses((status = 200, body = Object)))]
 pub(in crate::native) async fn map(State(shared): App) -> Response {
     let mut map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
-    if shared.cluster.membership().is_some() && !map.is_null() {
+    if !map.is_null() {
         // The hosts that operators named; in the map itself there are none.
         let preferred = keeper::preferred(&shared).unwrap_or_default();
         let shown = map["shards"].as_array_mut().into_iter().flatten().zip(preferred);
@@ -51,60 +48,15 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
     Json(map).into_response()
 }
 
-/// Whether a request insists.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(in crate::native) struct ForceQuery {
-    /// Whatever comes of it.
-    #[serde(default)]
-    force: bool,
-}
-
-/// Gives every node of a map that map: the first one, or the one that is in force. With force any other one, for an
-/// operator who has nothing else left; what is not where the map says is lost.
-#[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path), ForceQuery),
-    request_body = Object, responses((status = 200, body = Object), (status = 400, body = Problem),
-    (status = 409, body = Problem), (status = 503, body = Problem)))]
-pub(in crate::native) async fn put_map(
-    State(shared): App,
-    InQuery(query): InQuery<ForceQuery>,
-    body: JsonBody,
-) -> Result<Response, Trouble> {
+/// Refused: the map of a cluster is in its database, and changed by shard/config and shard/transition.
+#[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path)),
+    request_body = Object, responses((status = 409, body = Problem)))]
+pub(in crate::native) async fn put_map(State(shared): App) -> Trouble {
     if !shared.cluster.is_node() {
-        return Err(cluster::not_a_node());
+        return cluster::not_a_node();
     }
-    if shared.cluster.membership().is_some() {
-        let message = "the map of this cluster is in its database; change it with `lockwood shard config` or `lockwood reshard`";
-        return Err(Trouble::new(Code::NotOnCluster, message));
-    }
-    let ForceQuery { force } = query;
-    let map: Value = body.read()?;
-    let map = ShardMap::from_json(&map).map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
-    match force {
-        true => keeper::let_go(&shared, &map).await?,
-        false => check_map(&shared, &map).await?,
-    }
-    cluster::publish(&shared, &map).await?;
-    Ok(Json(map.to_json()).into_response())
-}
-
-/// Whether nothing can come of a map but what is there already.
-async fn check_map(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
-    for address in map.addresses().filter(|address| *address != shared.cluster.address()) {
-        // A node that cannot be asked may have a map; then it is not reached by this one either.
-        if let Err(why) = cluster::learn(shared, address).await {
-            tracing::debug!(node = address, why, "ask for the shard map");
-        }
-    }
-    let current = shared.cluster.current();
-    let is_first = current.is_none() && map.phase == Phase::Steady;
-    if is_first || current.is_some_and(|current| current.map == *map) {
-        return Ok(());
-    }
-    let message = "maps are changed by `lockwood shard config` and `lockwood reshard`, which see to it that nothing is \
-                   lost; with force=true this one is put in force as it is, and what is not where it says is lost";
-    Err(Trouble::new(Code::ForceNeeded, message))
+    let message = "the map of this cluster is in its database; change it with `lockwood shard config` or `lockwood reshard`";
+    Trouble::new(Code::NotOnCluster, message)
 }
 
 /// Changes the parameters of the map that are given, all of them or none. Answers when the map is in force; a
@@ -118,7 +70,6 @@ pub(in crate::native) async fn config(State(shared): App, body: JsonBody) -> Res
     }
     let (change, force) = read_config(&body)?;
     check_change(&change)?;
-    learn(&shared, &change).await;
     in_force(&shared).await?;
     told(&shared, &Command::Config { change, force }).await?;
     let status = in_force(&shared).await?;
@@ -146,24 +97,6 @@ pub(super) fn check_change(change: &Value) -> Result<(), Trouble> {
         }
     }
     Ok(())
-}
-
-/// A node that has no map asks those it is told of: the cluster may have one, and must not get a second.
-pub(super) async fn learn(shared: &Arc<Shared>, change: &Value) {
-    if shared.cluster.membership().is_some() {
-        // A runtime has the latest map since it opened.
-        return;
-    }
-    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return };
-    for host in list.iter().flatten().filter(|host| host.address != shared.cluster.address()) {
-        if shared.cluster.current().is_some() {
-            return;
-        }
-        // Whether it takes part at all is seen before it is given a map.
-        if let Err(why) = cluster::learn(shared, &host.address).await {
-            tracing::debug!(node = host.address, why, "ask for the shard map");
-        }
-    }
 }
 
 /// Tells the keeper. What is copied is compared before it can be relied on; that is waited for.
@@ -220,9 +153,5 @@ fn invalid(shared: &Shared) -> Option<String> {
     if let Err(error) = current.map.validate() {
         return Some(error.to_string());
     }
-    let (this, address) = (shared.cluster.this(), shared.cluster.address());
-    let has_place = this.0 == 0 || current.map.hosts(this).iter().any(|host| host.address == address);
-    (!has_place).then(|| {
-        format!("in the map {address} is no host of shard {this}; correct --this or --advertise, or the map")
-    })
+    (!current.is_owner).then(|| format!("the map does not have shard {}", shared.cluster.this()))
 }

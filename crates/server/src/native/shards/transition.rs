@@ -4,7 +4,7 @@ use super::super::{
     documents::{AnyBody, json_of},
     http::{App, InPath},
 };
-use super::config::{check_change, learn};
+use super::config::check_change;
 use crate::{
     cluster::{
         self, Current, SYSTEM,
@@ -64,7 +64,6 @@ pub(in crate::native) async fn transition_command(
         serde_json::from_slice(&body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))?;
     if let Command::Config { change, .. } | Command::Reshard { change, .. } = &command {
         check_change(change)?;
-        learn(&shared, change).await;
     }
     Ok(Json(keeper::command(&shared, &command).await?).into_response())
 }
@@ -115,11 +114,7 @@ async fn served(shared: &Shared) -> Result<Option<Arc<Current>>, Trouble> {
     let started = Instant::now();
     loop {
         // A shard that no map has needs none.
-        let current = match shared.cluster.current() {
-            Some(current) => current,
-            None if shared.cluster.membership().is_some() => return Ok(None),
-            None => return Err(cluster::no_map()),
-        };
+        let Some(current) = shared.cluster.current() else { return Ok(None) };
         if !current.is_owner {
             return Ok(None);
         }

@@ -161,9 +161,7 @@ impl Asker<'_> {
 
     /// Has this node answer as another one would.
     pub(super) async fn request_here(&self, message: &Message) -> Result<Response, Trouble> {
-        let (epoch, address) = (self.current.map.epoch, self.shared.cluster.address());
-        let request = self.shared.cluster.peers()?.request(address, epoch, message).map(Body::new);
-        carry_out(self.native, self.shared, request).await
+        carry_out(self.native, self.shared, message.request(self.current.map.epoch)).await
     }
 
     /// Has another shard answer, with a body that is still to come.
