@@ -403,6 +403,11 @@ impl Namespace {
         WaitGraph { edges: edges.collect(), truncated }
     }
 
+    /// What a lock covers.
+    pub(crate) fn resources_of(&self, lock: LockId) -> Vec<Resource> {
+        self.lock().table.view(lock).map(|view| view.resources).unwrap_or_default()
+    }
+
     /// Ends a lock whoever owns it, and tells its owner. Gives the record that must be durable before anybody
     /// can rely on it.
     pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<u64, Trouble> {

@@ -1,6 +1,7 @@
 //! What an operator can do, and the record of it. Knows nothing of protocols.
 
-use crate::{clock::rfc3339, shared::Shared, trouble::Trouble};
+use crate::{clock::rfc3339, clustered::lifted, shared::Shared, trouble::Trouble};
+use lockwood_model::LockId;
 use lockwood_storage::Action;
 use lockwood_wire::{LockInfo, OperatorAction, OperatorDeed};
 use std::sync::Arc;
@@ -70,9 +71,10 @@ pub(crate) async fn record(shared: &Shared, action: &OperatorAction) -> Result<(
 /// Ends a lock whoever owns it; durable when it answers.
 pub(crate) async fn end(shared: &Shared, name: &str, lock: u64) -> Result<(), Trouble> {
     let namespace = shared.registry.get(name).ok_or_else(|| Trouble::unknown_lock(lock))?;
+    let covered = namespace.resources_of(LockId(lock));
     let after = namespace.revoke(shared, lock)?;
     shared.shard.shown(after).await?;
-    Ok(())
+    lifted(shared, name, &covered).await
 }
 
 /// What operators did, the latest first.

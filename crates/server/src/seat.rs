@@ -2,7 +2,7 @@
 //! leaving it is leaving the session.
 
 use crate::{
-    clustered::News,
+    clustered::{News, lifted},
     lease::queue_full,
     namespace::{Admission, Namespace, Reclaimed, State},
     schemas::names_fields,
@@ -16,7 +16,7 @@ use lockwood_locks::{
 };
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Wait};
 use lockwood_wire::{Code, HeldLock};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -34,6 +34,8 @@ pub(crate) struct Seat {
     pub(crate) abandon_timeout_ms: u64,
     /// The last record that has to be durable before what was answered can be told.
     after: AtomicU64,
+    /// What locks covered that have ended, where other shards have to know of it before that is told.
+    lifting: Mutex<Vec<Resource>>,
     /// The session holds a lock, and less than its abandon timeout is on record for that.
     uncovered: AtomicBool,
     /// No collection of the namespace had a schema when [`Schemas::changes`](crate::schemas::Schemas::changes) was one
@@ -87,6 +89,7 @@ impl Seat {
             held,
             abandon_timeout_ms,
             after,
+            lifting: Mutex::default(),
             uncovered,
             schemaless,
         }
@@ -140,6 +143,12 @@ impl Seat {
         let after = self.after.load(Ordering::Relaxed);
         let is_durable =
             after == 0 || self.shared.shard.shows(after) || self.shared.shard.shown(after).await.is_ok();
+        if self.namespace.is_guarded {
+            let ended = std::mem::take(&mut *self.lifting.lock());
+            if lifted(&self.shared, &self.namespace.name, &ended).await.is_err() {
+                return false;
+            }
+        }
         is_durable && self.shared.authority.is_fresh()
     }
 
@@ -215,6 +224,7 @@ impl Seat {
     pub(crate) fn release(&self, lock: LockId) -> Result<(), Trouble> {
         let mut state = self.speak()?;
         let now = self.shared.clock.now();
+        let guarded = if self.namespace.is_guarded { state.table.view(lock) } else { None };
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.release(self.owner, lock, now, &mut effects);
         tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?ended, "a session releases a lock");
@@ -222,7 +232,10 @@ impl Seat {
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock.0))?;
         ended.held_ms.into_iter().for_each(|held| self.shared.metrics.hold_time.observe(held));
         state.forget(self.owner, lock);
-        self.leave(state);
+        if let Some(view) = guarded {
+            self.lifting.lock().extend(view.resources);
+            self.namespace.rearm(state);
+        }
         Ok(())
     }
 
@@ -349,13 +362,6 @@ impl Seat {
     fn remember(&self, state: &mut State, lock: LockId, request: Option<u64>) {
         if let (Some(request), Some(session)) = (request, state.sessions.get_mut(&self.owner)) {
             session.requests.insert(lock, request);
-        }
-    }
-
-    /// Lets go of the state; guards may have something to do soon.
-    fn leave(&self, state: MutexGuard<'_, State>) {
-        if state.guards.is_some() {
-            self.namespace.rearm(state);
         }
     }
 

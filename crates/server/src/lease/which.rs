@@ -1,7 +1,9 @@
 //! Leases that are there already: renewed, released, found by whoever may. Knows nothing of how they came to be.
 
 use super::{Lease, Verdict, take::check_ttl};
-use crate::{namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
+use crate::{
+    clustered::lifted, namespace::State, shard::Follow, shared::Shared, trouble::Trouble,
+};
 use lockwood_locks::{LockView, merge};
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp};
 use lockwood_storage::Entry;
@@ -83,6 +85,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
         }
     };
     shared.shard.shown(after).await?;
+    lifted(shared, name, leases.iter().flat_map(|lease| &lease.resources)).await?;
     Ok(leases)
 }
 

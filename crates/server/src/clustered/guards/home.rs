@@ -284,6 +284,31 @@ impl Namespace {
     }
 }
 
+/// Waits until the shards that ended locks had covered know of the end, and reject their tokens. One that cannot be reached is
+/// not waited for: it rejects them before anything is granted that conflicts with what they allowed.
+pub(crate) async fn lifted<'a>(
+    shared: &Shared,
+    name: &str,
+    resources: impl IntoIterator<Item = &'a Resource>,
+) -> Result<(), Trouble> {
+    let Some(membership) = &shared.membership else { return Ok(()) };
+    let Some(namespace) = shared.registry.get(name).filter(|namespace| namespace.is_guarded) else {
+        return Ok(());
+    };
+    let ended: Vec<Resource> = resources.into_iter().cloned().collect();
+    if ended.is_empty() {
+        return Ok(());
+    }
+    // A guard goes after it is durable that its lock is over.
+    let written = namespace.lock().written;
+    shared.shard.shown(written).await?;
+    namespace.guarding(shared, |_| ());
+    let covered = covered(shared.cluster.current().as_deref(), &ended);
+    let shards = membership.node.shards().into_iter();
+    membership.arrived(shards.filter(|shard| *shard != membership.shard && covered.contains(*shard))).await;
+    Ok(())
+}
+
 /// The shards that may store something that resources cover: by both functions while keys move.
 fn covered(current: Option<&Current>, resources: &[Resource]) -> Covered {
     let Some(current) = current else { return Covered::All };

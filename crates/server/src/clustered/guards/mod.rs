@@ -17,7 +17,7 @@ mod post;
 mod queue;
 
 pub(crate) use admittance::Admittance;
-pub(crate) use home::{HomeGuards, News};
+pub(crate) use home::{HomeGuards, News, lifted};
 pub(super) use parting::{collecting, is_from};
 pub(super) use queue::answer;
 

@@ -6,6 +6,7 @@ use super::{
     message::{self, Hear, ToHome, ToMember},
 };
 use crate::{clustered::ShardCall, shared::Shared, trouble::Trouble};
+use futures_util::future::join_all;
 use lockwood_router::{
     ShardEpoch, ShardNo,
     guards::{HomeMessage, MemberMessage, Stream},
@@ -18,7 +19,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    oneshot,
+};
 
 pub(super) const POST: &str = "/guards/post";
 pub(super) const HEAR: &str = "/guards/hear";
@@ -26,6 +30,8 @@ pub(super) const HEAR: &str = "/guards/hear";
 /// How many messages travel in one call.
 const BATCH_LEN_MAX: usize = 256;
 const POST_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end of a lock waits for shards to know of it.
+const ARRIVE_TIMEOUT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -37,10 +43,12 @@ pub(super) struct Outbox {
     receive: Mutex<Option<UnboundedReceiver<(ShardNo, Letter)>>>,
 }
 
-/// A message, and the shard and epoch for which it is meant.
-struct Letter {
-    stream: Stream,
-    content: Content,
+/// What goes to one shard, in order.
+enum Letter {
+    /// A message, and the shard and epoch for which it is meant.
+    Message { stream: Stream, content: Content },
+    /// Everything before it has arrived.
+    Mark(oneshot::Sender<()>),
 }
 
 enum Content {
@@ -72,12 +80,22 @@ impl Outbox {
 impl Membership {
     pub(super) fn send_to_member(&self, namespace: &str, message: &HomeMessage) {
         let content = Content::ToMember(ToMember::new(namespace, self.shard, message));
-        self.outbox.post(message.stream.shard, Letter { stream: message.stream, content });
+        self.outbox.post(message.stream.shard, Letter::Message { stream: message.stream, content });
     }
 
     pub(super) fn send_to_home(&self, home: ShardNo, namespace: &str, message: &MemberMessage) {
         let content = Content::ToHome(ToHome::new(namespace, message));
-        self.outbox.post(home, Letter { stream: message.stream, content });
+        self.outbox.post(home, Letter::Message { stream: message.stream, content });
+    }
+
+    /// Waits until everything that was sent to these shards so far has arrived, but not for long.
+    pub(super) async fn arrived(&self, shards: impl IntoIterator<Item = ShardNo>) {
+        let marks = shards.into_iter().map(|shard| {
+            let (mark, arrived) = oneshot::channel();
+            self.outbox.post(shard, Letter::Mark(mark));
+            tokio::time::timeout(ARRIVE_TIMEOUT, arrived)
+        });
+        join_all(marks).await;
     }
 
     /// Delivers for as long as the tenure.
@@ -97,9 +115,10 @@ impl Membership {
 
     /// Whether the receiver of a message can still be what it was when the message was made.
     fn is_current(&self, receiver: ShardNo, letter: &Letter) -> bool {
-        let epoch = match letter.content {
-            Content::ToMember(_) => letter.stream.shard_epoch,
-            Content::ToHome(_) => ShardEpoch(letter.stream.home.0),
+        let Letter::Message { stream, content } = letter else { return false };
+        let epoch = match content {
+            Content::ToMember(_) => stream.shard_epoch,
+            Content::ToHome(_) => ShardEpoch(stream.home.0),
         };
         self.node.topology.view().shard(receiver).is_none_or(|row| row.epoch <= epoch)
     }
@@ -116,13 +135,9 @@ impl Membership {
 
 async fn deliver_to(shared: Arc<Shared>, shard: ShardNo, mut letters: UnboundedReceiver<Letter>) {
     let Some(membership) = &shared.membership else { return };
-    while let Some(first) = letters.recv().await {
-        let mut waiting = vec![first];
-        while waiting.len() < BATCH_LEN_MAX
-            && let Ok(next) = letters.try_recv()
-        {
-            waiting.push(next);
-        }
+    let mut waiting = Vec::new();
+    while letters.recv_many(&mut waiting, BATCH_LEN_MAX).await > 0 {
+        let marks: Vec<Letter> = waiting.extract_if(.., |letter| matches!(letter, Letter::Mark(_))).collect();
         let mut pause = PAUSE;
         loop {
             waiting.retain(|letter| membership.is_current(shard, letter));
@@ -131,6 +146,13 @@ async fn deliver_to(shared: Arc<Shared>, shard: ShardNo, mut letters: UnboundedR
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+        waiting.clear();
+        // Some came after them; that does no harm.
+        for mark in marks {
+            if let Letter::Mark(arrived) = mark {
+                let _ = arrived.send(());
+            }
         }
     }
 }
@@ -164,9 +186,10 @@ fn write_batch(letters: &[Letter]) -> Vec<u8> {
     }
     let mut batch = Borrowed { to_members: Vec::new(), to_homes: Vec::new() };
     for letter in letters {
-        match &letter.content {
-            Content::ToMember(message) => batch.to_members.push(message),
-            Content::ToHome(message) => batch.to_homes.push(message),
+        match letter {
+            Letter::Message { content: Content::ToMember(message), .. } => batch.to_members.push(message),
+            Letter::Message { content: Content::ToHome(message), .. } => batch.to_homes.push(message),
+            Letter::Mark(_) => {}
         }
     }
     message::write(&batch)
