@@ -546,12 +546,25 @@ async fn pass<T>(
 ) -> Result<Pending<T>, GateError> {
     // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
     shared.shard.check_not_loading(name)?;
-    if shared.remote_home(name).await?.is_some() {
-        let mut turn = Turn::take(shared, name, &wanted.resources(), terms).await?;
-        let pending = decide(shared.clock.now())?;
-        turn.wrote(pending.index);
-        return Ok(pending);
-    }
+    let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) else {
+        return pass_here(shared, name, wanted, terms, decide).await;
+    };
+    let resources = wanted.resources();
+    let mut admittance = Admittance::ask(shared, membership, (name, home), &resources, terms).await?;
+    // The home decides about locks; here operations keep out of each other's way.
+    let pending = pass_here(shared, name, wanted, &Terms::anonymous(terms.wait), decide).await?;
+    admittance.wrote(pending.index);
+    Ok(pending)
+}
+
+/// Decides something once nothing in the table of this shard is in its way.
+async fn pass_here<T>(
+    shared: &Arc<Shared>,
+    name: &str,
+    wanted: &Wanted<'_>,
+    terms: &Terms,
+    decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
+) -> Result<Pending<T>, GateError> {
     if terms.is_free(shared, name)
         && !wanted.is_long()
         && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))
@@ -580,12 +593,12 @@ async fn pass<T>(
         Ok(decided) => return Ok(decided?),
         Err(resources) => resources,
     };
-    let mut turn = Turn::take(shared, name, &resources, terms).await?;
+    let (mut own, _) = OwnLock::take(shared, name, &resources, terms).await?;
     // The caller's own locks may have run out while it waited. From here on it does not matter: the turn has
     // what they had.
     enter(shared, name, terms, |_, _| ())?;
     let pending = decide(shared.clock.now())?;
-    turn.wrote(pending.index);
+    own.wrote = own.wrote.max(pending.index);
     Ok(pending)
 }
 
@@ -726,8 +739,9 @@ pub(crate) struct Turn {
 enum OperationLock {
     /// In a table of this server.
     Here(OwnLock),
-    /// At the home of the namespace, another shard.
-    There(Admittance),
+    /// Within the guards of the namespace's home, another shard; and in the table of this one, by which operations keep
+    /// out of each other's way. In this order, so that the next one here is admitted before the home hears of the end.
+    There(OwnLock, Admittance),
 }
 
 /// The lock of an operation in a table of this server.
@@ -758,7 +772,10 @@ impl Turn {
     pub(crate) fn wrote(&mut self, index: u64) {
         match &mut self.lock {
             OperationLock::Here(own) => own.wrote = own.wrote.max(index),
-            OperationLock::There(admittance) => admittance.wrote(index),
+            OperationLock::There(own, admittance) => {
+                own.wrote = own.wrote.max(index);
+                admittance.wrote(index);
+            }
         }
     }
 
@@ -770,18 +787,31 @@ impl Turn {
     ) -> Result<Turn, GateError> {
         if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
             let admittance = Admittance::ask(shared, membership, (name, home), resources, terms).await?;
-            return Ok(Turn { lock: OperationLock::There(admittance), after: 0 });
+            let (own, after) =
+                OwnLock::take(shared, name, resources, &Terms::anonymous(terms.wait)).await?;
+            return Ok(Turn { lock: OperationLock::There(own, admittance), after });
         }
-        let (own, after, verdict) = OwnLock::ask(shared, name, resources, terms)?;
-        let after = match verdict {
-            Some(verdict) => own.wait(verdict, resources).await?,
-            None => after,
-        };
+        let (own, after) = OwnLock::take(shared, name, resources, terms).await?;
         Ok(Turn { lock: OperationLock::Here(own), after })
     }
 }
 
 impl OwnLock {
+    /// The lock, and the record that has to be visible to its operation.
+    async fn take(
+        shared: &Arc<Shared>,
+        name: &str,
+        resources: &[Resource],
+        terms: &Terms,
+    ) -> Result<(OwnLock, u64), GateError> {
+        let (own, after, verdict) = OwnLock::ask(shared, name, resources, terms)?;
+        let after = match verdict {
+            Some(verdict) => own.wait(verdict, resources).await?,
+            None => after,
+        };
+        Ok((own, after))
+    }
+
     /// Waits for the end of its place in line; gives the record that has to be visible then.
     async fn wait(
         &self,
