@@ -7,7 +7,7 @@ use super::{
     cut::Manner,
 };
 use crate::{
-    cluster::{Current, SYSTEM},
+    cluster::SYSTEM,
     gate::{self, Terms, Turn},
     secret,
     shared::Shared,
@@ -157,15 +157,11 @@ impl Drop for Holds<'_> {
                 self.ask.shared.cluster.holds.release(&hold);
                 continue;
             }
-            let (shared, map) = (Arc::clone(self.ask.shared), self.ask.shared.cluster.current());
-            tokio::spawn(async move { give_back(&shared, map.as_deref(), shard, hold).await });
+            let shared = Arc::clone(self.ask.shared);
+            // If it does not arrive, the lock goes after a while.
+            tokio::spawn(async move {
+                let _ = elsewhere(&shared, shard, &Message::json(RELEASE, &Held { hold })).await;
+            });
         }
-    }
-}
-
-/// If it does not arrive, the lock goes after a while.
-async fn give_back(shared: &Arc<Shared>, current: Option<&Current>, shard: ShardNo, hold: String) {
-    if let Some(current) = current {
-        let _ = elsewhere(shared, current, shard, &Message::json(RELEASE, &Held { hold })).await;
     }
 }

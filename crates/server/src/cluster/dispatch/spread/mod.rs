@@ -86,7 +86,7 @@ async fn alone(ask: &Asker<'_>, whole: &Whole) -> Result<Response, Trouble> {
         false if whole.parts.uri.path().ends_with("/dump") => {
             ask.open(Asker::first(), &whole.message()).await
         }
-        false => super::forward(ask.shared, ask.current, Asker::first(), whole.message()).await,
+        false => super::forward(ask.shared, Asker::first(), &whole.message()).await,
     }
 }
 
