@@ -50,7 +50,7 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     });
     let parts: Vec<Part> = replies.await?.into_iter().map(|reply| reply.read()).collect::<Result<_, _>>()?;
     let position = cut.told(parts.iter().map(|part| part.position));
-    cut.end().await?;
+    cut.end()?;
     Ok(put_together(position, request.documents.len(), places.values().zip(&parts), ask)?)
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn join(ask: &Asker<'_>, namespace: &str, request: JoinRequest)
     let made = tokio::task::block_in_place(|| make(&sides, &join, &None));
     let rows = made.map_err(Trouble::from)?;
     let position = Position(cut.told(std::iter::empty()));
-    cut.end().await?;
+    cut.end()?;
     Ok(answer_join(Arc::clone(ask.shared), plan, (position, rows)).await?)
 }
 
