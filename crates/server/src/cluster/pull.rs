@@ -49,7 +49,7 @@ pub(super) fn route_here(
     }
 }
 
-/// That another node has to be asked, or the same one again in a moment.
+/// That another shard has to be asked, or the same one again in a moment.
 pub(super) fn elsewhere(at: &DocumentKey) -> Trouble {
     let message = format!("{at} belongs to another shard, or is about to; ask again");
     Trouble::new(Code::WrongEpoch, message)

@@ -1,4 +1,4 @@
-//! Checks records that another node sent as a client's input is checked: names, keys, JSON and positions. A node that is
+//! Checks records that another shard sent as a client's input is checked: names, keys, JSON and positions. A node that is
 //! broken or taken over must not make this one store what no client could have written. Knows nothing of who sent them.
 //!
 //! Sizes are held against the widest limits there are, not against those of this node: nodes may be configured
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 static WIDEST: LazyLock<Limits> = LazyLock::new(Limits::widest);
 
-/// A record as another node sent it.
+/// A record as another shard sent it.
 pub(crate) fn read_entry(bytes: &[u8]) -> Result<Entry, Trouble> {
     let bad = |_: StoreError| Trouble::new(Code::BadBody, "the record is not what nodes send each other");
     let entry = Entry::decode(0, bytes).map_err(bad)?;

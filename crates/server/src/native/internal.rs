@@ -1,4 +1,4 @@
-//! What nodes of a cluster ask each other. Each handler decodes, calls, encodes; only nodes get here.
+//! What shards of a cluster ask each other. Each handler decodes, calls, encodes; only calls of shards get here.
 
 use super::{documents::PeerBody, http::App};
 use crate::{
@@ -74,7 +74,7 @@ impl<T: Into<Trouble>> From<T> for Refused {
     }
 }
 
-/// The map, if the other node goes by the same.
+/// The map, if the other shard goes by the same.
 pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
     let epoch = shared.cluster.peer_epoch(headers);
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);

@@ -1,4 +1,4 @@
-//! Who answers a request to a node of a cluster: the node itself, the owner of a key, or several shards together.
+//! Which shards answer a request to a shard of a cluster: itself, the one that a key is on, or several together.
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
@@ -34,7 +34,7 @@ use std::{
 
 /// How long a request is tried while its keys move or their owner is away.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long another node may take to answer, besides what the request itself may wait.
+/// How long another shard may take to answer, besides what the request itself may wait.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 /// How long to wait before asking again.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -124,7 +124,7 @@ async fn collect(shared: &Shared, request: Request) -> Result<Whole, Trouble> {
     Ok(Whole { parts, body, call: OnceLock::new() })
 }
 
-/// Another node sent it here; it is carried out here or not at all.
+/// Another shard sent it here; it is carried out here or not at all.
 async fn as_peer(
     native: &Native,
     shared: &Arc<Shared>,
@@ -148,7 +148,7 @@ async fn as_peer(
     if is_wrong_epoch(&response) { Ok(wrong_epoch(shared)) } else { Ok(response) }
 }
 
-/// Tells another node which map is in force here.
+/// Tells another shard which map is in force here.
 pub(crate) fn wrong_epoch(shared: &Shared) -> Response {
     let current = shared.cluster.current();
     let epoch = current.as_ref().map_or(0, |current| current.map.epoch);
@@ -409,7 +409,7 @@ impl Whole {
         self.call.get_or_init(|| read_body(&self.body).ok()).as_ref()
     }
 
-    /// A write that is sent to another node may have to be sent twice; with a key of its own it is done once all the
+    /// A write that is sent to another shard may have to be sent twice; with a key of its own it is done once all the
     /// same. What this node does itself it knows to be done or not.
     fn add_retry_key(&mut self, kind: &Kind) {
         if kind.writes(&self.parts.method) && !self.parts.headers.contains_key(RETRY) {
