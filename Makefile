@@ -56,7 +56,7 @@ bench-leases: deps-bench ## measure leases, enforcement, search and join, beside
 	$(CARGO) build --locked --release -p lockwood-bench --features etcd
 	./target/release/lockwood-bench leases
 
-bench-shards: deps-bench ## measure routing, search over shards and resharding, beside Tarantool
+bench-shards: deps-bench ## measure routing, search over shards and resharding over PostgreSQL, beside Tarantool
 	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
 	./target/release/lockwood-bench shards
 

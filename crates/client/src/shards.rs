@@ -54,9 +54,9 @@ pub struct Shards {
 /// Who may answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardMode {
-    /// A host that only reads will do.
+    /// A follower may answer.
     Ro,
-    /// Only the host that writes.
+    /// Only the owner.
     Rw,
 }
 
@@ -87,7 +87,7 @@ impl Shards {
         Shards { nodes: nodes.into(), namespace: namespace.into() }
     }
 
-    /// One document; a host that only reads may answer.
+    /// One document; a follower may answer.
     pub async fn select(&self, at: &DocumentKey) -> Result<ShardDocument, Error> {
         let (collection, key) = names(at);
         self.post("select", &SelectRequest { collection, key }).await

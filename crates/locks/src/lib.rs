@@ -3,6 +3,7 @@
 
 mod check;
 mod convert;
+mod counters;
 mod deadlock;
 mod entry;
 mod entry_set;
@@ -10,10 +11,8 @@ mod fault;
 mod holding;
 mod journal;
 mod lock;
-mod moving;
 mod outcome;
 mod queue;
-mod series;
 mod table;
 mod tally;
 mod tree;
@@ -32,11 +31,9 @@ mod table_test;
 #[cfg(test)]
 mod view_test;
 
-pub use moving::{Left, RecordedWait};
 pub use outcome::{
     CancelOutcome, Change, Claimed, ConvertError, ConvertOutcome, Counts, Cycle, CycleStep, Effect, Ended,
     LockView, NodeView, Outcome, Rank, Recorded, Refusal, Request, Standing, UnknownLock, Waiters,
 };
-pub use series::Series;
 pub use table::{BLOCKERS_LEN_MAX, LockTable, merge};
 pub use tally::Tally;

@@ -5,7 +5,7 @@
 //! that fails is reduced to the fewest steps that still fail, and printed with its seed.
 
 use crate::{
-    LockTable, Series,
+    LockTable,
     fault::Fault,
     outcome::{Change, ConvertOutcome, Cycle, Effect, Outcome, Rank, Refusal, Request, Waiters},
     reference::Reference,
@@ -77,21 +77,10 @@ enum Step {
         owner: OwnerId,
         resources: Vec<Resource>,
     },
-    /// A lock that was granted elsewhere comes here.
+    /// A lock is put back beside others.
     MoveIn {
         owner: OwnerId,
         resources: Vec<Resource>,
-    },
-    /// What is under a path goes elsewhere.
-    Narrow {
-        pick: usize,
-        without: Path,
-    },
-    GiveToken {
-        pick: usize,
-    },
-    Raise {
-        by: u64,
     },
     Thaw,
 }
@@ -121,9 +110,7 @@ fn history(seed: u64) -> Vec<Step> {
     let frozen = random.below(8) == 0;
     let mut steps = Vec::new();
     let thaw = STEPS / 4;
-    // Tables with an odd number of steps before them give out every seventh number.
-    let len = STEPS + random.below(2) as usize;
-    for at in 0..len {
+    for at in 0..STEPS {
         if frozen && at == thaw {
             steps.push(Step::Thaw);
         }
@@ -138,7 +125,7 @@ fn history(seed: u64) -> Vec<Step> {
 
 fn step(random: &mut Random) -> Step {
     let pick = random.below(64) as usize;
-    match random.below(25) {
+    match random.below(23) {
         0..=8 => {
             let (owner, resources, wait) = (owner(random), resources(random), wait(random));
             Step::Lock { owner, resources, wait, ttl_ms: ttl(random), rank: rank(random) }
@@ -159,8 +146,6 @@ fn step(random: &mut Random) -> Step {
         19 => Step::Admit { owner: owner(random), resources: resources(random), rank: rank(random) },
         20 => Step::Renew { pick, ttl_ms: random.below(40) },
         22 => Step::MoveIn { owner: owner(random), resources: resources(random) },
-        23 => Step::Narrow { pick, without: path(random) },
-        24 => random.pick(&[Step::GiveToken { pick }, Step::Raise { by: random.0 % 20 }]),
         _ => Step::Pass { millis: random.below(20) },
     }
 }
@@ -226,10 +211,9 @@ struct Pair {
 
 impl Pair {
     fn new(steps: &[Step], fault: Option<Fault>) -> Pair {
-        let (step, offset) = if steps.len().is_multiple_of(2) { (1, 0) } else { (7, 3) };
-        let mut table = LockTable::with_series(0, 1, Series::new(step, offset));
+        let mut table = LockTable::new(0, 1);
         table.tree.faults.planted = fault;
-        let mut reference = Reference::new(step, offset);
+        let mut reference = Reference::new();
         if steps.iter().any(|step| matches!(step, Step::Thaw)) {
             table.freeze();
             reference.frozen = true;
@@ -325,27 +309,6 @@ impl Pair {
                     self.table.thaw(now, &mut real);
                     self.reference.thaw(now, &mut naive);
                 }
-            }
-            Step::Narrow { pick, without } => {
-                if let Some((_, id)) = self.choose(*pick) {
-                    let keep = |resource: &Resource| !without.is_prefix_of(&resource.path);
-                    let narrowed = self.table.narrow(id, keep, now, &mut real).is_ok();
-                    self.reference.narrow(id, keep, now, &mut naive);
-                    same("narrow", &narrowed, &true)?;
-                }
-            }
-            Step::GiveToken { pick } => {
-                if let Some((_, id)) = self.choose(*pick) {
-                    let token = Token(self.table.next_number() + 1);
-                    let given = self.table.give_token(id, token).is_ok();
-                    same("give token", &given, &self.reference.give_token(id, token))?;
-                    self.token_max = self.token_max.max(Some(token).filter(|_| given));
-                }
-            }
-            Step::Raise { by } => {
-                let number = self.table.next_number() + by;
-                self.table.raise(number);
-                self.reference.raise(number);
             }
             Step::Thaw => {
                 self.table.thaw(now, &mut real);

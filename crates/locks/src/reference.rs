@@ -42,8 +42,6 @@ pub(crate) struct RefLock {
 pub(crate) struct Reference {
     pub(crate) locks: Vec<RefLock>,
     away: BTreeMap<OwnerId, Timestamp>,
-    /// How far apart numbers are, and where they start.
-    pub(crate) series: (u64, u64),
     numbers: u64,
     tokens: u64,
     conversions: u64,
@@ -51,52 +49,15 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// With numbers that are `step` apart, from `offset` on.
-    pub(crate) fn new(step: u64, offset: u64) -> Reference {
+    pub(crate) fn new() -> Reference {
         Reference {
             locks: Vec::new(),
             away: BTreeMap::new(),
-            series: (step, offset),
-            numbers: offset,
-            tokens: offset,
+            numbers: 0,
+            tokens: 0,
             conversions: 0,
             frozen: false,
         }
-    }
-
-    pub(crate) fn raise(&mut self, number: u64) {
-        let (step, offset) = self.series;
-        let next = (number + 1..).find(|next| next % step == offset).expect("every so-manyth is one");
-        self.numbers = self.numbers.max(next);
-        self.tokens = self.tokens.max(next);
-    }
-
-    pub(crate) fn give_token(&mut self, id: LockId, token: Token) -> bool {
-        let lock = self.find(id);
-        if lock.token.is_some() {
-            lock.token = Some(token);
-            self.raise(token.0);
-            return true;
-        }
-        false
-    }
-
-    /// Gives up what `keep` does not hold for, or waits for it no longer.
-    pub(crate) fn narrow(
-        &mut self,
-        id: LockId,
-        keep: impl Fn(&Resource) -> bool,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
-        let lock = self.find(id);
-        if lock.parts.iter().all(|part| keep(&part.resource)) {
-            return;
-        }
-        lock.conversion = None;
-        lock.parts.retain(|part| keep(&part.resource));
-        self.locks.retain(|lock| !lock.parts.is_empty());
-        self.settle(now, effects);
     }
 
     pub(crate) fn lock(
@@ -141,7 +102,7 @@ impl Reference {
                 self.locks.pop();
                 return Outcome::Refused(Refusal::Deadlock(crate::Cycle(vec![])));
             }
-            self.numbers += self.series.0;
+            self.numbers += 1;
             let token = self.grant(id, now);
             return Outcome::Granted { lock: id, token };
         }
@@ -151,12 +112,12 @@ impl Reference {
                 false => Refusal::Busy { blockers: vec![] },
             });
         }
-        self.numbers += self.series.0;
+        self.numbers += 1;
         lock.rank = rank.in_line();
         self.locks.push(lock);
         if self.closes_cycle(id) {
             self.locks.pop();
-            self.numbers -= self.series.0;
+            self.numbers -= 1;
             return Outcome::Refused(Refusal::Deadlock(crate::Cycle(vec![])));
         }
         Outcome::Queued { lock: id }
@@ -176,7 +137,7 @@ impl Reference {
             return None;
         }
         let id = LockId(self.numbers);
-        self.numbers += self.series.0;
+        self.numbers += 1;
         let (conversion, deadline, token) = (None, None, Some(Token(0)));
         let (requested_at, granted_at) = (now, now);
         let (ttl_ms, expires_at) = (None, None);
@@ -463,7 +424,7 @@ impl Reference {
 
     fn grant(&mut self, id: LockId, now: Timestamp) -> Token {
         let token = Token(self.tokens);
-        self.tokens += self.series.0;
+        self.tokens += 1;
         let lock = self.find(id);
         lock.token = Some(token);
         lock.expires_at = lock.ttl_ms.map(|ttl_ms| now.after(ttl_ms));
@@ -482,7 +443,7 @@ impl Reference {
         }
         self.refuse_doomed(effects);
         let token = Token(self.tokens);
-        self.tokens += self.series.0;
+        self.tokens += 1;
         self.find(id).token = Some(token);
         token
     }

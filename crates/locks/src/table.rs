@@ -19,6 +19,7 @@
 //! which are granted at once.
 
 use crate::{
+    counters::Counters,
     entry::{Claim, Entry, EntryKey, LockKey, Order, Place, Watchers},
     fault::Fault,
     journal::Journal,
@@ -27,7 +28,6 @@ use crate::{
         CancelOutcome, Counts, Cycle, Effect, Ended, Outcome, Rank, Recorded, Refusal, Request, UnknownLock,
         Waiters,
     },
-    series::{Counters, Series},
     tree::{Among, Tree},
 };
 use foldhash::quality::FixedState;
@@ -79,11 +79,6 @@ impl LockTable {
     ///
     /// `hash_seed` should be unpredictable to whoever chooses the paths.
     pub fn new(first_number: u64, hash_seed: u64) -> LockTable {
-        LockTable::with_series(first_number, hash_seed, Series::ALL)
-    }
-
-    /// The same with lock ids and tokens of one series only.
-    pub fn with_series(first_number: u64, hash_seed: u64, series: Series) -> LockTable {
         LockTable {
             tree: Tree::new(hash_seed),
             entries: Slab::new(),
@@ -97,7 +92,7 @@ impl LockTable {
             upheavals: 0,
             frozen: false,
             waiting_len: 0,
-            counters: Counters::new(first_number, series),
+            counters: Counters::new(first_number),
             journal: Journal::default(),
             next_back: Order::BACK,
             next_front: Order::FIRST,
@@ -106,10 +101,6 @@ impl LockTable {
 
     /// Takes a set of resources, queues for it, or says why not. Grants nothing to others.
     pub fn lock(&mut self, request: Request, now: Timestamp) -> Outcome {
-        self.lock_numbered(None, request, now)
-    }
-
-    pub(crate) fn lock_numbered(&mut self, id: Option<LockId>, request: Request, now: Timestamp) -> Outcome {
         let Request { owner, mut resources, wait, ttl_ms, rank } = request;
         let end = ttl_ms.map_or(End::Never, End::After);
         let repeated_segments = merge_counting(&mut resources);
@@ -119,14 +110,14 @@ impl LockTable {
             self.claim_held(&places, &mut wanted);
         }
         if self.is_complete(&wanted) {
-            let lock = self.new_lock(id, owner, now, None, (end, rank));
+            let lock = self.new_lock(owner, now, None, (end, rank));
             self.locks[lock.0 as usize].repeated_segments = repeated_segments;
             self.insert_entries(lock, &places, &wanted);
             // It may come to be in the way of those its owner waits for elsewhere.
             if rank.overtakes()
                 && let Some(cycle) = self.find_cycle_of(owner)
             {
-                return self.undo_lock(lock, id.is_none(), cycle);
+                return self.undo_lock(lock, cycle);
             }
             let token = self.grant_lock(lock, now);
             return Outcome::Granted { lock: self.lock_of(lock).id, token };
@@ -142,22 +133,20 @@ impl LockTable {
                 *wanted = self.judge(*place, rank);
             }
         }
-        let lock = self.new_lock(id, owner, now, wait.deadline(now), (end, rank));
+        let lock = self.new_lock(owner, now, wait.deadline(now), (end, rank));
         self.locks[lock.0 as usize].repeated_segments = repeated_segments;
         self.insert_entries(lock, &places, &wanted);
         match self.find_cycle_by(lock) {
-            Some(cycle) => self.undo_lock(lock, id.is_none(), cycle),
+            Some(cycle) => self.undo_lock(lock, cycle),
             None => Outcome::Queued { lock: self.lock_of(lock).id },
         }
     }
 
-    fn undo_lock(&mut self, lock: LockKey, is_numbered_here: bool, cycle: Cycle) -> Outcome {
+    fn undo_lock(&mut self, lock: LockKey, cycle: Cycle) -> Outcome {
         self.remove_lock(lock);
         debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
-        if is_numbered_here {
-            // Nobody has heard of the number yet.
-            self.counters.untake_lock();
-        }
+        // Nobody has heard of the number yet.
+        self.counters.untake_lock();
         Outcome::Refused(Refusal::Deadlock(cycle))
     }
 
@@ -179,7 +168,7 @@ impl LockTable {
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Err(blockers);
         }
-        let lock = self.new_lock(None, owner, now, None, (End::Never, Rank::Ordinary));
+        let lock = self.new_lock(owner, now, None, (End::Never, Rank::Ordinary));
         self.put_back(lock, &places, token, now);
         Ok(self.lock_of(lock).id)
     }
@@ -531,13 +520,12 @@ impl LockTable {
     /// A new lock, waiting and without entries.
     fn new_lock(
         &mut self,
-        id: Option<LockId>,
         owner: OwnerId,
         now: Timestamp,
         deadline: Option<Timestamp>,
         kind: (End, Rank),
     ) -> LockKey {
-        let id = id.unwrap_or_else(|| self.counters.take_lock());
+        let id = self.counters.take_lock();
         self.insert_lock(id, owner, now, deadline, kind)
     }
 

@@ -4,7 +4,7 @@
 use crate::{
     authority::Authority,
     clock::Clock,
-    cluster::{Cluster, keeper},
+    cluster::{Cluster, driver},
     clustered::Membership,
     elasticsearch::{Elasticsearch, Library},
     feeds::Feeds,
@@ -108,7 +108,7 @@ impl Runtime {
         fetched.map_err(|trouble| ServeError::Setting(trouble.message))?;
         let services = Services::open(&shared, library, &mut tasks).await?;
         if shared.cluster.is_node() {
-            tasks.spawn(keeper::keep(Arc::clone(&shared)));
+            tasks.spawn(driver::drive(Arc::clone(&shared)));
             if let Some(current) = shared.cluster.current() {
                 shared.cluster.follow_up(&shared, &current);
             }

@@ -208,12 +208,6 @@ codes! {
     Resharding = "resharding", 409;
     /// Not every record has been copied, so the old places cannot be given up.
     NotCopied = "not_copied", 409;
-    /// A node was asked as the host of a shard that it does not serve.
-    WrongShard = "wrong_shard", 421;
-    /// The write is only possible on the host that may write.
-    ReadOnlyHost = "read_only_host", 409;
-    /// A host that is to write for a shard does not have everything that was written there.
-    NotCaughtUp = "not_caught_up", 409;
     /// Something would be lost, so it is done by force only.
     ForceNeeded = "force_needed", 409;
     /// There is no such procedure.

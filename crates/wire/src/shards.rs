@@ -19,7 +19,7 @@ pub struct SelectRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EselectRequest {
-    /// `ro` or `r`: a host that only reads will do; `rw`: only the host that writes.
+    /// `ro` or `r`: a follower may answer; `rw`: only the owner.
     pub mode: String,
     /// Its collection.
     pub collection: String,
@@ -176,8 +176,7 @@ pub struct ShardConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub prev: Option<WireValue>,
-    /// Give `prev` up although not everything is copied, or have a host write that does not have everything. What is
-    /// missing is lost.
+    /// Give `prev` up although not everything is copied. What is missing is lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }

@@ -1,5 +1,5 @@
-//! Measures shards: what a hop costs, a search over several shards, and how fast documents move, idle and under
-//! writers; beside Tarantool for one shard. Knows nothing of how figures are printed.
+//! Measures shards of a cluster over PostgreSQL: what a hop costs, a search over several shards, and how fast documents move,
+//! idle and under writers; beside Tarantool for one shard. Knows nothing of how figures are printed.
 
 mod moving;
 mod routing;

@@ -31,17 +31,18 @@ fn constant(shard: u32) -> String {
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
     let len = if stage.is_quick() { 20_000 } else { 100_000 };
-    let cluster = Cluster::start(&stage.directory("moving"), 2, 2, &constant(1));
-    cluster.nodes[0].fill(NAMESPACE, "user", 1, len);
+    let cluster = Cluster::start(stage, NAMESPACE, 2, &constant(1));
+    let namespace = cluster.namespace(NAMESPACE);
+    cluster.at(1).fill(&namespace, "user", 1, len);
     let mut target = 2;
     let mut figures = vec![idle(&cluster, len, &mut target)];
-    figures.extend(beside_writers(stage, &cluster, len, &mut target));
+    figures.extend(beside_writers(stage, (&cluster, &namespace), len, &mut target));
     figures
 }
 
 /// Moves everything to the other shard; says how long it took until all was there and found equal.
 fn go_over(cluster: &Cluster, target: &mut u32) -> Duration {
-    let mut session = cluster.nodes[0].session();
+    let mut session = cluster.at(1).session();
     let start = Instant::now();
     cluster.reshard(2, &constant(*target));
     *target = 3 - *target;
@@ -60,13 +61,18 @@ fn idle(cluster: &Cluster, len: u64, target: &mut u32) -> Figure {
 
 /// Writers go on all the time; before each move they have a while for themselves, in which what is left of the move
 /// before comes to an end too.
-fn beside_writers(stage: &Stage, cluster: &Cluster, len: u64, target: &mut u32) -> Vec<Figure> {
+fn beside_writers(
+    stage: &Stage,
+    (cluster, namespace): (&Cluster, &str),
+    len: u64,
+    target: &mut u32,
+) -> Vec<Figure> {
     let slice = stage.slice();
     let mut moves: Vec<Range<Instant>> = Vec::new();
     let mut rates = Vec::new();
     let done = load::beside(
         WRITERS,
-        async |number| writer(cluster, number).await,
+        async |number| writer((cluster, namespace), number).await,
         || {
             for _ in 0..REPETITIONS {
                 std::thread::sleep(slice * 2);
@@ -94,8 +100,8 @@ fn beside_writers(stage: &Stage, cluster: &Cluster, len: u64, target: &mut u32) 
     ]
 }
 
-async fn writer(cluster: &Cluster, number: usize) -> Client<Http> {
+async fn writer((cluster, namespace): (&Cluster, &str), number: usize) -> Client<Http> {
     let mut random = Random::new(number);
-    let next = move |_| lockwood::update(NAMESPACE, "user", random.up_to(WRITTEN), 7);
-    Client::new(cluster.nodes[number % 2].connect().await, 0, next)
+    let next = move |_| lockwood::update(namespace, "user", random.up_to(WRITTEN), 7);
+    Client::new(cluster.at(number as u64 % 2 + 1).connect().await, 0, next)
 }

@@ -1,4 +1,4 @@
-//! Measures what it costs to ask a node that is not the owner. Knows nothing of protocols.
+//! Measures what it costs to ask a node that is not the owner, for single keys. Knows nothing of protocols.
 
 use crate::{
     figure::Figure,
@@ -16,35 +16,36 @@ use crate::{
 const NAMESPACE: &str = "routing";
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
-    let cluster = Cluster::start(&stage.directory("routing"), 2, 2, r#"{"function":"constant","shard":1}"#);
-    cluster.nodes[0].fill(NAMESPACE, "user", 1, DOCUMENTS);
+    let cluster = Cluster::start(stage, NAMESPACE, 2, r#"{"function":"constant","shard":1}"#);
+    let namespace = cluster.namespace(NAMESPACE);
+    cluster.at(1).fill(&namespace, "user", 1, DOCUMENTS);
     stage.lockwood().fill(NAMESPACE, "user", 1, DOCUMENTS);
-    [1, 16].iter().flat_map(|clients| measure_with(stage, &cluster, *clients)).collect()
+    [1, 16].iter().flat_map(|clients| measure_with(stage, (&cluster, &namespace), *clients)).collect()
 }
 
-fn measure_with(stage: &Stage, cluster: &Cluster, clients: usize) -> Vec<Figure> {
+fn measure_with(stage: &Stage, (cluster, name): (&Cluster, &str), clients: usize) -> Vec<Figure> {
     let plural = if clients == 1 { "" } else { "s" };
     let reads = vec![
-        Contender::new("through a proxy", || get(stage, &cluster.nodes[1], clients)),
-        Contender::new("from the owner", || get(stage, &cluster.nodes[0], clients)),
-        Contender::new("without a cluster", || get(stage, stage.lockwood(), clients)),
+        Contender::new("through a proxy", || get(stage, (cluster.at(2), name), clients)),
+        Contender::new("from the owner", || get(stage, (cluster.at(1), name), clients)),
+        Contender::new("without a cluster", || get(stage, (stage.lockwood(), NAMESPACE), clients)),
         Contender::new("tarantool", || select(stage, clients)),
     ];
     let mut figures = run::latencies(&format!("select, {clients} client{plural}"), reads);
     let writes = vec![
-        Contender::new("through a proxy", || replace(stage, &cluster.nodes[1], clients)),
-        Contender::new("from the owner", || replace(stage, &cluster.nodes[0], clients)),
-        Contender::new("without a cluster", || replace(stage, stage.lockwood(), clients)),
+        Contender::new("through a proxy", || replace(stage, (cluster.at(2), name), clients)),
+        Contender::new("from the owner", || replace(stage, (cluster.at(1), name), clients)),
+        Contender::new("without a cluster", || replace(stage, (stage.lockwood(), NAMESPACE), clients)),
         Contender::new("tarantool", || replace_tarantool(stage, clients)),
     ];
     figures.extend(run::latencies(&format!("replace, {clients} client{plural}"), writes));
     figures
 }
 
-fn get(stage: &Stage, node: &Lockwood, clients: usize) -> Run {
+fn get(stage: &Stage, (node, namespace): (&Lockwood, &str), clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::get(NAMESPACE, "user", random.up_to(DOCUMENTS));
+        let next = move |_| lockwood::get(namespace, "user", random.up_to(DOCUMENTS));
         Client::new(node.connect().await, 0, next)
     })
 }
@@ -57,10 +58,10 @@ fn select(stage: &Stage, clients: usize) -> Run {
     })
 }
 
-fn replace(stage: &Stage, node: &Lockwood, clients: usize) -> Run {
+fn replace(stage: &Stage, (node, namespace): (&Lockwood, &str), clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::update(NAMESPACE, "user", random.up_to(DOCUMENTS), 7);
+        let next = move |_| lockwood::update(namespace, "user", random.up_to(DOCUMENTS), 7);
         Client::new(node.connect().await, 0, next)
     })
 }

@@ -1,54 +1,63 @@
-//! Several of our own servers as one cluster, and what it is told. Knows nothing of measuring.
+//! Several of our own servers as one cluster with a shard map, and what it is told. Knows nothing of measuring.
 
 use super::{
+    Stage,
     http::{self, Session},
-    lockwood::Lockwood,
+    lockwood::{self, Lockwood},
+    nodes::Nodes,
 };
-use crate::peer::{self, Peer};
-use std::{fs, net::SocketAddr, path::Path};
+
+/// How many names are tried until one has its home where it should.
+const NAMES_LEN_MAX: usize = 100;
 
 pub(crate) struct Cluster {
-    pub(crate) nodes: Vec<Lockwood>,
+    nodes: Nodes,
 }
 
 impl Cluster {
-    /// So many nodes; the first `shards` of them are in the map.
-    pub(crate) fn start(directory: &Path, nodes: usize, shards: usize, function: &str) -> Cluster {
-        let key = directory.join("key");
-        fs::write(&key, "a key that only the benchmark knows").expect("a file for the key");
-        let node = |number: usize| {
-            let data = directory.join(format!("node-{number}"));
-            let address = peer::free_address();
-            let flags =
-                ["--this", &number.to_string(), "--cluster-key", &key.to_string_lossy()].map(str::to_owned);
-            Lockwood { peer: Peer::lockwood_node(&data, address, &flags), address, data }
-        };
-        let cluster = Cluster { nodes: (1..=nodes).map(node).collect() };
-        cluster.tell(&format!(r#"{{"do":"config","change":{}}}"#, cluster.change(shards, function)));
+    /// As many nodes as shards, each of which owns one, over a database of this name.
+    pub(crate) fn start(stage: &Stage, name: &str, shards: u64, function: &str) -> Cluster {
+        let url = stage.postgres().url(name);
+        let cluster = Cluster { nodes: Nodes::start_sharded(&stage.directory(name), url, shards) };
+        let change = cluster.change(shards, function);
+        cluster.at(1).session().call(&http::post("/v1/_system/shard/config", &change));
         cluster
     }
 
-    /// A map of the first nodes.
-    fn change(&self, shards: usize, function: &str) -> String {
-        let hosts: Vec<String> = self
-            .addresses()
-            .take(shards)
-            .map(|address| format!(r#"[{{"mode":"rw","weight":1,"address":"{address}"}}]"#))
-            .collect();
+    /// The node that owns a shard.
+    pub(crate) fn at(&self, shard: u64) -> &Lockwood {
+        self.nodes.node(self.nodes.owner_of(shard).expect("each shard has an owner"))
+    }
+
+    /// A namespace with its home at shard 1, so that its documents there are no further hop away. It has one document, in a
+    /// collection of its own.
+    pub(crate) fn namespace(&self, name: &str) -> String {
+        let mut session = self.at(1).session();
+        let here = || self.nodes.namespaces_of(1).expect("the database says so");
+        let names = (0..NAMES_LEN_MAX).map(|number| format!("{name}-{number}"));
+        let is_here = |name: &String| {
+            let before = here();
+            session.call(&lockwood::create(name, "first", 1));
+            here() > before
+        };
+        let mut names = names;
+        names.find(is_here).expect("homes are spread over the shards")
+    }
+
+    /// A map with so many shards, which stay where they are.
+    fn change(&self, shards: u64, function: &str) -> String {
+        let host = |shard| {
+            let owner = self.nodes.owner_of(shard).expect("each shard has an owner");
+            format!(r#"[{{"mode":"rw","weight":1,"address":"{}"}}]"#, self.nodes.advertised(owner))
+        };
+        let hosts: Vec<String> = (1..=shards).map(host).collect();
         format!(r#"{{"list":[{}],"curr":{function}}}"#, hosts.join(","))
     }
 
-    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.nodes.iter().map(|node| node.address)
-    }
-
-    fn tell(&self, command: &str) {
-        self.nodes[0].session().call(&http::post("/v1/_system/shard/transition", command));
-    }
-
-    /// Starts to go over to the first `shards` nodes.
-    pub(crate) fn reshard(&self, shards: usize, function: &str) {
-        self.tell(&format!(r#"{{"do":"reshard","change":{}}}"#, self.change(shards, function)));
+    /// Starts to go over to another function.
+    pub(crate) fn reshard(&self, shards: u64, function: &str) {
+        let command = format!(r#"{{"do":"reshard","change":{}}}"#, self.change(shards, function));
+        self.at(1).session().call(&http::post("/v1/_system/shard/transition", &command));
     }
 
     /// Whether everything that moves has been copied and found equal.

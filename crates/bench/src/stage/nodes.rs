@@ -3,14 +3,16 @@
 use super::{http, lockwood::Lockwood};
 use crate::peer::{self, Peer};
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
-/// Nodes `n1`, `n2` and so on; one of them owns the shard.
+/// Nodes `n0`, `n1` and so on; each shard is owned by one of them.
 pub(crate) struct Nodes {
     database: String,
     directory: PathBuf,
+    shards: u64,
     places: Vec<(SocketAddr, SocketAddr)>,
     /// None while a node is down.
     nodes: Vec<Option<Lockwood>>,
@@ -19,11 +21,25 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// So many nodes over a database of their own in `postgres`.
     pub(crate) fn start(directory: &Path, url: String, len: usize) -> Nodes {
+        let nodes = Nodes::up_all(directory, url, (len, 1));
+        peer::wait_until("a node owns the shard", || nodes.owner_of(1).is_some());
+        nodes
+    }
+
+    /// As many nodes as shards, once each owns one.
+    pub(crate) fn start_sharded(directory: &Path, url: String, shards: u64) -> Nodes {
+        let len = usize::try_from(shards).expect("a few");
+        let nodes = Nodes::up_all(directory, url, (len, shards));
+        let owners = || (1..=shards).filter_map(|shard| nodes.owner_of(shard)).collect::<BTreeSet<usize>>();
+        peer::wait_until("each node owns a shard", || owners().len() == len);
+        nodes
+    }
+
+    fn up_all(directory: &Path, database: String, (len, shards): (usize, u64)) -> Nodes {
         let places: Vec<_> = (0..len).map(|_| (peer::free_address(), peer::free_address())).collect();
         let nodes = places.iter().map(|_| None).collect();
-        let mut nodes = Nodes { database: url, directory: directory.to_owned(), places, nodes };
+        let mut nodes = Nodes { database, directory: directory.to_owned(), shards, places, nodes };
         (0..len).for_each(|index| nodes.up(index));
-        peer::wait_until("a node owns the shard", || nodes.try_owner().is_some());
         nodes
     }
 
@@ -40,6 +56,8 @@ impl Nodes {
             &for_nodes.to_string(),
             "--peer-listen",
             &for_nodes.to_string(),
+            "--shards",
+            &self.shards.to_string(),
         ]
         .map(str::to_owned);
         self.nodes[index] =
@@ -63,8 +81,8 @@ impl Nodes {
     }
 
     pub(crate) fn owner(&self) -> usize {
-        peer::wait_until("there is an owner", || self.try_owner().is_some());
-        self.try_owner().expect("it was there just now")
+        peer::wait_until("there is an owner", || self.owner_of(1).is_some());
+        self.owner_of(1).expect("it was there just now")
     }
 
     /// A node that is up and does not own the shard.
@@ -73,10 +91,26 @@ impl Nodes {
         (0..self.nodes.len()).find(|index| *index != owner && self.nodes[*index].is_some()).expect("several")
     }
 
-    fn try_owner(&self) -> Option<usize> {
+    /// The node that owns a shard, if there is one.
+    pub(crate) fn owner_of(&self, shard: u64) -> Option<usize> {
+        let status = self.status()?;
+        let owner = http::number_after(&status, &format!("{{\"shard\":{shard},\"owner\":\"n"))?;
+        usize::try_from(owner).ok()
+    }
+
+    /// How many namespaces have their home at a shard.
+    pub(crate) fn namespaces_of(&self, shard: u64) -> Option<u64> {
+        let status = self.status()?;
+        http::number_after(&status[status.find(&format!("{{\"shard\":{shard},"))?..], "\"namespaces\":")
+    }
+
+    /// How other nodes reach a node.
+    pub(crate) fn advertised(&self, index: usize) -> SocketAddr {
+        self.places[index].1
+    }
+
+    fn status(&self) -> Option<String> {
         let node = self.nodes.iter().flatten().next()?;
-        let mut session = node.session();
-        let status = session.call(&http::get("/v1/cluster")).to_owned();
-        http::number_after(&status, "\"owner\":\"n").and_then(|index| usize::try_from(index).ok())
+        Some(node.session().call(&http::get("/v1/cluster")).to_owned())
     }
 }

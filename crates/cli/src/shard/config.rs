@@ -116,7 +116,7 @@ pub(super) struct Config {
     /// Everything is copied; give up the function that told it before
     #[arg(long, conflicts_with = "prev")]
     no_prev: bool,
-    /// Even if not everything is copied, or a host that is to write does not have everything; what is missing is lost
+    /// Even if not everything is copied; what is missing is lost
     #[arg(long, requires = "forced")]
     force: bool,
     #[command(flatten)]

@@ -16,8 +16,8 @@ use lockwood_client::{ShardOptions, Shards, shard_wire::ShardDocument};
 use std::process::ExitCode;
 
 const AFTER_HELP: &str = "\
-A cluster is a number of nodes, each of which serves one shard, and one map that tells which shard a key is on. Any
-node can be asked; it passes requests on. Keys of several parts have colons between them, line/order:42, and have to
+A cluster has shards, each owned by one of its nodes, and one map that tells which shard a key is on. Any node can be
+asked; it passes requests on. Keys of several parts have colons between them, line/order:42, and have to
 be whole.
 
 Functions that tell the shard of a key, for --curr and --prev:

@@ -24,10 +24,10 @@ struct At {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Mode {
-    /// A host that only reads will do
+    /// A follower may answer
     #[value(alias = "r")]
     Ro,
-    /// Only the host that writes
+    /// Only the owner
     Rw,
 }
 
@@ -40,7 +40,7 @@ impl From<Mode> for ShardMode {
     }
 }
 
-/// Show a document; a host that only reads may answer
+/// Show a document; a follower may answer
 #[derive(clap::Args)]
 pub(super) struct Select {
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(super) async fn select(args: &Select) -> Shown {
     shown(&args.at, &answer.map_err(|error| Failure::from(&error))?, &args.common)
 }
 
-/// Show a document, if need be from the host that writes
+/// Show a document, if need be from the owner
 #[derive(clap::Args)]
 pub(super) struct Eselect {
     /// Who may answer

@@ -29,9 +29,8 @@ pub(crate) async fn give(
             let trouble = pull::unreachable_shard(shard, why);
             Trouble { message: format!("{}; do the same again when it is back", trouble.message), ..trouble }
         };
-        let host = current.map.rw_host(shard).ok_or_else(|| unreachable("the map has no host for it"))?;
         let message = Message::post("/internal/procedure", record.clone());
-        let answer = shared.cluster.ask(shared, &host.address, &message).await;
+        let answer = shared.cluster.ask(shared, shard, &message).await;
         let answer = answer.map_err(|error| unreachable(&error.to_string()))?;
         if !answer.status().is_success() {
             return Err(unreachable(&String::from_utf8_lossy(answer.body())));

@@ -1,20 +1,21 @@
-//! A node's part in a cluster: the shard map it goes by, who serves which key, and the fence that keeps what was
-//! decided under one map apart from what is decided under the next. Knows nothing of HTTP routes.
+//! A shard's part in a cluster: the shard map it goes by, which shard serves which key, and the fence that keeps what was
+//! decided under one map apart from what is decided under the next. Knows nothing of HTTP routes, nor of which nodes own
+//! the shards.
 //!
 //! ```text
 //!   request ──► route (by the map) ──► here: admit ──► decide, under the fence ──► as without a cluster
 //!                  │                        │ key not known here yet
 //!                  ▼                        ▼
-//!              another node            pull it from its donor, install, go on
+//!              another shard           pull it from its donor, install, go on
 //! ```
 //!
 //! The map changes only while nobody decides. So every write is before or after the change in the log, and
-//! nothing is ever written by a node that had already agreed not to.
+//! nothing is ever written by a shard that had already agreed not to.
 
 pub(crate) mod dispatch;
+pub(crate) mod driver;
 pub(crate) mod everywhere;
 pub(crate) mod handover;
-pub(crate) mod keeper;
 mod pace;
 mod peers;
 pub(crate) mod procedures;
@@ -54,19 +55,18 @@ pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
 pub(crate) use dispatch::spans;
-use peers::Peers;
-pub(crate) use peers::{EPOCH, Message, PeerError, address_of};
+pub(crate) use peers::{EPOCH, Message, address_of, shard_at};
 
-/// The namespace that every node keeps for itself.
+/// The namespace that every shard keeps for itself.
 pub(crate) const SYSTEM: &str = "_system";
-/// How often a node that is not told of new maps asks for the one after a map by which keys wait.
+/// How often a shard that is not told of new maps asks for the one after a map by which keys wait.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(20);
 /// Where the map is in it.
 const MAP: (&str, &str) = ("shards", "map");
 
-/// A node's part in a cluster, if it has one.
+/// A shard's part in a cluster, if it has one.
 pub(crate) struct Cluster {
-    node: Option<Node>,
+    membership: Option<Arc<Membership>>,
     /// Read by whoever decides, written by whoever changes the map.
     fence: RwLock<Option<Arc<Current>>>,
     /// The epoch of the map, for those who cannot go through the fence; 0 without one. Written with the map.
@@ -75,35 +75,32 @@ pub(crate) struct Cluster {
     epochs: watch::Sender<Epoch>,
     pub(crate) load: pace::Load,
     pub(crate) work: work::Work,
-    pub(crate) keeper: keeper::Keeper,
+    pub(crate) driver: driver::Driver,
     pub(crate) procedures: procedures::Procedures,
     /// Locks that operations on several shards have here.
     pub(crate) holds: HoldTable,
     /// Parts of dumps that are being loaded.
     pub(crate) loads: LoadTable,
-    /// Whoever puts a map in force has it.
-    switching: tokio::sync::Mutex<()>,
     /// The last transition of which no old copies are here any more.
     swept: AtomicU64,
     /// The epoch of the last map that was put on record from here.
     recorded: AtomicU64,
 }
 
-struct Node {
-    this: ShardNo,
-    address: String,
-    membership: Arc<Membership>,
-}
-
-/// The map as this node goes by it.
+/// The map as this shard goes by it.
 pub(crate) struct Current {
     pub(crate) map: ShardMap,
-    /// Whether this node may write: it is the rw host of its shard.
+    /// Whether the map has this shard.
     pub(crate) is_owner: bool,
     scripts: Compiled,
 }
 
 impl Current {
+    fn of(map: ShardMap, this: ShardNo) -> Current {
+        let is_owner = map.shard_numbers().any(|shard| shard == this);
+        Current { is_owner, scripts: Compiled::of(&map), map }
+    }
+
     /// The shard that serves a key; refused while nobody does.
     pub(crate) fn owner(&self, at: &DocumentKey) -> Result<ShardNo, Trouble> {
         match self.route(at)? {
@@ -140,17 +137,16 @@ pub(crate) struct Passage<'a> {
 impl Cluster {
     pub(crate) fn new(membership: Option<&Arc<Membership>>) -> Cluster {
         Cluster {
-            node: membership.map(Node::new),
+            membership: membership.cloned(),
             fence: RwLock::new(None),
             epoch: AtomicU64::new(0),
             epochs: watch::Sender::new(0),
             load: pace::Load::new(),
             work: work::Work::default(),
-            keeper: keeper::Keeper::default(),
+            driver: driver::Driver::default(),
             procedures: procedures::Procedures::default(),
             holds: HoldTable::default(),
             loads: LoadTable::default(),
-            switching: tokio::sync::Mutex::default(),
             swept: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
         }
@@ -158,7 +154,9 @@ impl Cluster {
 
     /// Takes up the map that was in force when the server stopped.
     pub(crate) fn restore(&self, shared: &Shared) -> Result<(), StoreError> {
-        let Some(node) = &self.node else { return Ok(()) };
+        if !self.is_node() {
+            return Ok(());
+        }
         let reading = shared.shard.read();
         let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(()) };
         let Some(document) = reading.state().document(id, &map_key())? else { return Ok(()) };
@@ -170,18 +168,18 @@ impl Cluster {
             .ok_or_else(damaged)?;
         self.epoch.store(map.epoch, Ordering::Release);
         self.epochs.send_replace(map.epoch);
-        *self.fence.write() = Some(Arc::new(node.current(map)));
+        *self.fence.write() = Some(Arc::new(Current::of(map, self.this())));
         Ok(())
     }
 
     /// Whether this is a node of a cluster, with a map or without.
     pub(crate) fn is_node(&self) -> bool {
-        self.node.is_some()
+        self.membership.is_some()
     }
 
     /// Its part in a cluster.
     pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
-        self.node.as_ref().map(|node| &node.membership)
+        self.membership.as_ref()
     }
 
     /// Whether keys are on several shards: since there is a map, for namespaces that began afterwards, see
@@ -224,26 +222,15 @@ impl Cluster {
         let _ = tokio::time::timeout(patience, epochs.wait_for(|now| *now > epoch)).await;
     }
 
-    /// This node's shard; 0 if it has none.
+    /// Which shard this is; 0 on a server that is no node of a cluster.
     pub(crate) fn this(&self) -> ShardNo {
-        self.node.as_ref().map_or(ShardNo(0), |node| node.this)
-    }
-
-    /// How others reach this node.
-    pub(crate) fn address(&self) -> &str {
-        self.node.as_ref().map_or("", |node| &node.address)
-    }
-
-    /// The other shards of the cluster.
-    pub(crate) fn peers(&self) -> Result<Peers<'_>, Trouble> {
-        let node = self.node.as_ref().ok_or_else(not_a_node)?;
-        Ok(Peers(&node.membership))
+        self.membership.as_ref().map_or(ShardNo(0), |membership| membership.shard)
     }
 
     /// The epoch of the shard that sent a request; none if it does not come from a shard. No other request still has
     /// that header, see [`dispatch::answer`].
     pub(crate) fn peer_epoch(&self, headers: &HeaderMap) -> Option<Epoch> {
-        self.node.as_ref().and_then(|_| dispatch::answer_epoch(headers))
+        self.membership.as_ref().and_then(|_| dispatch::answer_epoch(headers))
     }
 
     /// Goes by a newer map from now on. Answers when that is durable, and everything that was decided before it. What
@@ -264,14 +251,12 @@ impl Cluster {
     }
 
     async fn adopt_to_the_end(&self, shared: &Arc<Shared>, map: ShardMap) -> Result<Arc<Current>, Trouble> {
-        let node = self.node.as_ref().ok_or_else(not_a_node)?;
+        if !self.is_node() {
+            return Err(not_a_node());
+        }
         map.validate().map_err(|error| Trouble::new(Code::BadMap, error.to_string()))?;
         let call = put_map(&map)?;
-        // A map may be brought by several at once; what has been released since must not be put back.
-        let turn = self.switching.lock().await;
-        let switched = self.switch(shared, node, map, &call)?;
-        drop(turn);
-        let Some((pending, current)) = switched else {
+        let Some((pending, current)) = self.switch(shared, map, &call)? else {
             // Whoever adopted it may still wait for the disk.
             shared.shard.shown(shared.shard.last_index()).await?;
             return self.current().ok_or_else(no_map);
@@ -283,13 +268,7 @@ impl Cluster {
     }
 
     /// Puts a map in force while nobody decides; none if one that is as new is in force.
-    fn switch(
-        &self,
-        shared: &Shared,
-        node: &Node,
-        map: ShardMap,
-        call: &Call,
-    ) -> Result<Option<Switched>, Trouble> {
+    fn switch(&self, shared: &Shared, map: ShardMap, call: &Call) -> Result<Option<Switched>, Trouble> {
         let mut fence = self.fence.write();
         if let Some(current) = fence.as_ref().filter(|current| current.map.epoch == map.epoch)
             && current.map != map
@@ -301,7 +280,7 @@ impl Cluster {
             return Ok(None);
         }
         let pending = shared.shard.decide_write(SYSTEM, call, &NoRules, shared.clock.now())?;
-        let current = Arc::new(node.current(map));
+        let current = Arc::new(Current::of(map, self.this()));
         self.epoch.store(current.map.epoch, Ordering::Release);
         *fence = Some(Arc::clone(&current));
         drop(fence);
@@ -323,11 +302,10 @@ impl Cluster {
         }
     }
 
-    /// Whether keys wait for the next map, and nobody tells this node of it: the keeper tells those that a map names.
+    /// Whether keys wait for the next map, and this shard is not told of it: the driver tells those that a map has.
     /// By any other map it hears of the next one from whom it asks.
     fn is_untold(&self, current: &Current) -> bool {
-        current.map.phase == Phase::Preparing
-            && current.map.addresses().all(|address| address != self.address())
+        current.map.phase == Phase::Preparing && !current.is_owner
     }
 
     /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
@@ -372,18 +350,6 @@ impl Cluster {
     }
 }
 
-impl Node {
-    fn new(membership: &Arc<Membership>) -> Node {
-        let this = membership.shard;
-        Node { this, address: address_of(this), membership: Arc::clone(membership) }
-    }
-
-    fn current(&self, map: ShardMap) -> Current {
-        let is_owner = map.hosts(self.this).iter().any(|host| host.address == self.address);
-        Current { is_owner, scripts: Compiled::of(&map), map }
-    }
-}
-
 fn put_map(map: &ShardMap) -> Result<Call, Trouble> {
     let json = Json::read(&map.to_json().to_string(), 64)
         .map_err(|_| Trouble::new(Code::BadMap, "the map is too deep"))?;
@@ -410,25 +376,25 @@ pub(crate) fn no_map() -> Trouble {
 /// Gives a map to every shard that it names, this one included.
 async fn publish(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     shared.cluster.record(map).await?;
-    for address in map.addresses() {
-        give_map(shared, address, map).await?;
+    for shard in map.shard_numbers() {
+        give_map(shared, shard, map).await?;
     }
     Ok(())
 }
 
-/// Gives a map to a node, which may be this one.
-async fn give_map(shared: &Arc<Shared>, address: &str, map: &ShardMap) -> Result<(), Trouble> {
-    if address == shared.cluster.address() {
+/// Gives a map to a shard, which may be this one.
+async fn give_map(shared: &Arc<Shared>, shard: ShardNo, map: &ShardMap) -> Result<(), Trouble> {
+    if shard == shared.cluster.this() {
         return shared.cluster.adopt(shared, map.clone()).await.map(drop);
     }
     let message = Message::post("/internal/map", map.to_json().to_string());
-    let answer = shared.cluster.peers()?.ask(address, map.epoch, &message).await;
+    let answer = shared.cluster.peers()?.ask(shard, map.epoch, &message).await;
     let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
     match answer.status().is_success() {
         true => Ok(()),
         false => {
             let why = String::from_utf8_lossy(answer.body()).into_owned();
-            Err(Trouble::new(Code::ShardUnreachable, format!("{address} refused the map: {why}")))
+            Err(Trouble::new(Code::ShardUnreachable, format!("shard {shard} refused the map: {why}")))
         }
     }
 }
@@ -477,25 +443,25 @@ fn unrecorded(why: &str) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("the shard map in the database: {why}"))
 }
 
-/// Asks the nodes of a map by which keys wait how it goes on.
+/// Asks the shards of a map by which keys wait how it goes on.
 async fn catch_up(shared: Arc<Shared>, current: Arc<Current>) {
     let is_in_force = || shared.cluster.current().is_some_and(|now| now.map.epoch == current.map.epoch);
     while is_in_force() {
-        for node in current.map.addresses() {
-            match learn(&shared, node).await {
+        for shard in current.map.shard_numbers() {
+            match learn(&shared, shard).await {
                 Ok(()) => break,
-                Err(why) => tracing::warn!(node, why, "ask for the next shard map"),
+                Err(why) => tracing::warn!(shard = shard.0, why, "ask for the next shard map"),
             }
         }
         tokio::time::sleep(CATCH_UP_INTERVAL).await;
     }
 }
 
-/// Asks another node for the map, and goes by it if it is newer.
-async fn learn(shared: &Arc<Shared>, node: &str) -> Result<(), String> {
+/// Asks another shard for the map, and goes by it if it is newer.
+async fn learn(shared: &Arc<Shared>, shard: ShardNo) -> Result<(), String> {
     let peers = shared.cluster.peers().map_err(|trouble| trouble.message)?;
     let question = Message { method: hyper::Method::GET, ..Message::post("/internal/map", "") };
-    let answer = peers.ask(node, 0, &question).await.map_err(|error| error.to_string())?;
+    let answer = peers.ask(shard, 0, &question).await.map_err(|error| error.to_string())?;
     let map: serde_json::Value = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
     if !answer.status().is_success() || map.is_null() {
         return Err(format!("it gave none: {map}"));

@@ -1,7 +1,11 @@
-//! Requests to other shards: addresses, headers, and what is known when there is no answer. Knows nothing of what the
+//! Requests to other shards: what they are made of, and how the current owner of a shard is asked. Knows nothing of what the
 //! requests ask for, nor of the nodes that own the shards.
 
-use crate::clustered::{Membership, ShardCall};
+use super::{Cluster, not_a_node};
+use crate::{
+    clustered::{Membership, ShardCall},
+    trouble::Trouble,
+};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, Request, Response};
@@ -24,50 +28,25 @@ pub(crate) struct Message {
     pub(crate) patience: Duration,
 }
 
-/// Why a node did not answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum PeerError {
-    /// It did not get the request, so nothing was done.
-    #[error("{address} cannot be reached: {cause}")]
-    NotSent {
-        /// Which node.
-        address: String,
-        /// Why.
-        cause: String,
-    },
-    /// It may have got the request, and may have done what it says.
-    #[error("{address} did not answer: {cause}")]
-    Unknown {
-        /// Which node.
-        address: String,
-        /// Why.
-        cause: String,
-    },
-}
-
-impl From<CallError> for PeerError {
-    fn from(error: CallError) -> PeerError {
-        match error {
-            CallError::NotSent { address, cause } | CallError::Rejected { address, cause } => {
-                PeerError::NotSent { address, cause }
-            }
-            CallError::Unknown { address, cause } => PeerError::Unknown { address, cause },
-        }
+impl Cluster {
+    /// The other shards of the cluster.
+    pub(crate) fn peers(&self) -> Result<Peers<'_>, Trouble> {
+        self.membership.as_ref().map(Peers).ok_or_else(not_a_node)
     }
 }
 
-/// The other shards; the current owner of each answers. An address is one that [`address_of`] makes.
-pub(crate) struct Peers<'a>(pub(super) &'a Arc<Membership>);
+/// The other shards; the current owner of each answers.
+pub(crate) struct Peers<'a>(&'a Arc<Membership>);
 
 impl Peers<'_> {
     /// Sends a request and gives its answer, whatever it is, with the body read to its end.
     pub(crate) async fn ask(
         &self,
-        address: &str,
+        shard: ShardNo,
         epoch: u64,
         message: &Message,
-    ) -> Result<Response<Bytes>, PeerError> {
-        let (Peers(membership), shard) = (self, shard_of(address)?);
+    ) -> Result<Response<Bytes>, CallError> {
+        let Peers(membership) = self;
         let call = membership.sign(message.to_shard(epoch));
         let mut answer = membership.node.ask_shard(shard, &call).await?;
         membership.heed(answer.headers_mut());
@@ -77,11 +56,11 @@ impl Peers<'_> {
     /// Sends a request and gives its answer with a body that is still to come.
     pub(crate) async fn open(
         &self,
-        address: &str,
+        shard: ShardNo,
         epoch: u64,
         message: &Message,
-    ) -> Result<Response<Body>, PeerError> {
-        let (Peers(membership), shard) = (self, shard_of(address)?);
+    ) -> Result<Response<Body>, CallError> {
+        let Peers(membership) = self;
         let call = membership.sign(message.to_shard(epoch));
         let mut answer = membership.node.call_shard(shard, &call).await?;
         membership.heed(answer.headers_mut());
@@ -89,17 +68,14 @@ impl Peers<'_> {
     }
 }
 
-/// What a map has for the address of a shard: its owner is the node on record.
+/// What a map has for the address of a shard, because who owns it is not for a map to say.
 pub(crate) fn address_of(shard: ShardNo) -> String {
     format!("shard-{}:1", shard.0)
 }
 
-fn shard_of(address: &str) -> Result<ShardNo, PeerError> {
-    let number = address.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(":1")?.parse().ok());
-    number.map(ShardNo).ok_or_else(|| {
-        let cause = "it is not the address of a shard".to_owned();
-        PeerError::NotSent { address: address.to_owned(), cause }
-    })
+/// The shard with an address that [`address_of`] made.
+pub(crate) fn shard_at(address: &str) -> Option<ShardNo> {
+    address.strip_prefix("shard-")?.strip_suffix(":1")?.parse().ok().map(ShardNo)
 }
 
 impl Message {

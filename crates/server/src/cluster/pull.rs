@@ -1,7 +1,7 @@
 //! What the new owner of a key has to know of it before it can decide: it is pulled from the donor, once, and only
 //! while nothing is known. Knows nothing of who asks.
 
-use super::{Current, Message, PeerError, received, transfer};
+use super::{Current, Message, received, transfer};
 use crate::{shared::Shared, trouble::Trouble};
 use bytes::Bytes;
 use hyper::Method;
@@ -29,7 +29,7 @@ pub(super) async fn ensure_known<'a>(
         }
     }
     for (donor, keys) in wanted {
-        let brought = pull(shared, current, donor, namespace, keys).await?;
+        let brought = pull(shared, donor, namespace, keys).await?;
         transfer::install_in_passing(shared, current, brought)?;
     }
     Ok(())
@@ -49,7 +49,7 @@ pub(super) fn route_here(
     }
 }
 
-/// That another node has to be asked, or the same one again in a moment.
+/// That another shard has to be asked, or the same one again in a moment.
 pub(super) fn elsewhere(at: &DocumentKey) -> Trouble {
     let message = format!("{at} belongs to another shard, or is about to; ask again");
     Trouble::new(Code::WrongEpoch, message)
@@ -57,7 +57,6 @@ pub(super) fn elsewhere(at: &DocumentKey) -> Trouble {
 
 async fn pull(
     shared: &Arc<Shared>,
-    current: &Current,
     donor: ShardNo,
     namespace: &str,
     keys: Vec<DocumentKey>,
@@ -70,9 +69,8 @@ async fn pull(
         body: Bytes::from(wanted.encode()),
         patience: PATIENCE,
     };
-    let host = current.map.rw_host(donor).ok_or_else(|| unreachable_shard(donor, "the map has no host"))?;
-    let answer = shared.cluster.ask(shared, &host.address, &message).await;
-    let answer = answer.map_err(|error: PeerError| unreachable_shard(donor, &error.to_string()))?;
+    let answer = shared.cluster.ask(shared, donor, &message).await;
+    let answer = answer.map_err(|error| unreachable_shard(donor, &error.to_string()))?;
     if answer.status() != hyper::StatusCode::OK {
         return Err(unreachable_shard(donor, &String::from_utf8_lossy(answer.body())));
     }

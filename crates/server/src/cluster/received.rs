@@ -1,28 +1,23 @@
-//! Checks records that another node sent as a client's input is checked: names, keys, JSON and positions. A node that is
+//! Checks records that another shard sent as a client's input is checked: names, keys, JSON and positions. A node that is
 //! broken or taken over must not make this one store what no client could have written. Knows nothing of who sent them.
 //!
 //! Sizes are held against the widest limits there are, not against those of this node: nodes may be configured
 //! differently, and documents stay when limits are lowered.
 
 use crate::{limits::Limits, native::Decoder, shard::POSITION_MAX, trouble::Trouble};
-use lockwood_model::{Change, Commit, Document, DocumentKey, FieldValue, Json, Lease, Path, Position};
+use lockwood_model::{Document, DocumentKey, Json, Position};
 use lockwood_storage::{Entry, Moved, MovedStep, StoreError, undo_fields};
 use lockwood_wire::{Code, documents::WireKey};
 use std::sync::LazyLock;
 
 static WIDEST: LazyLock<Limits> = LazyLock::new(Limits::widest);
 
-/// A record as another node sent it.
+/// A record as another shard sent it.
 pub(crate) fn read_entry(bytes: &[u8]) -> Result<Entry, Trouble> {
     let bad = |_: StoreError| Trouble::new(Code::BadBody, "the record is not what nodes send each other");
     let entry = Entry::decode(0, bytes).map_err(bad)?;
     check_entry(&entry)?;
     Ok(entry)
-}
-
-/// The number of a lock or a token as another node sent it.
-pub(crate) fn check_number(number: u64) -> Result<(), Trouble> {
-    check_position(Position(number))
 }
 
 /// Whether a namespace may be called so.
@@ -42,60 +37,18 @@ pub(crate) fn check_index(namespace: &str, collection: &str, field: &str) -> Res
     decoder().path(field).map(drop)
 }
 
-pub(crate) fn check_entry(entry: &Entry) -> Result<(), Trouble> {
-    if let Some(namespace) = entry.namespace() {
-        check_namespace(namespace)?;
-    }
+fn check_entry(entry: &Entry) -> Result<(), Trouble> {
     match entry {
-        Entry::Committed { commits, answer, .. } => {
-            answer.iter().try_for_each(|answer| check_idempotency_key(&answer.key))?;
-            commits.iter().try_for_each(check_commit)
-        }
-        Entry::Reserved { collection, next, .. } => {
-            decoder().collection(collection)?;
-            check_ids(*next)
-        }
-        Entry::Indexed { collection, field, .. } => {
-            decoder().collection(collection)?;
-            decoder().check_path(field)
-        }
-        Entry::Kept { put, removed, .. } => {
-            removed.iter().try_for_each(check_at)?;
-            put.iter().try_for_each(|(at, fields)| check_at(at).and_then(|()| check_fields(fields)))
-        }
-        Entry::Loaded { horizon, documents, .. } => {
-            check_position(*horizon)?;
-            documents
-                .iter()
-                .try_for_each(|(at, document)| check_at(at).and_then(|()| check_document(document)))
-        }
-        Entry::Merged { at, set, removed, .. } => {
-            check_at(at)?;
-            check_fields(set)?;
-            removed.iter().try_for_each(|field| decoder().field(field))
-        }
-        Entry::Leased { lease, .. } => check_lease(lease),
-        Entry::Installed { horizon, documents, .. } => {
+        Entry::Installed { namespace, horizon, documents, .. } => {
+            check_namespace(namespace)?;
             check_position(*horizon)?;
             documents.iter().try_for_each(check_moved)
         }
-        Entry::Forgotten { documents, .. } | Entry::Unmarked { documents, .. } => {
+        Entry::Unmarked { namespace, documents } => {
+            check_namespace(namespace)?;
             documents.iter().try_for_each(check_at)
         }
-        Entry::Raised { floor } => check_position(*floor),
-        Entry::Purged { .. }
-        | Entry::Unanswered { .. }
-        | Entry::Cleared { .. }
-        | Entry::Dropped { .. }
-        | Entry::PurgeEnded { .. }
-        | Entry::Erased { .. } => Err(Trouble::new(Code::BadBody, "nodes of a cluster purge nothing")),
-        Entry::NotesErased { .. }
-        | Entry::Emptied { .. }
-        | Entry::Trimmed { .. }
-        | Entry::Versioned { .. }
-        | Entry::Loading { .. }
-        | Entry::LeaseRenewed { .. }
-        | Entry::LeasesEnded { .. } => Ok(()),
+        _ => Err(Trouble::new(Code::BadBody, "the record is not one that shards send each other")),
     }
 }
 
@@ -105,34 +58,8 @@ fn decoder() -> Decoder<'static> {
 
 fn check_position(position: Position) -> Result<(), Trouble> {
     if position.0 > POSITION_MAX {
-        let message = format!(
-            "{position} is too large; positions, ids and numbers of locks are at most {POSITION_MAX}"
-        );
+        let message = format!("{position} is too large; positions are at most {POSITION_MAX}");
         return Err(Trouble::new(Code::BadBody, message));
-    }
-    Ok(())
-}
-
-fn check_ids(next: u64) -> Result<(), Trouble> {
-    match i64::try_from(next) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Trouble::new(Code::BadBody, format!("{next} is too large for an id"))),
-    }
-}
-
-fn check_commit(commit: &Commit) -> Result<(), Trouble> {
-    check_position(commit.position)?;
-    check_notes(commit.user.as_ref(), commit.note.as_ref())?;
-    for event in &commit.events {
-        check_at(&event.at)?;
-        match &event.change {
-            Change::Created { fields } | Change::Restored { fields } => check_fields(fields)?,
-            Change::Updated { set, removed } | Change::Recreated { fields: set, removed } => {
-                check_fields(set)?;
-                removed.iter().try_for_each(|field| decoder().field(field))?;
-            }
-            Change::Deleted { fields } => fields.iter().try_for_each(|field| decoder().field(field))?,
-        }
     }
     Ok(())
 }
@@ -182,13 +109,6 @@ fn check_at(at: &DocumentKey) -> Result<(), Trouble> {
     decoder().document(&at.collection, &WireKey(at.key.clone())).map(drop)
 }
 
-fn check_fields(fields: &[FieldValue]) -> Result<(), Trouble> {
-    fields.iter().try_for_each(|(name, value)| {
-        decoder().written_field(name)?;
-        check_json(value.as_str())
-    })
-}
-
 fn check_notes(user: Option<&Json>, note: Option<&Json>) -> Result<(), Trouble> {
     user.into_iter().chain(note).try_for_each(|json| check_json(json.as_str()))
 }
@@ -200,14 +120,6 @@ fn check_json(text: &str) -> Result<(), Trouble> {
     }
 }
 
-fn check_path(path: &Path) -> Result<(), Trouble> {
-    let is_long = |segment: &str| segment.len() as u64 > WIDEST.segment_bytes_max;
-    if path.len() as u64 > WIDEST.path_segments_max || path.segments().any(is_long) {
-        return Err(Trouble::new(Code::BadPath, "the path of a lock is longer than any limit allows"));
-    }
-    Ok(())
-}
-
 fn check_idempotency_key(key: &str) -> Result<(), Trouble> {
     let limit = WIDEST.idempotency_key_bytes_max;
     if key.len() as u64 > limit {
@@ -216,21 +128,10 @@ fn check_idempotency_key(key: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-pub(crate) fn check_lease(lease: &Lease) -> Result<(), Trouble> {
-    check_number(lease.lock.0)?;
-    check_number(lease.token.0)?;
-    let (len, limit) = (lease.owner.len() as u64, WIDEST.owner_bytes_max);
-    if len == 0 || len > limit {
-        let message = format!("the name of an owner has 1 to {limit} bytes, not {len}");
-        return Err(Trouble::new(Code::BadOwner, message));
-    }
-    lease.resources.iter().try_for_each(|resource| check_path(&resource.path))?;
-    lease.note.as_ref().map_or(Ok(()), |note| check_json(note.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockwood_model::Change;
 
     fn moved(key: &str, fields: &[(&str, &str)], position: u64) -> Entry {
         let mut document = Document::unborn();
@@ -260,8 +161,8 @@ mod tests {
         check_refused(&moved("42", &[("", "1")], 7), Code::BadField);
         check_refused(&moved(&"k".repeat(5000), &[("a", "1")], 7), Code::OverLimit);
         check_refused(&moved("42", &[("a", "1")], u64::MAX), Code::BadBody);
-        check_refused(&Entry::Raised { floor: Position(u64::MAX) }, Code::BadBody);
-        check_refused(&Entry::Emptied { namespace: "".into() }, Code::BadNamespace);
+        check_refused(&Entry::Raised { floor: Position(7) }, Code::BadBody);
+        check_refused(&Entry::Unmarked { namespace: "".into(), documents: Vec::new() }, Code::BadNamespace);
         assert_eq!(read_entry(b"no record").unwrap_err().code, Code::BadBody);
     }
 

@@ -336,7 +336,7 @@ fn take_off(
     let (shared, current) = (Arc::clone(shared), Arc::clone(current));
     let work = tokio::spawn(async move {
         match task {
-            Task::Copy => send(&shared, &current, messages).await,
+            Task::Copy => send(&shared, messages).await,
             Task::Verify => verify(&shared, &current, &chunk).await,
             Task::Clean => clean(&shared, &current, &chunk).await,
         }
@@ -558,14 +558,10 @@ fn size(moved: &Moved) -> usize {
 }
 
 /// Sends documents to their new owners; says how many were not known there.
-async fn send(
-    shared: &Arc<Shared>,
-    current: &Current,
-    messages: Vec<(ShardNo, Bytes)>,
-) -> Result<Done, Trouble> {
+async fn send(shared: &Arc<Shared>, messages: Vec<(ShardNo, Bytes)>) -> Result<Done, Trouble> {
     let mut done = Done::default();
     for (owner, message) in messages {
-        let answer = ask(shared, current, owner, Message::post("/internal/install", message)).await?;
+        let answer = ask(shared, owner, Message::post("/internal/install", message)).await?;
         done.copied += answer["installed"].as_u64().unwrap_or(0);
         done.is_busy |= answer["is_busy"].as_bool().unwrap_or(false);
     }
@@ -639,24 +635,18 @@ async fn confirm(
         keys,
     };
     let body = serde_json::to_string(&question).expect("a question is valid JSON");
-    let answer = ask(shared, current, owner, Message::post("/internal/confirm", body)).await?;
+    let answer = ask(shared, owner, Message::post("/internal/confirm", body)).await?;
     let answer: transfer::Unconfirmed = serde_json::from_value(answer).unwrap_or_default();
     let named = |(place, why): (usize, String)| Some((found.get(place)?.at.clone(), why));
     Ok((answer.unconfirmed.into_iter().filter_map(named).collect(), answer.is_busy))
 }
 
-async fn ask(
-    shared: &Arc<Shared>,
-    current: &Current,
-    owner: ShardNo,
-    message: Message,
-) -> Result<serde_json::Value, Trouble> {
+async fn ask(shared: &Arc<Shared>, owner: ShardNo, message: Message) -> Result<serde_json::Value, Trouble> {
     let unreachable = |why: &str| super::pull::unreachable_shard(owner, why);
-    let host = current.map.rw_host(owner).ok_or_else(|| unreachable("the map has no host for it"))?;
-    let answer = shared.cluster.ask(shared, &host.address, &message).await;
+    let answer = shared.cluster.ask(shared, owner, &message).await;
     let answer = answer.map_err(|error| unreachable(&error.to_string()))?;
     if !answer.status().is_success() {
-        return Err(unreachable(&super::keeper::told_by(answer.body())));
+        return Err(unreachable(&super::driver::told_by(answer.body())));
     }
     serde_json::from_slice(answer.body()).map_err(|_| unreachable("it answered something else"))
 }

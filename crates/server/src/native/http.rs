@@ -496,7 +496,6 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         shards::put_procedure,
         shards::delete_procedure,
         shards::map,
-        shards::put_map,
         shards::config,
         shards::is_valid,
         shards::transition_status,

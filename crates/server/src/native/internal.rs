@@ -1,11 +1,11 @@
-//! What nodes of a cluster ask each other. Each handler decodes, calls, encodes; only nodes get here.
+//! What shards of a cluster ask each other. Each handler decodes, calls, encodes; only calls of shards get here.
 
 use super::{documents::PeerBody, http::App};
 use crate::{
     cluster::{
         Current,
         dispatch::wrong_epoch,
-        handover, keeper,
+        driver, handover,
         received::read_entry,
         survey, transfer,
         work::{self, Task},
@@ -38,7 +38,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/confirm", post(confirm))
         .route("/internal/export", post(export))
         .route("/internal/import", post(import))
-        .route("/internal/keeper", post(keeper_command))
+        .route("/internal/driver", post(driver_command))
         .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
 }
@@ -74,7 +74,7 @@ impl<T: Into<Trouble>> From<T> for Refused {
     }
 }
 
-/// The map, if the other node goes by the same.
+/// The map, if the other shard goes by the same.
 pub(super) fn same_epoch(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Current>, Refused> {
     let epoch = shared.cluster.peer_epoch(headers);
     let current = shared.cluster.current().filter(|current| Some(current.map.epoch) == epoch);
@@ -185,9 +185,9 @@ async fn import(
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
-async fn keeper_command(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
+async fn driver_command(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let command = read_json(&body)?;
-    Ok(Json(keeper::command_here(&shared, &command).await?).into_response())
+    Ok(Json(driver::command_here(&shared, &command).await?).into_response())
 }
 
 /// Takes in what every shard has, whatever the map: the newest counts.

@@ -94,7 +94,7 @@ async fn frozen_known(
     Ok(Json(known).into_response())
 }
 
-/// Answers by the map of the other node, if that is in force here before and after.
+/// Answers by the map of the other shard, if that is in force here before and after.
 fn under_one_map<Q: DeserializeOwned, A>(
     shared: &Shared,
     headers: &HeaderMap,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// What is sent to a cluster only cannot be tried on one server.
-    const WITHOUT_EXAMPLE: [&str; 3] = ["config", "put_map", "transition_command"];
+    const WITHOUT_EXAMPLE: [&str; 2] = ["config", "transition_command"];
 
     #[test]
     fn requests_have_examples() {

@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Write,
     /// Whoever is needed for the one document that the body names; [`Kind::with_body`] says who that is.
     Operation(String),
-    /// A host of the shard of one document.
+    /// The shard of one document.
     Keyed(DocumentKey, Need),
     /// The owner of shard 1, who has what every shard has.
     First,
@@ -27,10 +27,10 @@ pub(super) enum Kind {
     Namespace(String),
 }
 
-/// What an operation on one key needs of the host that carries it out.
+/// What an operation on one key needs of the shard that carries it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// That it has the shard, be it to read only.
+    /// That it has the key, be it to read only.
     Read,
     /// That it is the owner, though nothing is written.
     Owner,

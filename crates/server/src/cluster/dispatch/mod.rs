@@ -1,11 +1,11 @@
-//! Who answers a request to a node of a cluster: the node itself, the owner of a key, or several shards together.
+//! Which shards answer a request to a shard of a cluster: itself, the one that a key is on, or several together.
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
 pub(crate) use kind::decoded;
 pub(crate) mod spread;
 
-use super::{Current, EPOCH, Message, PeerError, pull};
+use super::{Current, EPOCH, Message, pull};
 use crate::{
     body,
     clustered::PeerCall,
@@ -20,6 +20,7 @@ use axum::{
 };
 use hyper::{HeaderMap, Method, StatusCode, Uri, header, http::request::Parts};
 use kind::Kind;
+use lockwood_cluster::CallError;
 use lockwood_model::DocumentKey;
 use lockwood_router::{Epoch, ShardMap, ShardNo};
 use lockwood_wire::{
@@ -33,7 +34,7 @@ use std::{
 
 /// How long a request is tried while its keys move or their owner is away.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long another node may take to answer, besides what the request itself may wait.
+/// How long another shard may take to answer, besides what the request itself may wait.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 /// How long to wait before asking again.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -43,8 +44,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(crate) const RETRY: &str = "lockwood-retry";
 /// The header of a read that goes to the donor of a key because its owner does not know it yet.
 const FROZEN: &str = "lockwood-frozen";
-/// The header that tells which host answered an operation on one key.
-const HOST: &str = "lockwood-host";
 
 /// A request with all of its body, to be sent as often as it takes.
 struct Whole {
@@ -125,7 +124,7 @@ async fn collect(shared: &Shared, request: Request) -> Result<Whole, Trouble> {
     Ok(Whole { parts, body, call: OnceLock::new() })
 }
 
-/// Another node sent it here; it is carried out here or not at all.
+/// Another shard sent it here; it is carried out here or not at all.
 async fn as_peer(
     native: &Native,
     shared: &Arc<Shared>,
@@ -149,7 +148,7 @@ async fn as_peer(
     if is_wrong_epoch(&response) { Ok(wrong_epoch(shared)) } else { Ok(response) }
 }
 
-/// Tells another node which map is in force here.
+/// Tells another shard which map is in force here.
 pub(crate) fn wrong_epoch(shared: &Shared) -> Response {
     let current = shared.cluster.current();
     let epoch = current.as_ref().map_or(0, |current| current.map.epoch);
@@ -220,13 +219,10 @@ async fn attempt(
         return searches.write(native, shared, current, owner, whole).await;
     }
     if owner == shared.cluster.this() && current.is_owner {
-        let answer = here(native, shared, current, kind, whole).await?;
-        return Ok(answered_by(answer, kind, shared.cluster.address()));
+        return here(native, shared, current, kind, whole).await;
     }
     whole.add_retry_key(kind);
-    let answer = forward(shared, current, owner, whole.message()).await?;
-    let host = current.map.rw_host(owner).map_or("", |host| &host.address);
-    Ok(answered_by(answer, kind, host))
+    forward(shared, owner, &whole.message()).await
 }
 
 /// The shard that a request is for; none if it is for none.
@@ -237,32 +233,15 @@ fn shard_of(
     whole: &Whole,
 ) -> Result<Option<ShardNo>, Trouble> {
     match kind {
-        Kind::Document(at) | Kind::Keyed(at, _) => owner_of(current, at).map(Some),
+        Kind::Document(at) | Kind::Keyed(at, _) => current.owner(at).map(Some),
         Kind::Write => written(shared, current, whole),
         Kind::First => Ok(Some(ShardNo(1))),
         _ => Err(not_yet()),
     }
 }
 
-fn answered_by(mut answer: Response, kind: &Kind, address: &str) -> Response {
-    if let Kind::Keyed(..) = kind {
-        note_host(&mut answer, address);
-    }
-    answer
-}
-
-fn note_host(answer: &mut Response, address: &str) {
-    if let Ok(address) = address.parse() {
-        answer.headers_mut().insert(HOST, address);
-    }
-}
-
 fn not_yet() -> Trouble {
     Trouble::new(Code::NotSharded, "this is not possible on several shards")
-}
-
-fn owner_of(current: &Current, at: &DocumentKey) -> Result<ShardNo, Trouble> {
-    current.owner(at)
 }
 
 /// Carries a request out on this node, which is the owner of all it is about.
@@ -299,7 +278,7 @@ async fn read_moving(
     if !known()? {
         let mut message = whole.message();
         message.headers.push((FROZEN, current.map.transition.to_string()));
-        let answer = forward(shared, current, donor, message).await?;
+        let answer = forward(shared, donor, &message).await?;
         if !known()? {
             // By the map of now: when the transition is over nothing is unknown any more.
             let same = shared.cluster.current().is_some_and(|now| now.map.epoch == current.map.epoch);
@@ -323,7 +302,7 @@ fn written(shared: &Shared, current: &Current, whole: &Whole) -> Result<Option<S
     let Some(keys) = written_documents(Decoder(&shared.config.limits), call) else { return Ok(None) };
     let mut owner: Option<(ShardNo, &DocumentKey)> = None;
     for at in &keys {
-        let found = owner_of(current, at)?;
+        let found = current.owner(at)?;
         match owner {
             Some((known, first)) if known != found => return Err(spans(first, known, at, found)),
             _ => owner = Some((found, at)),
@@ -341,26 +320,9 @@ pub(crate) fn spans(a: &DocumentKey, on_a: ShardNo, b: &DocumentKey, on_b: Shard
     Trouble::new(Code::SpansShards, message)
 }
 
-/// Has the host of a shard that may write answer.
-pub(crate) async fn forward(
-    shared: &Arc<Shared>,
-    current: &Current,
-    shard: ShardNo,
-    message: Message,
-) -> Result<Response, Trouble> {
-    let host = current.map.rw_host(shard);
-    let host = host.ok_or_else(|| pull::unreachable_shard(shard, "the map has no host for it"))?;
-    forward_to(shared, shard, &host.address, &message).await
-}
-
-/// Has one host of a shard answer.
-async fn forward_to(
-    shared: &Arc<Shared>,
-    shard: ShardNo,
-    address: &str,
-    message: &Message,
-) -> Result<Response, Trouble> {
-    let answer = shared.cluster.ask(shared, address, message).await;
+/// Has a shard answer.
+async fn forward(shared: &Arc<Shared>, shard: ShardNo, message: &Message) -> Result<Response, Trouble> {
+    let answer = shared.cluster.ask(shared, shard, message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if answer.headers().contains_key(EPOCH) {
         return Err(wrong_epoch_trouble());
@@ -375,24 +337,24 @@ async fn forward_to(
 }
 
 impl super::Cluster {
-    /// Asks another node. If one of the two goes by an older map, it is given the newer one first.
+    /// Asks another shard. If one of the two goes by an older map, it is given the newer one first.
     pub(crate) async fn ask(
         &self,
         shared: &Arc<Shared>,
-        address: &str,
+        shard: ShardNo,
         message: &Message,
-    ) -> Result<hyper::Response<Bytes>, PeerError> {
-        let failed = |cause: String| PeerError::NotSent { address: address.to_owned(), cause };
+    ) -> Result<hyper::Response<Bytes>, CallError> {
+        let failed = |cause: String| CallError::NotSent { address: format!("shard {shard}"), cause };
         let peers = self.peers().map_err(|trouble| failed(trouble.message))?;
         let current = self.current();
         let epoch = current.as_ref().map_or(0, |current| current.map.epoch);
-        let answer = peers.ask(address, epoch, message).await?;
+        let answer = peers.ask(shard, epoch, message).await?;
         let Some(theirs) = answer_epoch(answer.headers()) else { return Ok(answer) };
         match current {
             Some(current) if theirs < epoch => {
                 let map = Message::post("/internal/map", current.map.to_json().to_string());
-                peers.ask(address, epoch, &map).await?;
-                peers.ask(address, epoch, message).await
+                peers.ask(shard, epoch, &map).await?;
+                peers.ask(shard, epoch, message).await
             }
             _ if theirs > epoch => {
                 let map = serde_json::from_slice(answer.body()).ok();
@@ -447,7 +409,7 @@ impl Whole {
         self.call.get_or_init(|| read_body(&self.body).ok()).as_ref()
     }
 
-    /// A write that is sent to another node may have to be sent twice; with a key of its own it is done once all the
+    /// A write that is sent to another shard may have to be sent twice; with a key of its own it is done once all the
     /// same. What this node does itself it knows to be done or not.
     fn add_retry_key(&mut self, kind: &Kind) {
         if kind.writes(&self.parts.method) && !self.parts.headers.contains_key(RETRY) {

@@ -8,7 +8,7 @@ use super::transition::status;
 use crate::{
     cluster::{
         self,
-        keeper::{self, Command},
+        driver::{self, Command},
         scripts::compile,
     },
     shared::Shared,
@@ -41,22 +41,11 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
     let mut map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
     if !map.is_null() {
         // The hosts that operators named; in the map itself there are none.
-        let preferred = keeper::preferred(&shared).unwrap_or_default();
+        let preferred = driver::preferred(&shared).unwrap_or_default();
         let shown = map["shards"].as_array_mut().into_iter().flatten().zip(preferred);
         shown.filter(|(_, hosts)| !hosts.is_empty()).for_each(|(shown, hosts)| *shown = json!(hosts));
     }
     Json(map).into_response()
-}
-
-/// Refused: the map of a cluster is in its database, and changed by shard/config and shard/transition.
-#[utoipa::path(put, path = "/v1/{namespace}/shard/map", params(("namespace" = String, Path)),
-    request_body = Object, responses((status = 409, body = Problem)))]
-pub(in crate::native) async fn put_map(State(shared): App) -> Trouble {
-    if !shared.cluster.is_node() {
-        return cluster::not_a_node();
-    }
-    let message = "the map of this cluster is in its database; change it with `lockwood shard config` or `lockwood reshard`";
-    Trouble::new(Code::NotOnCluster, message)
 }
 
 /// Changes the parameters of the map that are given, all of them or none. Answers when the map is in force; a
@@ -99,11 +88,11 @@ pub(super) fn check_change(change: &Value) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Tells the keeper. What is copied is compared before it can be relied on; that is waited for.
+/// Tells the driver. What is copied is compared before it can be relied on; that is waited for.
 async fn told(shared: &Arc<Shared>, command: &Command) -> Result<(), Trouble> {
     let started = Instant::now();
     loop {
-        match keeper::command(shared, command).await {
+        match driver::command(shared, command).await {
             Err(trouble) if trouble.code == Code::NotCopied && started.elapsed() < PATIENCE => {
                 let donors = status(shared).await?.donors;
                 if donors.iter().any(|donor| !donor.done) {

@@ -37,7 +37,7 @@ pub(super) fn router() -> Router<Arc<Shared>> {
             "/v1/{namespace}/shard/procedures/{name}",
             get(procedures::procedure).put(procedures::put_procedure).delete(procedures::delete_procedure),
         )
-        .route("/v1/{namespace}/shard/map", get(config::map).put(config::put_map))
+        .route("/v1/{namespace}/shard/map", get(config::map))
         .route("/v1/{namespace}/shard/config", post(config::config))
         .route("/v1/{namespace}/shard/is_valid", get(config::is_valid))
         .route(

@@ -25,7 +25,7 @@ use lockwood_wire::{
 };
 use std::sync::Arc;
 
-/// Reads a document; a host that only reads may answer.
+/// Reads a document; a follower may answer.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/select", params(("namespace" = String, Path)),
     request_body = SelectRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
     (status = 503, body = Problem)))]
@@ -37,7 +37,7 @@ pub(in crate::native) async fn select(
     read_named(&shared, &namespace, &body)
 }
 
-/// Reads a document, if need be from the host that writes.
+/// Reads a document, if need be from the owner.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/eselect", params(("namespace" = String, Path)),
     request_body = EselectRequest, responses((status = 200, body = ShardDocument), (status = 400, body = Problem),
     (status = 503, body = Problem)))]
@@ -54,9 +54,9 @@ pub(in crate::native) async fn eselect(
 /// What an operation with a mode may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Read, on any host.
+    /// Read, at the owner or a follower.
     Ro,
-    /// Read and write, on the host that writes.
+    /// Read and write, at the owner.
     Rw,
 }
 
@@ -66,9 +66,8 @@ impl Access {
             "ro" | "r" => Ok(Access::Ro),
             "rw" => Ok(Access::Rw),
             _ => {
-                let message = format!(
-                    "there is no mode {mode:?}; ro (or r) lets a host answer that only reads, rw does not"
-                );
+                let message =
+                    format!("there is no mode {mode:?}; ro (or r) lets a follower answer, rw does not");
                 Err(Trouble::new(Code::BadMode, message))
             }
         }

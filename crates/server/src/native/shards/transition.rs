@@ -8,7 +8,7 @@ use super::config::check_change;
 use crate::{
     cluster::{
         self, Current, SYSTEM,
-        keeper::{self, Command},
+        driver::{self, Command},
         work::{self, EVERYWHERE, Progress, Row, Task},
     },
     shared::Shared,
@@ -45,7 +45,7 @@ pub(in crate::native) async fn transition_status(State(shared): App) -> Result<R
 }
 
 pub(super) async fn status(shared: &Arc<Shared>) -> Result<TransitionStatus, Trouble> {
-    let status = keeper::command(shared, &Command::Status).await?;
+    let status = driver::command(shared, &Command::Status).await?;
     serde_json::from_value(status).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
 }
 
@@ -65,7 +65,7 @@ pub(in crate::native) async fn transition_command(
     if let Command::Config { change, .. } | Command::Reshard { change, .. } = &command {
         check_change(change)?;
     }
-    Ok(Json(keeper::command(&shared, &command).await?).into_response())
+    Ok(Json(driver::command(&shared, &command).await?).into_response())
 }
 
 /// Copies what this node has and another shard is to have. Answers how many documents of each collection that were
@@ -148,11 +148,15 @@ async fn done(
             Task::Copy | Task::Verify => Command::Copy { shard: this },
             Task::Clean => Command::Cleanup { shard: this },
         };
-        keeper::command(shared, &command).await?;
+        driver::command(shared, &command).await.map_err(|trouble| match trouble.code {
+            // It may have come to its end meanwhile.
+            Code::Resharding if shared.cluster.epoch() != current.map.epoch => changed(),
+            _ => trouble,
+        })?;
         is_driven = true;
     }
     let progress = work::run(shared, task, round).await.map_err(|trouble| match trouble.code {
-        Code::WrongEpoch => Trouble::new(Code::Moving, "the shard map has just changed; ask again"),
+        Code::WrongEpoch => changed(),
         _ => trouble,
     })?;
     let rows = since(shared, namespace, &earlier.rows, &progress.rows)?;
@@ -163,6 +167,10 @@ async fn done(
         noted(shared, task, this).await?;
     }
     Ok(rows)
+}
+
+fn changed() -> Trouble {
+    Trouble::new(Code::Moving, "the shard map has just changed; ask again")
 }
 
 /// What was removed, and what was not, in words.
@@ -177,7 +185,7 @@ fn left_over(rows: &[Row], progress: &Progress) -> String {
     format!("{unconfirmed} not confirmed: {}{more}. Removed: {removed}", stays.join("; "))
 }
 
-/// Waits until the keeper knows that a task is done, so that whoever asks it next need not.
+/// Waits until the driver knows that a task is done, so that whoever asks it next need not.
 async fn noted(shared: &Arc<Shared>, task: Task, this: u32) -> Result<(), Trouble> {
     let started = Instant::now();
     loop {

@@ -155,7 +155,7 @@ impl Asker<'_> {
     pub(super) async fn tell(&self, shard: ShardNo, message: &Message) -> Result<Reply, Trouble> {
         retryable(match self.is_own(shard) {
             true => self.here(message).await?,
-            false => elsewhere(self.shared, self.current, shard, message).await?,
+            false => elsewhere(self.shared, shard, message).await?,
         })
     }
 
@@ -166,12 +166,8 @@ impl Asker<'_> {
 
     /// Has another shard answer, with a body that is still to come.
     pub(super) async fn open(&self, shard: ShardNo, message: &Message) -> Result<Response, Trouble> {
-        let host = self.current.map.rw_host(shard);
-        let host = host.ok_or_else(|| pull::unreachable_shard(shard, "the map has no host for it"))?;
-        let peers = self.shared.cluster.peers()?;
-        let answer = peers.open(&host.address, self.current.map.epoch, message).await;
-        let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
-        Ok(answer.map(Body::new))
+        let answer = self.shared.cluster.peers()?.open(shard, self.current.map.epoch, message).await;
+        answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))
     }
 
     async fn here(&self, message: &Message) -> Result<Reply, Trouble> {
@@ -217,16 +213,13 @@ fn least(headers: &HeaderMap) -> Option<Position> {
     headers.get(LEAST)?.to_str().ok()?.parse().ok().map(Position)
 }
 
-/// Asks the host of another shard that may write.
+/// Asks another shard.
 pub(super) async fn elsewhere(
     shared: &Arc<Shared>,
-    current: &Current,
     shard: ShardNo,
     message: &Message,
 ) -> Result<Reply, Trouble> {
-    let host = current.map.rw_host(shard);
-    let host = host.ok_or_else(|| pull::unreachable_shard(shard, "the map has no host for it"))?;
-    let answer = shared.cluster.ask(shared, &host.address, message).await;
+    let answer = shared.cluster.ask(shared, shard, message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if answer.headers().contains_key(EPOCH) {
         return Err(wrong_epoch_trouble());

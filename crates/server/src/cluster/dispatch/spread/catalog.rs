@@ -24,7 +24,7 @@ pub(super) async fn position(ask: &Asker<'_>, namespace: &str) -> Answer {
     let replies = ask.all(|_| cut.message(Message::get(&target))).await?.into_iter();
     let parts: Vec<PositionAnswer> = replies.map(|reply| reply.read()).collect::<Result<_, _>>()?;
     let position = cut.told(parts.iter().map(|part| part.position));
-    cut.end().await?;
+    cut.end()?;
     let horizon = parts.iter().map(|part| part.horizon).fold(horizon, u64::max);
     Ok(json_of(&PositionAnswer { position, horizon }))
 }
@@ -34,7 +34,7 @@ pub(super) async fn collections(ask: &Asker<'_>, namespace: &str) -> Answer {
     let shards: Vec<ShardNo> = ask.current.map.shard_numbers().collect();
     let cut = Cut::begin(ask, namespace, &shards, None, (&Manner::free(), |_| Vec::new())).await?;
     let (position, collections) = names(ask, namespace, &cut).await?;
-    cut.end().await?;
+    cut.end()?;
     Ok(json_of(&Collections { position, collections }))
 }
 

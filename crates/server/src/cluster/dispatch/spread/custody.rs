@@ -64,7 +64,7 @@ impl fmt::Debug for Mine {
 enum Place {
     Here,
     Donor(ShardNo),
-    /// Another node answers for it.
+    /// Another shard answers for it.
     Elsewhere,
 }
 

@@ -5,8 +5,9 @@
 use super::{
     super::Message,
     ask::{Asker, Stop},
-    hold::Holds,
+    hold,
 };
+use crate::gate::Turn;
 use lockwood_model::Resource;
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{Isolation, PositionAnswer};
@@ -37,7 +38,8 @@ pub(super) struct Cut<'a> {
     least: u64,
     /// The position asked about, if it is in the past.
     pub(super) at: Option<u64>,
-    holds: Option<Holds<'a>>,
+    /// The locks on all of them.
+    _turn: Option<Turn>,
 }
 
 impl<'a> Cut<'a> {
@@ -50,14 +52,14 @@ impl<'a> Cut<'a> {
         (manner, resources): (&Manner, impl Fn(ShardNo) -> Vec<Resource>),
     ) -> Result<Cut<'a>, Stop> {
         ask.check_map()?;
-        let holds = match manner.isolation {
-            Isolation::Locked => Some(Holds::take(ask, namespace, shards, manner, resources).await?),
+        let turn = match manner.isolation {
+            Isolation::Locked => hold::take(ask, namespace, shards, manner, resources).await?,
             Isolation::Snapshot | Isolation::Document => None,
         };
         let position = position(ask, namespace, shards).await?.position;
         // Whoever asks about what is yet to come is told what is.
         let at = at.filter(|at| *at < position);
-        Ok(Cut { ask, least: at.unwrap_or(position), at, holds })
+        Ok(Cut { ask, least: at.unwrap_or(position), at, _turn: turn })
     }
 
     /// The same at a position that nothing is written to any more, so that several questions are about one moment.
@@ -76,13 +78,9 @@ impl<'a> Cut<'a> {
         self.at.unwrap_or_else(|| positions.min().unwrap_or(self.least))
     }
 
-    /// Gives the locks back; refused if one of them did not last.
-    pub(super) async fn end(self) -> Result<(), Stop> {
-        self.ask.check_map()?;
-        match self.holds {
-            Some(holds) => Ok(holds.release().await?),
-            None => Ok(()),
-        }
+    /// Gives the locks back; refused if another map is in force.
+    pub(super) fn end(self) -> Result<(), Stop> {
+        Ok(self.ask.check_map()?)
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn dump(ask: &Asker<'_>, namespace: &str) -> Answer {
         tail: tail(ask, namespace, &cut).await?,
         lines: 0,
     };
-    cut.end().await?;
+    cut.end()?;
     let (pieces, body) = stream(ask.shared)?;
     tokio::spawn(async move {
         if dump.write(&pieces).await.is_ok() {

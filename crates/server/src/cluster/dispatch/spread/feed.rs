@@ -76,7 +76,7 @@ impl Shards {
         let asked = self.others().map(|shard| {
             let message = &message;
             async move {
-                let reply = retryable(elsewhere(&self.shared, &self.current, shard, message).await?)?;
+                let reply = retryable(elsewhere(&self.shared, shard, message).await?)?;
                 match reply.ok() {
                     Some(answer) => Ok((shard, answer)),
                     None => Err(reply.into_trouble()),
@@ -122,7 +122,7 @@ async fn listen(shards: &Shards, shard: ShardNo, namespace: &str, told: &watch::
     let mut after = 0;
     loop {
         let message = Message::json(AWAIT, &Await { namespace: namespace.to_owned(), after });
-        let reply = elsewhere(&shards.shared, &shards.current, shard, &message).await;
+        let reply = elsewhere(&shards.shared, shard, &message).await;
         match reply.ok().and_then(|reply| reply.ok::<PositionAnswer>()) {
             Some(answer) if answer.position > after => {
                 after = answer.position;

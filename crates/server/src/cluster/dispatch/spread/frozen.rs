@@ -141,7 +141,7 @@ pub(super) struct Known;
 impl Known {
     pub(super) async fn ask(mine: &Mine, donor: ShardNo, keys: &[DocumentKey]) -> Result<Vec<bool>, Trouble> {
         let message = Message::json(KNOWN, &Keys::of(mine, keys, None));
-        let reply = retryable(elsewhere(&mine.shared, &mine.current, donor, &message).await?)?;
+        let reply = retryable(elsewhere(&mine.shared, donor, &message).await?)?;
         let known: Option<Vec<bool>> = serde_json::from_slice(&reply.body).ok();
         known.filter(|known| known.len() == keys.len()).ok_or_else(|| reply.into_trouble())
     }
@@ -152,7 +152,7 @@ async fn ask(
     donor: ShardNo,
     message: &Message,
 ) -> Result<Vec<(DocumentKey, Document)>, Trouble> {
-    let reply = retryable(elsewhere(&mine.shared, &mine.current, donor, message).await?)?;
+    let reply = retryable(elsewhere(&mine.shared, donor, message).await?)?;
     match Entry::decode(0, &reply.body) {
         Ok(Entry::Loaded { documents, .. }) => Ok(documents),
         _ => Err(reply.into_trouble()),

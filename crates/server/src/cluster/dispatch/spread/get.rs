@@ -1,7 +1,7 @@
 //! Several documents by their keys: each shard is asked for those it owns, and all are put into the order asked for.
 
 use super::{
-    super::{Message, owner_of},
+    super::Message,
     Answer,
     ask::Asker,
     cut::{Cut, Manner},
@@ -50,7 +50,7 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     });
     let parts: Vec<Part> = replies.await?.into_iter().map(|reply| reply.read()).collect::<Result<_, _>>()?;
     let position = cut.told(parts.iter().map(|part| part.position));
-    cut.end().await?;
+    cut.end()?;
     Ok(put_together(position, request.documents.len(), places.values().zip(&parts), ask)?)
 }
 
@@ -61,7 +61,7 @@ fn places(ask: &Asker<'_>, documents: &[Wanted]) -> Result<BTreeMap<ShardNo, Vec
     let mut places: BTreeMap<ShardNo, Vec<usize>> = BTreeMap::new();
     for (place, Wanted { collection, key, .. }) in documents.iter().enumerate() {
         let at = decoder.document(collection, key)?;
-        places.entry(owner_of(ask.current, &at)?).or_default().push(place);
+        places.entry(ask.current.owner(&at)?).or_default().push(place);
     }
     if places.is_empty() {
         places.insert(Asker::first(), Vec::new());

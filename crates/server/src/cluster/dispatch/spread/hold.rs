@@ -1,5 +1,5 @@
-//! Locks of one operation on several shards, kept while it lasts: in the one table at the home of the namespace over
-//! PostgreSQL, otherwise taken in the order of the shards. Knows nothing of what the operation is.
+//! Locks of one operation on several shards, kept while it lasts: in the one table at the home of the namespace, and one at
+//! shard 1 for what only one operation may do at a time. Knows nothing of what the operation is.
 
 use super::{
     super::Message,
@@ -7,7 +7,7 @@ use super::{
     cut::Manner,
 };
 use crate::{
-    cluster::{Current, SYSTEM},
+    cluster::SYSTEM,
     gate::{self, Terms, Turn},
     secret,
     shared::Shared,
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::oneshot;
 
@@ -81,91 +81,81 @@ impl HoldTable {
     }
 }
 
-/// Locks on several shards. Given back when this goes.
-pub(super) struct Holds<'a> {
-    ask: &'a Asker<'a>,
-    held: Vec<(ShardNo, String)>,
-    /// All of them, if they are in one table.
-    turn: Option<Turn>,
+/// How long an operation waits for others' locks.
+fn wait_ms(ask: &Asker<'_>, manner: &Manner) -> u64 {
+    manner.wait_ms.unwrap_or(ask.shared.config.wait_ms.min(ask.shared.config.limits.wait_ms_max))
 }
 
-impl<'a> Holds<'a> {
-    /// Takes the locks on one shard after the other, all within the time that the operation has.
+/// Takes the locks of an operation that is about some shards of a namespace, at its home; none if it needs none. They are
+/// given back when the turn goes.
+pub(super) async fn take(
+    ask: &Asker<'_>,
+    namespace: &str,
+    shards: &[ShardNo],
+    manner: &Manner,
+    resources: impl Fn(ShardNo) -> Vec<Resource>,
+) -> Result<Option<Turn>, Stop> {
+    let resources: BTreeSet<Resource> = shards.iter().flat_map(|shard| resources(*shard)).collect();
+    if resources.is_empty() {
+        return Ok(None);
+    }
+    let wait_ms = wait_ms(ask, manner);
+    let wait = if wait_ms == 0 { Wait::Never } else { Wait::Millis(wait_ms) };
+    let terms = Terms { tokens: manner.tokens.clone(), ..Terms::anonymous(wait) };
+    let resources: Vec<Resource> = resources.into_iter().collect();
+    let turn = gate::hold(ask.shared, namespace, &resources, &terms).await;
+    Ok(Some(turn.map_err(Trouble::from)?))
+}
+
+/// A lock at shard 1 that keeps operations of one kind one after the other. Given back when this goes.
+pub(super) struct Alone<'a> {
+    ask: &'a Asker<'a>,
+    hold: Option<String>,
+}
+
+impl<'a> Alone<'a> {
     pub(super) async fn take(
         ask: &'a Asker<'a>,
-        namespace: &str,
-        shards: &[ShardNo],
         manner: &Manner,
-        resources: impl Fn(ShardNo) -> Vec<Resource>,
-    ) -> Result<Holds<'a>, Stop> {
-        let limits = &ask.shared.config.limits;
-        let wait_ms = manner.wait_ms.unwrap_or(ask.shared.config.wait_ms.min(limits.wait_ms_max));
-        let deadline = Instant::now() + Duration::from_millis(wait_ms.min(limits.wait_ms_max));
-        let mut holds = Holds { ask, held: Vec::new(), turn: None };
-        if ask.shared.membership.is_some() && namespace != SYSTEM {
-            let resources: BTreeSet<Resource> = shards.iter().flat_map(|shard| resources(*shard)).collect();
-            let resources: Vec<Resource> = resources.into_iter().collect();
-            let wait = if wait_ms == 0 { Wait::Never } else { Wait::Millis(wait_ms) };
-            let terms = Terms { tokens: manner.tokens.clone(), ..Terms::anonymous(wait) };
-            if !resources.is_empty() {
-                let held = gate::hold(ask.shared, namespace, &resources, &terms).await;
-                holds.turn = Some(held.map_err(Trouble::from)?);
-            }
-            return Ok(holds);
-        }
-        for shard in shards {
-            let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-            // More than there may be is refused where all such things are.
-            let left = if wait_ms > limits.wait_ms_max { wait_ms } else { left as u64 };
-            let request = HoldRequest {
-                namespace: namespace.to_owned(),
-                resources: resources(*shard).iter().map(Into::into).collect(),
-                tokens: manner.tokens.clone(),
-                wait_ms: Some(left),
-            };
-            let mut message = Message::json(HOLD, &request);
-            message.patience += Duration::from_millis(left);
-            let Held { hold } = ask.one(*shard, &message).await?.read()?;
-            holds.held.push((*shard, hold));
-        }
-        Ok(holds)
+        resource: &Resource,
+    ) -> Result<Alone<'a>, Stop> {
+        let wait_ms = wait_ms(ask, manner);
+        let request = HoldRequest {
+            namespace: SYSTEM.to_owned(),
+            resources: vec![resource.into()],
+            tokens: manner.tokens.clone(),
+            wait_ms: Some(wait_ms),
+        };
+        let mut message = Message::json(HOLD, &request);
+        message.patience += Duration::from_millis(wait_ms.min(ask.shared.config.limits.wait_ms_max));
+        let Held { hold } = ask.one(Asker::first(), &message).await?.read()?;
+        Ok(Alone { ask, hold: Some(hold) })
     }
 
-    /// By which a request is known as that of the holder.
-    pub(super) fn token(&self) -> Option<u64> {
-        self.turn.as_ref().and_then(Turn::token)
-    }
-
-    /// Gives all of them back; refused if one of them did not last.
+    /// Gives it back; refused if it did not last.
     pub(super) async fn release(mut self) -> Result<(), Stop> {
-        for (shard, hold) in std::mem::take(&mut self.held) {
-            let reply = self.ask.one(shard, &Message::json(RELEASE, &Held { hold })).await?;
-            let Released { lasted } = reply.read()?;
-            if !lasted {
-                let message = "a lock that the request needed did not last as long; try again";
-                return Err(Trouble::new(Code::WrongEpoch, message).into());
-            }
+        let Some(hold) = self.hold.take() else { return Ok(()) };
+        let reply = self.ask.one(Asker::first(), &Message::json(RELEASE, &Held { hold })).await?;
+        let Released { lasted } = reply.read()?;
+        if !lasted {
+            let message = "a lock that the request needed did not last as long; try again";
+            return Err(Trouble::new(Code::WrongEpoch, message).into());
         }
         Ok(())
     }
 }
 
-impl Drop for Holds<'_> {
+impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        for (shard, hold) in std::mem::take(&mut self.held) {
-            if self.ask.is_own(shard) {
-                self.ask.shared.cluster.holds.release(&hold);
-                continue;
-            }
-            let (shared, map) = (Arc::clone(self.ask.shared), self.ask.shared.cluster.current());
-            tokio::spawn(async move { give_back(&shared, map.as_deref(), shard, hold).await });
+        let Some(hold) = self.hold.take() else { return };
+        if self.ask.is_own(Asker::first()) {
+            self.ask.shared.cluster.holds.release(&hold);
+            return;
         }
-    }
-}
-
-/// If it does not arrive, the lock goes after a while.
-async fn give_back(shared: &Arc<Shared>, current: Option<&Current>, shard: ShardNo, hold: String) {
-    if let Some(current) = current {
-        let _ = elsewhere(shared, current, shard, &Message::json(RELEASE, &Held { hold })).await;
+        let shared = Arc::clone(self.ask.shared);
+        // If it does not arrive, the lock goes after a while.
+        tokio::spawn(async move {
+            let _ = elsewhere(&shared, Asker::first(), &Message::json(RELEASE, &Held { hold })).await;
+        });
     }
 }

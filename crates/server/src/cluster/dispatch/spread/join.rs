@@ -2,7 +2,7 @@
 //! documents that come from all of them. Knows nothing of how rows are found.
 
 use super::{
-    super::{Message, owner_of},
+    super::Message,
     Answer,
     ask::{Asker, Reply, Stop, wait_for},
     custody::NOWHERE,
@@ -56,7 +56,7 @@ pub(super) async fn join(ask: &Asker<'_>, namespace: &str, request: JoinRequest)
     let made = tokio::task::block_in_place(|| make(&sides, &join, &None));
     let rows = made.map_err(Trouble::from)?;
     let position = Position(cut.told(std::iter::empty()));
-    cut.end().await?;
+    cut.end()?;
     Ok(answer_join(Arc::clone(ask.shared), plan, (position, rows)).await?)
 }
 
@@ -125,7 +125,7 @@ impl Sides<'_> {
             let at = DocumentKey { collection, key };
             let owner = match is_everywhere(&at.collection) {
                 true => Asker::first(),
-                false => owner_of(self.ask.current, &at)?,
+                false => self.ask.current.owner(&at)?,
             };
             let wanted = Wanted { collection: at.collection.to_string(), key: WireKey(at.key), fields: None };
             places.entry(owner).or_default().push(wanted);

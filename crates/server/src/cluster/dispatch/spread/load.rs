@@ -10,7 +10,7 @@
 //! A shard that hears nothing more for a while undoes its part by itself, and so does one that starts again.
 
 use super::{
-    super::{Message, owner_of},
+    super::Message,
     ask::{Asker, Reply, Stop},
     is_everywhere,
 };
@@ -396,7 +396,7 @@ impl<'a> Split<'a> {
     fn owners(&self, at: &DocumentKey) -> Result<Vec<ShardNo>, Trouble> {
         match is_everywhere(&at.collection) {
             true => Ok(self.parts.keys().copied().collect()),
-            false => Ok(vec![owner_of(self.current, at)?]),
+            false => Ok(vec![self.current.owner(at)?]),
         }
     }
 

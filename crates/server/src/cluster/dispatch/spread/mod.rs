@@ -49,7 +49,7 @@ pub(super) fn answers(word: &str) -> bool {
     !matches!(word, "locks" | "tree" | "waits" | "operator-log" | "session" | "grace")
 }
 
-/// Another node put the request together; this one does its part.
+/// Another shard put the request together; this one does its part.
 pub(super) async fn here(native: &Native, shared: &Arc<Shared>, whole: &Whole) -> Result<Response, Trouble> {
     match carry_out(native, shared, whole.request()).await {
         Err(trouble) if trouble.code == Code::WrongEpoch => Ok(wrong_epoch(shared)),
@@ -86,7 +86,7 @@ async fn alone(ask: &Asker<'_>, whole: &Whole) -> Result<Response, Trouble> {
         false if whole.parts.uri.path().ends_with("/dump") => {
             ask.open(Asker::first(), &whole.message()).await
         }
-        false => super::forward(ask.shared, ask.current, Asker::first(), whole.message()).await,
+        false => super::forward(ask.shared, Asker::first(), &whole.message()).await,
     }
 }
 

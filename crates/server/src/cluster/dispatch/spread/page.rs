@@ -51,7 +51,7 @@ pub(super) async fn filter(
     let cut = Cut::begin(ask, namespace, &shards, request.at, (&manner, whole)).await?;
     let pages = ask_pages(ask, namespace, &plan, &cut, &manner).await?;
     let position = cut.told(pages.iter().map(|page| page.position));
-    cut.end().await?;
+    cut.end()?;
     Ok(merge(&plan, position, &pages, ask.shared.config.limits.answer_bytes_max)?)
 }
 

@@ -9,11 +9,11 @@ use super::{
     Answer,
     ask::{Asker, Stop},
     cut::Manner,
-    hold::Holds,
+    hold::Alone,
     target,
 };
 use crate::{
-    cluster::{SYSTEM, received, work::EVERYWHERE},
+    cluster::{received, work::EVERYWHERE},
     shared::Shared,
     trouble::Trouble,
 };
@@ -48,7 +48,7 @@ pub(super) async fn change(ask: &Asker<'_>, namespace: &str, whole: &Whole) -> A
     ask.check_map()?;
     let manner = Manner { isolation: Isolation::Locked, tokens: Vec::new(), wait_ms: Some(PATIENCE_MS) };
     // One change at a time, so that the others get them in the order they were made.
-    let alone = Holds::take(ask, SYSTEM, &[Asker::first()], &manner, |_| vec![turn(namespace)]).await?;
+    let alone = Alone::take(ask, &manner, &turn(namespace)).await?;
     let reply = ask.tell(Asker::first(), &whole.message()).await?;
     // Also if it was refused: the one before may not have got everywhere.
     follow(ask, namespace).await?;

@@ -12,10 +12,10 @@ use super::{
     super::{Current, Kind, Message, RETRY, Whole, kind},
     ask::{Asker, Stop},
     cut::Manner,
-    hold::Holds,
+    hold::{self, Alone},
 };
 use crate::{
-    cluster::SYSTEM,
+    gate::Turn,
     native::{Native, check_access, collection_resource},
     shared::Shared,
     trouble::Trouble,
@@ -108,19 +108,20 @@ impl Searches {
         let Manner { tokens, wait_ms, .. } = &self.manner;
         check_access(ask.shared, Isolation::Locked, (tokens, *wait_ms), None)?;
         let patient = Manner { wait_ms: Some(PATIENCE_MS), tokens: Vec::new(), ..self.manner.clone() };
-        let alone = Holds::take(ask, SYSTEM, &[Asker::first()], &patient, |_| vec![self.turn()]).await?;
+        let alone = Alone::take(ask, &patient, &self.turn()).await?;
         let others: Vec<ShardNo> = ask.current.map.shard_numbers().filter(|shard| *shard != owner).collect();
-        let holds = Holds::take(ask, &self.namespace, &others, &self.manner, |_| self.resources()).await?;
+        let turn = hold::take(ask, &self.namespace, &others, &self.manner, |_| self.resources()).await?;
         let judge = Judge { namespace: self.namespace.clone(), locks: self.locks.clone() };
         for reply in ask.some(&others, |_| Message::json(JUDGE, &judge)).await? {
             reply.bytes()?;
         }
         let mut message = whole.message();
-        if let Some(token) = holds.token().filter(|_| self.manner.tokens.is_empty()) {
+        let token = turn.as_ref().and_then(Turn::token);
+        if let Some(token) = token.filter(|_| self.manner.tokens.is_empty()) {
             message.body = with_token(&message.body, token).unwrap_or(message.body);
         }
         let reply = ask.tell(owner, &message).await?;
-        holds.release().await?;
+        drop(turn);
         alone.release().await?;
         Ok(reply.into_response())
     }

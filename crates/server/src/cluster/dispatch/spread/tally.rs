@@ -140,7 +140,7 @@ impl<R: Serialize, F: Fn(Option<u64>, Manner) -> R> Question<'_, F> {
         let replies = ask.all(message).await?.into_iter();
         let parts: Vec<T> = replies.map(|reply| reply.read()).collect::<Result<_, _>>()?;
         let position = cut.told(parts.iter().map(position));
-        cut.end().await?;
+        cut.end()?;
         Ok((parts, position))
     }
 }

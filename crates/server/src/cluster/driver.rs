@@ -1,10 +1,10 @@
-//! The one node that drives transitions, the host of shard 1: it keeps how far one is, does what is to be done
-//! next, and goes on after a crash. Decides nothing about the order of things; `lockwood-router` does.
+//! The driver of transitions, the owner of shard 1: it keeps how far one is, does what is to be done next, and goes on
+//! after a crash or a takeover. Decides nothing about the order of things; `lockwood-router` does.
 
 use super::{
-    Current, Message, SYSTEM, address_of,
+    Message, SYSTEM, address_of,
     handover::{Handover, Takeover},
-    survey,
+    shard_at, survey,
     work::{Report, Task},
 };
 use crate::{shard::Call, shared::Shared, trouble::Trouble};
@@ -26,20 +26,22 @@ use std::{
 };
 use tokio::sync::Notify;
 
+/// The shard whose owner drives transitions.
+const FIRST: ShardNo = ShardNo(1);
 /// How often a transition that waits for somebody is looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A step that makes no progress for so long is worth an alert.
 const STUCK: Duration = Duration::from_secs(10);
 /// A donor that had to copy so often does not get it right by itself.
 const ROUNDS_MAX: u32 = 3;
-/// How long a node may take to show that it is there.
+/// How long a shard may take to show that it is there.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// A step that only waits for answers is tried again after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to look at every document of a shard.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the keeper can be told. Any node passes it on.
+/// What the driver can be told. Any shard passes it on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub(crate) enum Command {
@@ -72,13 +74,13 @@ pub(crate) enum Command {
     },
 }
 
-/// What the keeper keeps at hand besides what is on record.
+/// What the driver keeps at hand besides what is on record.
 #[derive(Default)]
-pub(crate) struct Keeper {
+pub(crate) struct Driver {
     /// One command or step at a time.
     busy: tokio::sync::Mutex<()>,
     wake: Notify,
-    /// What nodes gave to be handed over, by address. Asked for again after a crash.
+    /// What shards gave to be handed over, by address. Asked for again after a crash.
     handovers: Mutex<BTreeMap<String, Handover>>,
     watch: Mutex<Watch>,
 }
@@ -117,7 +119,7 @@ async fn save(shared: &Arc<Shared>, transition: &Transition) -> Result<(), Troub
     put(shared, key(), "transition", &json).await
 }
 
-/// Keeps something for the next step, or the next host.
+/// Keeps something for the next step, or the next owner.
 async fn put(shared: &Arc<Shared>, at: DocumentKey, name: &str, json: &str) -> Result<(), Trouble> {
     let fields = vec![(name.into(), Json::trusted(json))];
     let doing = Doing::Put { fields, when: PutIf::Always };
@@ -128,36 +130,15 @@ async fn put(shared: &Arc<Shared>, at: DocumentKey, name: &str, json: &str) -> R
     Ok(())
 }
 
-/// Whether this node drives transitions.
-fn is_keeper(shared: &Shared, current: &Current) -> bool {
-    current.map.rw_host(ShardNo(1)).is_some_and(|host| host.address == shared.cluster.address())
-}
-
-/// Drives transitions for ever.
-pub(crate) async fn keep(shared: Arc<Shared>) {
+/// Drives transitions for ever, if this is the shard whose owner does.
+pub(crate) async fn drive(shared: Arc<Shared>) {
+    if shared.cluster.this() != FIRST {
+        return;
+    }
     loop {
-        let waits = match shared.cluster.current() {
-            Some(current) if is_keeper(&shared, &current) && shared.authority.is_fresh() => {
-                let stepping = Arc::clone(&shared);
-                // In a task of its own: whatever happens in a step, there is somebody to try it again.
-                match tokio::spawn(async move { step(&stepping).await }).await {
-                    Ok(Ok(under_way)) => under_way,
-                    Ok(Err(trouble)) => {
-                        tracing::warn!(
-                            why = trouble.message,
-                            "a step of resharding failed; it is tried again"
-                        );
-                        true
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "a step of resharding failed; it is tried again");
-                        true
-                    }
-                }
-            }
-            _ => false,
-        };
-        let wake = shared.cluster.keeper.wake.notified();
+        // What is not fresh now may be fresh again in a moment.
+        let waits = !shared.authority.is_fresh() || try_step(&shared).await;
+        let wake = shared.cluster.driver.wake.notified();
         match waits {
             true => drop(tokio::time::timeout(INTERVAL, wake).await),
             false => wake.await,
@@ -165,9 +146,22 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     }
 }
 
+/// Takes a step in a task of its own: whatever happens in it, it is tried again.
+async fn try_step(shared: &Arc<Shared>) -> bool {
+    let stepping = Arc::clone(shared);
+    match tokio::spawn(async move { step(&stepping).await }).await {
+        Ok(Ok(under_way)) => return under_way,
+        Ok(Err(trouble)) => {
+            tracing::warn!(why = trouble.message, "a step of resharding failed; it is tried again");
+        }
+        Err(error) => tracing::error!(%error, "a step of resharding failed; it is tried again"),
+    }
+    true
+}
+
 /// Does what is to be done now; says whether there will be more.
 async fn step(shared: &Arc<Shared>) -> Result<bool, Trouble> {
-    let _busy = shared.cluster.keeper.busy.lock().await;
+    let _busy = shared.cluster.driver.busy.lock().await;
     let Some(mut transition) = load(shared)?.filter(|transition| !transition.is_over()) else {
         return Ok(false);
     };
@@ -191,7 +185,7 @@ async fn step(shared: &Arc<Shared>) -> Result<bool, Trouble> {
         save(shared, &transition).await?;
         if transition.step != before.step {
             tracing::info!(step = ?transition.step, epoch = transition.map.epoch, "resharding goes on");
-            shared.cluster.keeper.handovers.lock().clear();
+            shared.cluster.driver.handovers.lock().clear();
         } else if transition.step != Step::Import {
             // What was handed over is not on record, so that step is not left half done.
             return Ok(!transition.is_over());
@@ -229,51 +223,65 @@ async fn act(shared: &Arc<Shared>, transition: &Transition, action: Action) -> V
 
 async fn publish(shared: &Arc<Shared>, map: &ShardMap, node: String) -> Event {
     let epoch = map.epoch;
-    match super::give_map(shared, &node, map).await {
+    match give_map(shared, &node, map).await {
         Ok(()) => Event::Acknowledged { node, epoch },
         Err(trouble) => Event::Failed { node, problem: trouble.message },
     }
 }
 
-/// Sends something to a node, this one included.
+async fn give_map(shared: &Arc<Shared>, node: &str, map: &ShardMap) -> Result<(), Trouble> {
+    super::give_map(shared, named(node)?, map).await
+}
+
+/// The shard that takes part in a transition under this name.
+fn named(node: &str) -> Result<ShardNo, Trouble> {
+    shard_at(node).ok_or_else(|| Trouble::new(Code::BadMap, format!("{node} is not a shard")))
+}
+
+/// Sends something to a shard, this one included.
 async fn tell(
     shared: &Arc<Shared>,
-    node: &str,
+    shard: ShardNo,
     target: &str,
     body: impl Into<Bytes>,
 ) -> Result<Value, Trouble> {
     let message = Message { patience: PATIENCE, ..Message::post(target, body) };
-    let answer = shared.cluster.ask(shared, node, &message).await;
+    let answer = shared.cluster.ask(shared, shard, &message).await;
     let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
     if !answer.status().is_success() {
         let why = told_by(answer.body());
-        return Err(Trouble::new(Code::ShardUnreachable, format!("{node} refused: {why}")));
+        return Err(Trouble::new(Code::ShardUnreachable, format!("shard {shard} refused: {why}")));
     }
     serde_json::from_slice(answer.body())
-        .map_err(|_| Trouble::new(Code::ShardUnreachable, format!("{node} answered something else")))
+        .map_err(|_| Trouble::new(Code::ShardUnreachable, format!("shard {shard} answered something else")))
 }
 
 async fn export(shared: &Arc<Shared>, transition: &Transition, node: String) -> Event {
     let epoch = transition.map.epoch;
-    let handover = tell(shared, &node, "/internal/export", "").await;
-    let handover = handover.and_then(|value| {
-        serde_json::from_value(value).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
-    });
-    match handover {
+    match handed_over(shared, &node).await {
         Ok(handover) => {
-            shared.cluster.keeper.handovers.lock().insert(node.clone(), handover);
+            shared.cluster.driver.handovers.lock().insert(node.clone(), handover);
             Event::Exported { node, epoch }
         }
         Err(trouble) => Event::Failed { node, problem: trouble.message },
     }
 }
 
+async fn handed_over(shared: &Arc<Shared>, node: &str) -> Result<Handover, Trouble> {
+    let value = tell(shared, named(node)?, "/internal/export", "").await?;
+    serde_json::from_value(value).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
+}
+
 async fn import(shared: &Arc<Shared>, transition: &Transition, node: String) -> Event {
     let epoch = transition.map.epoch;
-    let takeover = Takeover::of(shared.cluster.keeper.handovers.lock().values());
+    let takeover = Takeover::of(shared.cluster.driver.handovers.lock().values());
     let body = serde_json::to_string(&takeover).expect("a takeover is valid JSON");
-    match tell(shared, &node, "/internal/import", body).await {
-        Ok(_) => Event::Imported { node, epoch },
+    let imported = match named(&node) {
+        Ok(shard) => tell(shared, shard, "/internal/import", body).await.map(drop),
+        Err(trouble) => Err(trouble),
+    };
+    match imported {
+        Ok(()) => Event::Imported { node, epoch },
         Err(trouble) => Event::Failed { node, problem: trouble.message },
     }
 }
@@ -285,11 +293,9 @@ async fn order(
     task: Option<Task>,
     round: u32,
 ) -> Result<Report, Trouble> {
-    let host = transition.map.rw_host(donor);
-    let host = host.ok_or_else(|| super::pull::unreachable_shard(donor, "the map has no host for it"))?;
     let order = json!({ "task": task, "round": round, "paused": transition.paused,
         "throttle": transition.throttle });
-    let report = tell(shared, &host.address, "/internal/work", order.to_string()).await?;
+    let report = tell(shared, donor, "/internal/work", order.to_string()).await?;
     serde_json::from_value(report).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))
 }
 
@@ -334,45 +340,40 @@ async fn work(
     events
 }
 
-/// Carries a command out here, or has the keeper do it.
+/// Carries a command out here, or has the driver do it.
 pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<Value, Trouble> {
-    match shared.cluster.current() {
-        Some(current) if !is_keeper(shared, &current) => {
-            let host = current.map.rw_host(ShardNo(1));
-            let host =
-                host.ok_or_else(|| super::pull::unreachable_shard(ShardNo(1), "the map has no host"))?;
-            let body = serde_json::to_string(command).expect("a command is valid JSON");
-            // Whoever only looks is told soon if there is nobody to tell.
-            let patience = if matches!(command, Command::Status) { PATIENCE } else { PATIENCE * 6 };
-            let message = Message { patience, ..Message::post("/internal/keeper", body) };
-            let answer = shared.cluster.ask(shared, &host.address, &message).await;
-            let answer = answer.map_err(|error| {
-                let message = format!("the host of shard 1, which drives all of this, is away: {error}");
-                Trouble::new(Code::ShardUnreachable, message)
-            })?;
-            passed_on(&answer)
-        }
-        _ => command_here(shared, command).await,
+    if shared.cluster.this() == FIRST {
+        return command_here(shared, command).await;
     }
+    let body = serde_json::to_string(command).expect("a command is valid JSON");
+    // Whoever only looks is told soon if there is nobody to tell.
+    let patience = if matches!(command, Command::Status) { PATIENCE } else { PATIENCE * 6 };
+    let message = Message { patience, ..Message::post("/internal/driver", body) };
+    let answer = shared.cluster.ask(shared, FIRST, &message).await;
+    let answer = answer.map_err(|error| {
+        let message = format!("the owner of shard 1, which drives all of this, is away: {error}");
+        Trouble::new(Code::ShardUnreachable, message)
+    })?;
+    passed_on(&answer)
 }
 
-/// What another node answered to a command.
+/// What the driver answered to a command.
 fn passed_on(answer: &hyper::Response<Bytes>) -> Result<Value, Trouble> {
     let value: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status().is_success() {
         return Ok(value);
     }
     let code = serde_json::from_value(value["code"].clone()).unwrap_or(Code::ShardUnreachable);
-    Err(Trouble::new(code, value["detail"].as_str().unwrap_or("the keeper did not say why").to_owned()))
+    Err(Trouble::new(code, value["detail"].as_str().unwrap_or("the driver did not say why").to_owned()))
 }
 
-/// Carries a command out on this node.
+/// Carries a command out as the driver.
 pub(crate) async fn command_here(shared: &Arc<Shared>, command: &Command) -> Result<Value, Trouble> {
-    let keeper = &shared.cluster.keeper;
+    let driver = &shared.cluster.driver;
     if let Command::Status = command {
         return status(shared).await;
     }
-    let _busy = keeper.busy.lock().await;
+    let _busy = driver.busy.lock().await;
     let answer = match command {
         Command::Config { change, force } => config(shared, change, *force).await,
         Command::Reshard { change, throttle } => reshard(shared, change, *throttle).await,
@@ -387,7 +388,7 @@ pub(crate) async fn command_here(shared: &Arc<Shared>, command: &Command) -> Res
             Ok(json!({ "step": transition.step }))
         }
     };
-    keeper.wake.notify_one();
+    driver.wake.notify_one();
     answer
 }
 
@@ -539,10 +540,9 @@ async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap)
     }
     let body = then.to_json().to_string();
     for shard in now.shard_numbers() {
-        let Some(host) = now.rw_host(shard) else { continue };
         let message =
             Message { patience: SURVEY_PATIENCE, ..Message::post("/internal/survey", body.clone()) };
-        let answer = shared.cluster.ask(shared, &host.address, &message).await;
+        let answer = shared.cluster.ask(shared, shard, &message).await;
         let answer = answer.map_err(|error| super::pull::unreachable_shard(shard, &error.to_string()))?;
         passed_on(&answer)?;
     }
@@ -551,13 +551,12 @@ async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap)
 
 /// A map that some shard cannot take is not begun with.
 async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
-    let others = map.addresses().filter(|address| *address != shared.cluster.address());
-    for address in others {
+    for shard in map.shard_numbers().filter(|shard| *shard != shared.cluster.this()) {
         let question =
             Message { method: hyper::Method::GET, patience: PATIENCE, ..Message::post("/internal/map", "") };
         let begun = Instant::now();
         let answer = loop {
-            let answer = shared.cluster.peers()?.ask(address, map.epoch, &question).await;
+            let answer = shared.cluster.peers()?.ask(shard, map.epoch, &question).await;
             // A shard that is new finds an owner in a moment, and one whose owner is lost another one.
             match answer {
                 Err(_) if begun.elapsed() < PATIENCE => tokio::time::sleep(INTERVAL).await,
@@ -568,13 +567,13 @@ async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> 
             |why: String| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {why}"));
         let answer = answer.map_err(|error| refused(error.to_string()))?;
         if !answer.status().is_success() {
-            return Err(refused(format!("{address} does not take part: {}", told_by(answer.body()))));
+            return Err(refused(format!("shard {shard} does not take part: {}", told_by(answer.body()))));
         }
     }
     Ok(())
 }
 
-/// The sentence in what a node answered.
+/// The sentence in what a shard answered.
 pub(super) fn told_by(body: &[u8]) -> String {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
     match problem["detail"].as_str() {
@@ -585,7 +584,7 @@ pub(super) fn told_by(body: &[u8]) -> String {
 
 /// Remembers what differs, for as long as it does.
 fn note_differing(shared: &Shared, transition: &Transition, events: &[Event]) {
-    let differs = &mut shared.cluster.keeper.watch.lock().differs;
+    let differs = &mut shared.cluster.driver.watch.lock().differs;
     differs.retain(|shard, _| transition.donors.iter().any(|donor| donor.shard == *shard && donor.round > 0));
     for event in events {
         match event {
@@ -601,7 +600,7 @@ fn note_differing(shared: &Shared, transition: &Transition, events: &[Event]) {
 
 /// Remembers when something last changed.
 fn note(shared: &Shared, transition: &Transition) {
-    let mut watch = shared.cluster.keeper.watch.lock();
+    let mut watch = shared.cluster.driver.watch.lock();
     let copied: Vec<_> = transition.donors.iter().map(|donor| (donor.copied, donor.removed)).collect();
     let waits: Vec<String> = transition.waits().into_iter().map(|(name, _)| name).collect();
     let seen = format!("{:?} {} {copied:?} {waits:?}", transition.step, transition.paused);
@@ -630,7 +629,7 @@ async fn status(shared: &Arc<Shared>) -> Result<Value, Trouble> {
     // What came of the last one is told until the next one begins.
     let is_over = transition.is_over();
     let alerts = alerts(shared, &transition).await;
-    let donors = donors(&shared.cluster.keeper.watch.lock(), &transition);
+    let donors = donors(&shared.cluster.driver.watch.lock(), &transition);
     let waits: Vec<Value> =
         transition.waits().into_iter().map(|(name, error)| json!({ "for": name, "error": error })).collect();
     let step = if is_over { json!("none") } else { json!(transition.step) };
@@ -660,7 +659,7 @@ async fn alerts(shared: &Arc<Shared>, transition: &Transition) -> Vec<String> {
         return Vec::new();
     }
     let (mut alerts, still) = {
-        let watch = shared.cluster.keeper.watch.lock();
+        let watch = shared.cluster.driver.watch.lock();
         let still = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
         (differing(&watch, transition), still)
     };
@@ -699,7 +698,7 @@ fn stuck(transition: &Transition, still: Duration) -> Vec<String> {
     waits.map(alert).collect()
 }
 
-/// The nodes that do not answer now. A step may wait for one of them through another.
+/// The shards that do not answer now. A step may wait for one of them through another.
 async fn silent(shared: &Arc<Shared>, transition: &Transition) -> Vec<String> {
     let Ok(peers) = shared.cluster.peers() else { return Vec::new() };
     let question = Message {
@@ -707,8 +706,9 @@ async fn silent(shared: &Arc<Shared>, transition: &Transition) -> Vec<String> {
         patience: PROBE_PATIENCE,
         ..Message::post("/internal/map", "")
     };
-    let others = transition.nodes.iter().filter(|address| *address != shared.cluster.address());
-    let asked = others.map(|address| peers.ask(address, transition.map.epoch, &question));
+    let shards = transition.nodes.iter().filter_map(|node| shard_at(node));
+    let others = shards.filter(|shard| *shard != shared.cluster.this());
+    let asked = others.map(|shard| peers.ask(shard, transition.map.epoch, &question));
     let answers = futures_util::future::join_all(asked).await;
     let silent = answers.into_iter().filter_map(Result::err);
     silent.map(|error| format!("{error}; start that node again, or see what keeps it")).collect()
