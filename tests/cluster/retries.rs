@@ -1,24 +1,11 @@
 //! A write whose answer was lost is sent again, and done once, wherever its document is by then.
 
-use crate::{cluster::Cluster, harness::eventually};
+use crate::{cluster::Cluster, spread_nodes::hash};
 use serde_json::{Value, json};
-
-fn hash(shards: usize) -> Value {
-    json!({ "function": "hash", "shards": shards })
-}
-
-fn reshard(cluster: &Cluster, len: usize) {
-    let list = cluster.steady(1, len, hash(len))["shards"].clone();
-    let change = json!({ "list": list, "curr": hash(len) });
-    let system = cluster.store(1, "_system");
-    system.post("shard/transition", &json!({ "do": "reshard", "change": change }));
-    eventually("the resharding is over", || system.get("shard/transition")["step"] == "none");
-}
 
 #[test]
 fn an_answer_goes_where_its_document_goes_however_often() {
-    let cluster = Cluster::nodes(3);
-    cluster.put_map(&cluster.steady(1, 2, hash(2)));
+    let cluster = Cluster::start_on(3, 2, hash(2));
     let call = |key: u64| {
         let put = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
         json!({ "events": [put], "idempotency_key": format!("call {key}") })
@@ -26,7 +13,7 @@ fn an_answer_goes_where_its_document_goes_however_often() {
     let store = cluster.store(1, "shop");
     let written: Vec<Value> = (0..40).map(|key| store.post("write", &call(key))).collect();
     for len in [3, 1, 3, 2] {
-        reshard(&cluster, len);
+        cluster.reshard(len, hash(len));
         for (key, first) in (0..40).zip(&written) {
             let again = store.post("write", &call(key));
             assert_eq!(again["replayed"], true, "{key} on {len} shards");
