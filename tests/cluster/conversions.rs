@@ -183,8 +183,9 @@ fn a_conversion_that_fails_changes_nothing() {
     }
 }
 
+/// A session that re-attaches keeps what it waits for; one whose node dies loses that.
 #[test]
-fn a_conversion_that_waits_ends_with_its_connection_and_with_its_node() {
+fn a_conversion_waits_on_over_a_re_attachment_and_ends_with_its_node() {
     let mut cluster = start(2);
     // It owns no shard.
     let node = cluster.add();
@@ -193,16 +194,15 @@ fn a_conversion_that_waits_ends_with_its_connection_and_with_its_node() {
     let mut ann = Peer::open(cluster.node(1), "ann");
     let held = ann.hold("read user/1, read user/2");
     queued(&mut ann, &held, "write");
-    let (again, welcome) = ann.attach(cluster.node(2), &json!([]));
+    let (again, welcome) = ann.attach(cluster.node(node), &json!([]));
     assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
     assert_error(&ann.next(), "replaced");
-    becomes_shared(&cluster, "read user/1, read user/2");
-    let (mut third, _) = again.attach(cluster.node(node), &json!([]));
-    queued(&mut third, &held, "write");
+    assert_eq!(ann.closed(), 4001);
+    assert_eq!(locks_in(&bob.store, "converting").len(), 1);
     cluster.kill(node);
-    let (mut last, welcome) = third.attach(cluster.node(1), &json!([]));
-    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
     becomes_shared(&cluster, "read user/1, read user/2");
+    let (mut last, welcome) = again.attach(cluster.node(1), &json!([]));
+    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
     // Nothing of what earlier connections asked for comes about.
     release(&bob, reads);
     let shown = bob.store.get(&format!("locks/{}", held.lock));

@@ -411,6 +411,7 @@ fn a_wait_can_be_cancelled_after_a_move() {
         let lock = carl.queue(what);
         cluster.reshard(3, modulo(3));
         drop(bob);
+        eventually("bob has left the queue", || locks_in(&ann.store, "waiting").len() == 1);
         let released = carl.release(lock, &json!({ "owner": "carl" }));
         assert_eq!(released.status, 200, "{what}: {}", released.body);
         assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);

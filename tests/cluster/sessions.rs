@@ -171,7 +171,7 @@ fn a_connection_that_ends_late_releases_no_lock_of_its_successor() {
     }
 }
 
-/// A session of a node that dies keeps its locks, and loses its waits.
+/// A session whose node dies loses what it waits for.
 #[test]
 fn a_wait_of_a_session_ends_with_its_node() {
     let mut cluster = start(2);
@@ -184,6 +184,7 @@ fn a_wait_of_a_session_ends_with_its_node() {
         let mut ann = Peer::open(cluster.node(node), "ann");
         ann.queue("write user/1, write user/2");
         cluster.kill(node);
+        eventually("ann has left the queue", || locks_in(&bob.store, "waiting").is_empty());
         let (_again, welcome) = ann.attach(cluster.node(1), &json!([]));
         assert_eq!(numbers(&welcome), []);
         assert_eq!(bob.release_all().status, 200);
