@@ -54,8 +54,6 @@ mod procedures;
 mod refusals;
 mod register_storm;
 mod reshard;
-mod retries;
-mod routing;
 mod script;
 mod seed;
 mod sessions;

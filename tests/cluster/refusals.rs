@@ -4,38 +4,35 @@ use crate::{
     cluster::{Cluster, hosts},
     harness::eventually,
     http::Reply,
+    spread_nodes::hash,
 };
 use serde_json::{Value, json};
 
-pub(crate) fn hash(shards: u32) -> Value {
-    json!({ "function": "hash", "shards": shards })
-}
-
-pub(crate) fn two_shards() -> Cluster {
+fn two_shards() -> Cluster {
     Cluster::start_on(3, 2, hash(2))
 }
 
-pub(crate) fn fill(cluster: &Cluster, len: u64) {
+fn fill(cluster: &Cluster, len: u64) {
     let store = cluster.store(1, "shop");
     for key in 1..=len {
         store.create("user", key, json!({ "v": key }));
     }
 }
 
-pub(crate) fn tell(cluster: &Cluster, command: Value) -> Reply {
+fn tell(cluster: &Cluster, command: Value) -> Reply {
     cluster.store(1, "_system").send("POST", "shard/transition", &command.to_string())
 }
 
-pub(crate) fn reshard(cluster: &Cluster, len: usize, curr: Value, throttle: Option<u64>) -> Reply {
+fn reshard(cluster: &Cluster, len: usize, curr: Value, throttle: Option<u64>) -> Reply {
     let change = json!({ "list": hosts(len), "curr": curr });
     tell(cluster, json!({ "do": "reshard", "change": change, "throttle": throttle }))
 }
 
-pub(crate) fn step(cluster: &Cluster) -> Value {
+fn step(cluster: &Cluster) -> Value {
     cluster.store(1, "_system").get("shard/transition")["step"].clone()
 }
 
-pub(crate) fn count(cluster: &Cluster, node: usize) -> Reply {
+fn count(cluster: &Cluster, node: usize) -> Reply {
     cluster.store(node, "shop").send("POST", "count", r#"{"collection":"user"}"#)
 }
 

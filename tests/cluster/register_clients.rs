@@ -427,10 +427,11 @@ impl Locker {
         }
     }
 
+    /// Each has an owner of its own: of an earlier one that was lost it is not known whether it is over.
     async fn lease(&self, leases: &Leases, paths: &[Path]) -> Result<Lease, Error> {
         let resources = paths.iter().map(|path| Resource::new(path.clone(), Mode::Write, Depth::SUBTREE));
         let request = LeaseRequest {
-            owner: format!("locker {}", self.number),
+            owner: format!("locker {} at {}", self.number, self.scene.now()),
             resources: resources.map(|resource| (&resource).into()).collect(),
             ttl_ms: LEASE_MS,
             wait_ms: Some(LEASE_MS),

@@ -3,14 +3,11 @@
 use crate::{
     cluster::{Cluster, hosts},
     harness::eventually,
+    spread_nodes::hash,
 };
 use serde_json::{Value, json};
 
-fn hash(shards: usize) -> Value {
-    json!({ "function": "hash", "shards": shards })
-}
-
-/// Tells the keeper something.
+/// Gives the driver a command.
 fn tell(cluster: &Cluster, command: Value) -> Value {
     cluster.store(1, "_system").post("shard/transition", &command)
 }
@@ -106,4 +103,24 @@ fn a_pause_holds_and_a_resume_goes_on() {
     tell(&cluster, json!({ "do": "throttle", "rate": null }));
     tell(&cluster, json!({ "do": "resume" }));
     cluster.await_end();
+}
+
+/// A write whose answer was lost is sent again, and done once, wherever its document is by then.
+#[test]
+fn an_idempotency_key_is_known_wherever_its_document_moves() {
+    let cluster = Cluster::start_on(3, 2, hash(2));
+    let call = |key: u64| {
+        let put = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
+        json!({ "events": [put], "idempotency_key": format!("call {key}") })
+    };
+    let store = cluster.store(1, "shop");
+    let written: Vec<Value> = (0..40).map(|key| store.post("write", &call(key))).collect();
+    for len in [3, 1, 3, 2] {
+        cluster.reshard(len, hash(len));
+        for (key, first) in (0..40).zip(&written) {
+            let again = store.post("write", &call(key));
+            assert_eq!(again["replayed"], true, "{key} on {len} shards");
+            assert_eq!(again["position"], first["position"], "{key} on {len} shards");
+        }
+    }
 }
