@@ -1,6 +1,11 @@
 //! Nodes over one database with a map, so that a namespace is on several shards. Knows nothing of what they should say.
 
-use crate::{harness::eventually, http, nodes::Nodes, store::Store};
+use crate::{
+    harness::{eventually, eventually_is},
+    http,
+    nodes::Nodes,
+    store::Store,
+};
 use serde_json::{Value, json};
 
 /// Nodes with a map of some of their shards.
@@ -89,8 +94,8 @@ impl Spread {
     }
 
     pub(crate) fn await_end(&self) {
-        eventually("the resharding is over", || {
-            let reply = self.keeper().send("GET", "shard/transition", "");
+        let look = || self.keeper().send("GET", "shard/transition", "");
+        eventually_is("the resharding is over", look, |reply| {
             reply.status == 200 && reply.json()["step"] == "none"
         });
     }
