@@ -31,8 +31,8 @@ test-long: deps-test ## the model tests, fuzzers and kills for much longer; SEED
 	LOCKWOOD_KILLS=500 $(CARGO) test --locked -p lockwood --test native document_crash
 	LOCKWOOD_PURGE_ROUNDS=100 LOCKWOOD_PURGE_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood --test native purge_storm
 	LOCKWOOD_CLUSTER_FAULTS=200 LOCKWOOD_CLUSTER_SEED=$(or $(SEED),7) $(CARGO) test --locked -p lockwood --test cluster storm
+	LOCKWOOD_CRASH_ROUNDS=5 $(CARGO) test --locked -p lockwood --test cluster crash_points
 	LOCKWOOD_MODEL_HISTORIES=20000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-router
-	LOCKWOOD_STORM_KILLS=20 LOCKWOOD_STORM_SEED=$(or $(SEED),301) $(CARGO) test --locked -p lockwood --test shards storm::
 
 check: ## format, lints and purity; changes nothing
 	$(CARGO) fmt --all --check

@@ -1,10 +1,15 @@
-//! Nodes over one database in the place of the older cluster's nodes, so that what users see of one is asked of the other
-//! too. Shard `n` is not node `n` here: the owner of a shard is the node on record.
+//! Nodes with a shard map and no other flags than operators need, asked by number. Knows nothing of what they should say.
 
-use crate::{harness::Server, spread_nodes::Spread, spread_nodes::list, store::Store};
+use crate::{
+    harness::Server,
+    http::Reply,
+    leaseholder::Leaseholder,
+    spread_nodes::{Spread, list},
+    store::Store,
+};
 use serde_json::{Value, json};
 
-/// Nodes and a map. Maps are not put in force as they are given, but by what leads to them.
+/// Shard `n` is not on node `n`: the owner of a shard is the node on record.
 pub(crate) struct Cluster {
     spread: Spread,
     /// One for each node.
@@ -12,69 +17,95 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes that have no map yet.
+    /// So many nodes, and as many shards, that have no map yet.
     pub(crate) fn nodes(len: usize) -> Cluster {
         // As many shards, so that none changes its owner when they are first used.
         let spread = Spread::without_map(len, len, &["--raw-operations"]);
-        let mut cluster = Cluster { spread, addresses: Vec::new() };
-        cluster.note_addresses();
-        cluster
+        let addresses = (1..=len).map(|node| spread.nodes.server(node).native.to_string()).collect();
+        Cluster { spread, addresses }
     }
 
-    fn note_addresses(&mut self) {
-        let nodes = &self.spread.nodes;
-        self.addresses = nodes.running().map(|node| nodes.server(node).native.to_string()).collect();
-    }
-
-    /// The same with a map of so many shards and this function.
+    /// The same with a map of all shards and this function.
     pub(crate) fn start(len: usize, curr: Value) -> Cluster {
+        Cluster::start_on(len, len, curr)
+    }
+
+    /// The same with a map of the first shards.
+    pub(crate) fn start_on(len: usize, shards: usize, curr: Value) -> Cluster {
         let cluster = Cluster::nodes(len);
-        cluster.put_map(&cluster.steady(1, len, curr));
+        cluster.config(shards, curr);
         cluster
     }
 
-    /// Starts one more node; gives its number.
+    /// Starts one more node, which owns no shard; gives its number.
     pub(crate) fn add(&mut self) -> usize {
         self.spread.nodes.add();
-        self.note_addresses();
-        self.addresses.len()
+        let number = self.addresses.len() + 1;
+        self.addresses.push(self.node(number).native.to_string());
+        number
     }
 
-    /// The same: any node passes on what it does not have.
-    pub(crate) fn add_proxy(&mut self) -> usize {
-        self.add()
+    /// Puts a map of the first shards in force. If there is one, documents are to be moved by hand from now on.
+    pub(crate) fn config(&self, shards: usize, curr: Value) {
+        self.spread.config(shards, curr);
     }
 
-    /// A map of the first `len` shards.
-    #[expect(clippy::unused_self, reason = "the older cluster names its own nodes")]
-    pub(crate) fn steady(&self, epoch: u64, len: usize, curr: Value) -> Value {
-        json!({ "epoch": epoch, "phase": "steady", "shards": list(len), "curr": curr, "prev": null,
-            "transition": 0 })
-    }
-
-    /// Takes the steps, one by one and by hand, that a map comes of.
-    pub(crate) fn put_map(&self, map: &Value) {
+    /// Moves by hand what [`Cluster::config`] left to be moved, and drops the old places.
+    pub(crate) fn drop_prev(&self) {
         let keeper = self.spread.keeper();
-        let config = |change: Value| keeper.post("shard/config", &change);
-        match (map["phase"].as_str().unwrap(), keeper.get("shard/map").is_null()) {
-            ("preparing", _) => {}
-            ("resharding", _) if map["reverses"].as_u64().unwrap_or(0) > 0 => {
-                keeper.post("shard/transition", &json!({ "do": "abort" }));
-            }
-            ("finishing", _) => {
-                keeper.post("shard/copy", &json!({}));
-                config(json!({ "prev": false }));
-            }
-            ("steady", false) => {
-                keeper.post("shard/cleanup", &json!({}));
-                self.spread.await_end();
-            }
-            _ => drop(config(json!({ "list": map["shards"], "curr": map["curr"] }))),
-        }
+        keeper.post("shard/copy", &json!({}));
+        keeper.post("shard/config", &json!({ "prev": false }));
+    }
+
+    /// Removes by hand what was moved away.
+    pub(crate) fn clean_up(&self) {
+        self.spread.keeper().post("shard/cleanup", &json!({}));
+        self.spread.await_end();
+    }
+
+    /// Begins to move documents back to where they were.
+    pub(crate) fn abort(&self) {
+        self.spread.keeper().post("shard/transition", &json!({ "do": "abort" }));
+    }
+
+    /// Goes over to a map of the first shards, to the end.
+    pub(crate) fn reshard(&self, shards: usize, curr: Value) {
+        self.spread.reshard(shards, curr);
+    }
+
+    /// The same without waiting for the end; a donor copies so many documents in a second.
+    pub(crate) fn begin(&self, shards: usize, curr: Value, throttle: Option<u64>) {
+        self.spread.begin(shards, curr, throttle);
+    }
+
+    pub(crate) fn await_end(&self) {
+        self.spread.await_end();
+    }
+
+    /// The step that a change of the map is in.
+    pub(crate) fn step(&self) -> String {
+        self.spread.step()
     }
 
     pub(crate) fn node(&self, number: usize) -> &Server {
         self.spread.nodes.server(number)
+    }
+
+    /// Has every shard stay with its owner, so that a restart of another node does not move it.
+    pub(crate) fn pin(&self) {
+        self.spread.pin();
+    }
+
+    /// The number of the node that owns a shard.
+    pub(crate) fn owner(&self, shard: usize) -> usize {
+        self.spread.owner(shard)
+    }
+
+    /// The shard that is the home of the only namespace there is.
+    pub(crate) fn home(&self) -> usize {
+        let homes = self.spread.homes();
+        assert_eq!(homes.iter().sum::<u64>(), 1, "{homes:?}");
+        homes.iter().position(|count| *count == 1).unwrap() + 1
     }
 
     /// A namespace, asked through one node.
@@ -82,10 +113,9 @@ impl Cluster {
         self.spread.store(number, namespace)
     }
 
-    /// A path that asks for what one shard has, whichever node it goes to.
-    #[expect(clippy::unused_self, reason = "as for the older cluster")]
-    pub(crate) fn at_shard(&self, path: &str, shard: usize) -> String {
-        format!("{path}{}shard={shard}", if path.contains('?') { '&' } else { '?' })
+    /// An owner of leases in the namespace `default`, who asks one node.
+    pub(crate) fn holder(&self, number: usize, owner: &str) -> Leaseholder {
+        Leaseholder::new(self.node(number), owner)
     }
 
     /// Ends a node without warning.
@@ -93,13 +123,52 @@ impl Cluster {
         self.spread.nodes.kill(number);
     }
 
-    /// Starts a node again that was killed, on what it left. Shards have found their places by then: a command that is
-    /// under way when its shard is handed off is told that its outcome is unknown.
+    /// Starts a node again that was killed, on what it left.
+    pub(crate) fn up(&mut self, number: usize) {
+        self.spread.nodes.up(number);
+    }
+
+    /// The same, and waits until shards are spread over all nodes again: a command that is under way when its shard is
+    /// handed off is told that its outcome is unknown.
     pub(crate) fn restart(&mut self, number: usize) {
-        let nodes = &mut self.spread.nodes;
-        nodes.up(number);
+        self.up(number);
+        self.await_balance();
+    }
+
+    /// Waits until shards are spread over all nodes.
+    pub(crate) fn await_balance(&self) {
+        let nodes = &self.spread.nodes;
         let asked = nodes.running().next().unwrap();
         let shards = nodes.status(asked)["shards"].as_array().unwrap().len();
         nodes.await_balance(shards);
     }
+}
+
+/// The hosts of so many shards, for a change of the map.
+pub(crate) fn hosts(shards: usize) -> Value {
+    list(shards)
+}
+
+/// A path that asks for what one shard has, whichever node it goes to.
+pub(crate) fn at_shard(path: &str, shard: usize) -> String {
+    format!("{path}{}shard={shard}", if path.contains('?') { '&' } else { '?' })
+}
+
+/// Writes a document of the collection `user` at once, or not at all.
+pub(crate) fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> Reply {
+    let event = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
+    let call = json!({ "events": [event], "tokens": tokens, "wait_ms": 0 });
+    holder.store.send("POST", "write", &call.to_string())
+}
+
+#[track_caller]
+pub(crate) fn passes(holder: &Leaseholder, key: u64, tokens: &[u64]) {
+    let reply = write(holder, key, tokens);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+}
+
+#[track_caller]
+pub(crate) fn is_blocked(holder: &Leaseholder, key: u64, by: &str) {
+    let problem = write(holder, key, &[]).assert_problem(423, "locked");
+    assert_eq!(problem["blockers"][0]["name"], by, "{problem}");
 }

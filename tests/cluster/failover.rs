@@ -1,6 +1,13 @@
 //! An owner that is killed, paused or stopped: another node takes over, and nothing that was acknowledged is missing.
 
-use crate::{harness::eventually, http, leaseholder::Leaseholder, nodes::Nodes, peer::Peer};
+use crate::{
+    harness::eventually,
+    http,
+    leaseholder::{HOUR, Leaseholder},
+    nodes::Nodes,
+    peer::Peer,
+    random::Random,
+};
 use serde_json::json;
 use std::{
     io::Write,
@@ -196,6 +203,76 @@ fn an_operator_drains_a_node_and_moves_a_shard() {
     for (target, code) in [("nodes/nobody/drain", "no_node"), ("shards/7/owner/n1", "no_shard")] {
         let reply = http::send(nodes.server(1).native, "PUT", &format!("/v1/cluster/{target}"), &[], b"");
         assert_eq!(reply.json()["code"], code, "{}", reply.body);
+    }
+}
+
+/// Has a node own the shard.
+fn move_to(nodes: &Nodes, number: usize) {
+    let target = format!("/v1/cluster/shards/1/owner/n{number}");
+    let asked = nodes.running().next().unwrap();
+    let reply = http::send(nodes.server(asked).native, "PUT", &target, &[], b"");
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    eventually("the shard is moved", || nodes.owner() == Some(number));
+}
+
+/// Ownership goes to and fro, and leases are renewed, released and granted by the owner between.
+#[test]
+fn an_owner_that_returns_goes_by_what_became_of_locks() {
+    let nodes = Nodes::start(2);
+    let (first, second) = (nodes.owner().unwrap(), nodes.other());
+    let holder = |owner| Leaseholder::new(nodes.server(second), owner);
+    let (ann, bob) = (holder("ann"), holder("bob"));
+    let renewed = ann.take_for("write user/1", 3_000);
+    let released = ann.take("write user/2");
+    move_to(&nodes, second);
+    assert_eq!(ann.renew(renewed.lock, &json!({ "token": renewed.token, "ttl_ms": HOUR })).status, 200);
+    assert_eq!(ann.release(released.lock, &json!({ "token": released.token })).status, 200);
+    let next = bob.take("write user/2");
+    eventually("the first time of the lease is over", || {
+        ann.store.get(&format!("locks/{}", renewed.lock))["age_ms"].as_u64().unwrap() > 3_000
+    });
+    move_to(&nodes, first);
+    bob.is_refused("write user/1");
+    ann.is_refused("write user/2");
+    let again = ann.renew(renewed.lock, &json!({ "token": renewed.token, "ttl_ms": HOUR }));
+    assert_eq!(again.status, 200, "{}", again.body);
+    assert_eq!(bob.release(next.lock, &json!({ "token": next.token })).status, 200);
+    let now = ann.take("write user/2");
+    assert!(now.token > next.token && now.lock > next.lock, "{now:?} after {next:?}");
+}
+
+#[test]
+fn a_node_that_is_killed_during_a_planned_move_loses_nothing() {
+    let mut nodes = Nodes::start(2);
+    let seed = 0x5eed_0006;
+    println!("seed {seed:x}");
+    let mut random = Random(seed);
+    for round in 1..=4 {
+        let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+        let puts: Vec<_> = (1..=30)
+            .map(|key| json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": round } }))
+            .collect();
+        nodes.store(other).write(puts.into());
+        let victim = [owner, other][random.below(2) as usize];
+        let native = nodes.server(1).native;
+        let asking = thread::spawn(move || {
+            let target = format!("/v1/cluster/shards/1/owner/n{other}");
+            // The one that is asked may be the one that is killed.
+            let mut tcp = TcpStream::connect(native).unwrap();
+            let _ = write!(tcp, "PUT {target} HTTP/1.1\r\nhost: {native}\r\ncontent-length: 0\r\n\r\n");
+            tcp
+        });
+        thread::sleep(Duration::from_millis(random.below(120)));
+        nodes.kill(victim);
+        drop(asking.join().unwrap());
+        nodes.up(victim);
+        for reader in [1, 2] {
+            for key in 1..=30 {
+                let found = nodes.store(reader).get(&format!("documents/user/{key}"));
+                assert_eq!(found["document"]["value"]["v"], round, "{key} through n{reader}: {found}");
+            }
+        }
+        eventually("the shard has an owner", || nodes.owner().is_some());
     }
 }
 

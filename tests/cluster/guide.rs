@@ -4,6 +4,7 @@ use crate::{
     harness::{BINARY, Server, eventually, repository},
     http,
     nodes::free_address,
+    shown::{commands, fenced, matches},
 };
 use lockwood_test_support::Postgres;
 use std::{fs, path::Path, process::Command};
@@ -23,18 +24,11 @@ const ADDRESSES: [&str; 6] = [
 fn the_commands_of_the_guide_to_clusters() {
     let text = fs::read_to_string(repository().join("docs/cluster.md")).unwrap();
     let desk = Desk::start(&text);
-    let mut lines = fenced(&text, "console").into_iter().peekable();
-    let mut commands = 0;
-    while let Some(line) = lines.next() {
-        let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("not a command: {line}"));
-        let mut expected = String::new();
-        while let Some(output) = lines.next_if(|line| !line.starts_with("$ ")) {
-            expected += &format!("{output}\n");
-        }
-        desk.type_in(command, &expected);
-        commands += 1;
+    let commands = commands(&text);
+    assert!(commands.len() > 20, "the guide shows commands");
+    for (command, expected) in commands {
+        desk.type_in(&command, &expected);
     }
-    assert!(commands > 20, "the guide shows commands");
 }
 
 /// Three nodes, and a folder in which commands are typed.
@@ -119,33 +113,4 @@ impl Desk {
 fn without_columns(text: &str) -> String {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether a text is as expected; … stands for anything.
-fn matches(text: &str, expected: &str) -> bool {
-    let mut parts = expected.split('…');
-    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
-    for part in between {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last)
-}
-
-/// The lines of all blocks of one kind.
-fn fenced<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
-    let fence = format!("```{kind}");
-    let mut inside = false;
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        match line {
-            _ if line == fence => inside = true,
-            "```" => inside = false,
-            _ if inside => lines.push(line),
-            _ => {}
-        }
-    }
-    lines
 }

@@ -3,16 +3,16 @@
 //! the seed come from the environment.
 
 use crate::{
-    harness::eventually,
+    faults::{Clients, Faults},
     spread_nodes::{Spread, hash},
     store::Store,
-    storm::{env, next, try_send},
+    storm::try_send,
 };
 use serde_json::{Value, json};
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -41,54 +41,22 @@ struct Seen {
 
 #[test]
 fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
-    let (faults, mut seed) = (env("LOCKWOOD_CLUSTER_FAULTS", 6), env("LOCKWOOD_CLUSTER_SEED", 7));
-    println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={faults}");
+    let mut faults = Faults::from_environment();
     let mut spread = Spread::start(3, SHARDS, hash(SHARDS));
     for key in 0..GUARDED {
         spread.store(1, "default").create("guarded", key, json!({ "by": "nobody" }));
     }
     let stores = spread.stores("default");
-    let (seen, stopping) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
-    let mut clients = Vec::new();
+    let (seen, mut clients) = (Arc::new(Seen::default()), Clients::default());
     let mut start = |client: fn(u64, &[Store], &Seen), number: u64| {
-        let (seen, stopping, stores) = (Arc::clone(&seen), Arc::clone(&stopping), stores.clone());
-        clients.push(thread::spawn(move || {
-            let mut round = number << 32;
-            while !stopping.load(Ordering::Acquire) {
-                client(round, &stores, &seen);
-                round += 1;
-            }
-        }));
+        let (seen, stores) = (Arc::clone(&seen), stores.clone());
+        clients.start(move |turn| client(number << 32 | turn, &stores, &seen));
     };
     (0..WRITERS).for_each(|number| start(write, number));
     (0..LOCKERS).for_each(|number| start(lock, number));
     (0..INTRUDERS).for_each(|number| start(intrude, number));
-    for _ in 0..faults {
-        thread::sleep(Duration::from_millis(300 + next(&mut seed) % 1200));
-        let shard = (next(&mut seed) % SHARDS as u64) as usize + 1;
-        let nodes = &mut spread.nodes;
-        let Some(owner) = nodes.owner_of(shard) else { continue };
-        match next(&mut seed) % 4 {
-            0 | 1 => {
-                nodes.kill(owner);
-                eventually("another node takes over", || {
-                    nodes.owner_of(shard).is_some_and(|next| next != owner)
-                });
-                nodes.up(owner);
-            }
-            2 => {
-                nodes.server(owner).signal("-STOP");
-                thread::sleep(Duration::from_millis(500 + next(&mut seed) % 5000));
-                nodes.server(owner).signal("-CONT");
-            }
-            _ => {
-                nodes.stop(owner);
-                nodes.up(owner);
-            }
-        }
-    }
-    stopping.store(true, Ordering::Release);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    faults.strike_all(&mut spread.nodes, SHARDS);
+    clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&spread, &seen);
 }
@@ -153,7 +121,15 @@ fn lock(round: u64, stores: &[Store], seen: &Seen) {
             }
         }
     }
-    let _ = send(pick(round, stores), "POST", &format!("locks/{lock}/release"), &json!({ "token": token }));
+    let released =
+        send(pick(round, stores), "POST", &format!("locks/{lock}/release"), &json!({ "token": token }));
+    if released.is_some_and(|(status, _)| status == 200)
+        && send(pick(round + 1, stores), "PUT", &target, &json!({ "by": owner }))
+            .is_some_and(|it| it.0 == 200)
+    {
+        let violation = format!("guarded/{key} is written under token {token} of a released lock");
+        seen.violations.lock().unwrap().push(violation);
+    }
 }
 
 /// Writes to guarded documents without a lock: only while no client holds one.

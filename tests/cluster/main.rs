@@ -17,58 +17,55 @@ mod leaseholder;
 #[allow(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/peer.rs"]
 mod peer;
+#[path = "../native/random.rs"]
+mod random;
 #[allow(dead_code, reason = "shared with other test binaries")]
 #[path = "../native/store.rs"]
 mod store;
 
 mod cluster;
+mod faults;
+mod linear;
 mod nodes;
+mod register_check;
+mod register_clients;
+mod rooms;
+mod shown;
 mod spread_nodes;
+mod spread_world;
 
+mod command_line;
+mod conversions;
+mod crash_points;
 mod database;
+mod deadlocks;
 mod doors;
 mod failover;
 mod guide;
 mod homes;
 mod lock_storm;
+mod locks;
+mod moving_locks;
+mod moving_waiters;
 mod namespace_locks;
-mod script;
-mod spread_faults;
-mod spread_placing;
-mod storm;
-
-// What users see of the older cluster, of this one.
-#[path = "../shards/operations.rs"]
 mod operations;
-#[path = "../shards/operations_locks.rs"]
 mod operations_locks;
-#[path = "../shards/procedures.rs"]
 mod procedures;
-#[path = "../shards/refusals.rs"]
 mod refusals;
-#[path = "../shards/reshard.rs"]
+mod register_storm;
 mod reshard;
-#[path = "../shards/retries.rs"]
-mod retries;
-#[path = "../shards/routing.rs"]
-mod routing;
-#[path = "../shards/seed.rs"]
+mod script;
 mod seed;
-#[path = "../shards/spread_dump.rs"]
+mod sessions;
+mod shards_guide;
 mod spread_dump;
-#[path = "../shards/spread_feed.rs"]
+mod spread_faults;
 mod spread_feed;
-#[path = "../shards/spread_locks.rs"]
 mod spread_locks;
-#[path = "../shards/spread_moving.rs"]
 mod spread_moving;
-#[path = "../shards/spread_registry.rs"]
+mod spread_placing;
 mod spread_registry;
-#[path = "../shards/spread_searches.rs"]
 mod spread_searches;
-#[path = "../shards/spread_steady.rs"]
 mod spread_steady;
-#[path = "../shards/spread_storm.rs"]
 mod spread_storm;
-#[path = "../shards/spread_world.rs"]
-mod spread_world;
+mod storm;

@@ -68,6 +68,11 @@ impl Nodes {
         nodes
     }
 
+    /// Waits until all shards have owners.
+    pub(crate) fn await_owners(&self, shards: usize) {
+        eventually("all shards have owners", || (1..=shards).all(|shard| self.owner_of(shard).is_some()));
+    }
+
     /// Waits until all shards have owners, and no node has more than its share.
     pub(crate) fn await_balance(&self, shards: usize) {
         let share = shards.div_ceil(self.running().count());

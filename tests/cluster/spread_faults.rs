@@ -134,12 +134,6 @@ fn start(nodes: usize, shards: usize, in_map: usize) -> Spread {
     spread
 }
 
-/// The owner of a shard, which may be about to get one.
-fn owner(spread: &Spread, shard: usize) -> usize {
-    eventually("the shard has an owner", || spread.nodes.owner_of(shard).is_some());
-    spread.nodes.owner_of(shard).unwrap_or_else(|| owner(spread, shard))
-}
-
 #[test]
 fn a_reshard_survives_every_owner_in_turn() {
     let mut spread = start(3, 3, 2);
@@ -147,7 +141,7 @@ fn a_reshard_survives_every_owner_in_turn() {
         spread.begin(3, hash(3), Some(100));
         eventually("documents move", || spread.step() == "copy");
         for shard in [2, 3] {
-            let killed = owner(spread, shard);
+            let killed = spread.owner(shard);
             spread.nodes.kill(killed);
             eventually("another owner", || spread.nodes.owner_of(shard).is_some_and(|owner| owner != killed));
             spread.nodes.up(killed);
@@ -165,7 +159,7 @@ fn the_next_owner_of_the_first_shard_drives_on() {
         for shards in [4, 2, 3] {
             spread.begin(shards, hash(shards), Some(300));
             thread::sleep(Duration::from_millis(150 * shards as u64));
-            let killed = owner(spread, 1);
+            let killed = spread.owner(1);
             spread.nodes.kill(killed);
             eventually("another driver", || spread.nodes.owner_of(1).is_some_and(|owner| owner != killed));
             spread.await_end();

@@ -1,6 +1,11 @@
 //! Nodes over one database with a map, so that a namespace is on several shards. Knows nothing of what they should say.
 
-use crate::{harness::eventually, http, nodes::Nodes, store::Store};
+use crate::{
+    harness::{eventually, eventually_is},
+    http,
+    nodes::Nodes,
+    store::Store,
+};
 use serde_json::{Value, json};
 
 /// Nodes with a map of some of their shards.
@@ -22,8 +27,25 @@ impl Spread {
 
     /// Puts a map of the first shards in force.
     pub(crate) fn config(&self, shards: usize, curr: Value) {
-        let done = self.keeper().post("shard/config", &json!({ "list": list(shards), "curr": curr }));
-        assert_eq!(done["ok"], 1, "{done}");
+        let before = self.epoch();
+        let change = json!({ "list": list(shards), "curr": curr });
+        self.tell("shard/config", &change, || self.epoch() > before);
+    }
+
+    /// The epoch of the map in force.
+    fn epoch(&self) -> Option<u64> {
+        let reply = self.keeper().send("GET", "shard/map", "");
+        (reply.status == 200).then(|| reply.json()["epoch"].as_u64()).flatten()
+    }
+
+    /// Gives a command. If its owner is lost on the way it may have been carried out, so it is looked for before it is given
+    /// again.
+    fn tell(&self, path: &str, command: &Value, is_done: impl Fn() -> bool) {
+        eventually("a command is carried out", || {
+            let reply = self.keeper().send("POST", path, &command.to_string());
+            assert!([200, 503].contains(&reply.status), "{path} {command}: {}", reply.body);
+            reply.status == 200 || is_done()
+        });
     }
 
     pub(crate) fn store(&self, node: usize, namespace: &str) -> Store {
@@ -40,6 +62,16 @@ impl Spread {
         self.nodes.running().map(|node| self.store(node, namespace)).collect()
     }
 
+    /// Has every shard stay with its owner, and come back to it whenever that returns.
+    pub(crate) fn pin(&self) {
+        for shard in 1..=self.homes().len() {
+            let target = format!("/v1/cluster/shards/{shard}/owner/n{}", self.owner(shard));
+            let asked = self.nodes.running().next().unwrap();
+            let reply = http::send(self.nodes.server(asked).native, "PUT", &target, &[], b"");
+            assert_eq!(reply.status, 200, "{}", reply.body);
+        }
+    }
+
     pub(crate) fn status(&self) -> Value {
         self.keeper().get("shard/transition")
     }
@@ -51,7 +83,8 @@ impl Spread {
     pub(crate) fn begin(&self, shards: usize, curr: Value, throttle: Option<u64>) {
         let change = json!({ "list": list(shards), "curr": curr });
         let command = json!({ "do": "reshard", "change": change, "throttle": throttle });
-        self.keeper().post("shard/transition", &command);
+        let before = self.epoch();
+        self.tell("shard/transition", &command, || self.epoch() > before);
     }
 
     /// Goes over to a map of the first shards, to the end.
@@ -61,10 +94,20 @@ impl Spread {
     }
 
     pub(crate) fn await_end(&self) {
-        eventually("the resharding is over", || {
-            let reply = self.keeper().send("GET", "shard/transition", "");
+        let look = || self.keeper().send("GET", "shard/transition", "");
+        eventually_is("the resharding is over", look, |reply| {
             reply.status == 200 && reply.json()["step"] == "none"
         });
+    }
+
+    /// The owner of a shard, which may be about to get one.
+    pub(crate) fn owner(&self, shard: usize) -> usize {
+        loop {
+            eventually("the shard has an owner", || self.nodes.owner_of(shard).is_some());
+            if let Some(owner) = self.nodes.owner_of(shard) {
+                return owner;
+            }
+        }
     }
 
     /// The home of a namespace, by what the nodes list as namespaces at each shard.

@@ -28,6 +28,18 @@ fn documents_are_found_and_counted_through_every_node() {
     assert_eq!(names, ["_system", "shop"], "{listed}");
 }
 
+#[test]
+fn a_write_that_spans_shards_is_refused_before_anything_happens() {
+    let spread = Spread::start(2, 2, modulo(2));
+    let create = |key: u64| json!({ "type": "create", "collection": "user", "key": key, "fields": {} });
+    let store = spread.store(1, "shop");
+    store.refuses("POST", "write", &json!({ "events": [create(1), create(2)] }), 409, "spans_shards");
+    for key in [1, 2] {
+        assert_eq!(store.send("GET", &format!("documents/user/{key}"), "").status, 404);
+    }
+    store.write(json!([create(1), create(3)]));
+}
+
 /// A write is on a shard that its home does not own, so the log of that shard has it.
 #[test]
 fn acknowledged_documents_survive_each_owner() {

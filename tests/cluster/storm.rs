@@ -2,7 +2,7 @@
 //! two hold a lock at a time, tokens grow. The number of faults and the seed come from the environment.
 
 use crate::{
-    harness::eventually,
+    faults::{Clients, Faults},
     http::{self, Reply},
     nodes::Nodes,
     store::Store,
@@ -11,10 +11,7 @@ use serde_json::json;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -23,10 +20,6 @@ const WRITERS: u64 = 4;
 const LOCKERS: u64 = 3;
 /// Of the leases.
 const TTL_MS: u64 = 4_000;
-
-pub(crate) fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// What the clients saw.
 #[derive(Default)]
@@ -55,112 +48,80 @@ fn namespace(writer: u64) -> String {
     format!("w{writer}")
 }
 
-fn storm(shards: u64) {
-    let (faults, mut seed) = (env("LOCKWOOD_CLUSTER_FAULTS", 6), env("LOCKWOOD_CLUSTER_SEED", 7));
-    println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={faults}, {shards} shards");
-    let mut nodes = Nodes::start_sharded(3, shards as usize, &[]);
-    let addresses: Vec<Store> = (1..=3).map(|number| nodes.store(number)).collect();
-    let (seen, stopping) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
-    let mut clients = Vec::new();
+fn storm(shards: usize) {
+    let mut faults = Faults::from_environment();
+    let mut nodes = Nodes::start_sharded(3, shards, &[]);
+    let (seen, mut clients) = (Arc::new(Seen::default()), Clients::default());
     for writer in 0..WRITERS {
-        let (seen, stopping) = (Arc::clone(&seen), Arc::clone(&stopping));
+        let seen = Arc::clone(&seen);
         let stores: Vec<Store> = (1..=3).map(|number| nodes.store_of(number, &namespace(writer))).collect();
-        clients.push(thread::spawn(move || write(writer, &stores, &seen, &stopping)));
+        clients.start(move |number| write(writer, number, &stores, &seen));
     }
     for locker in 0..LOCKERS {
-        let (seen, stopping, stores) = (Arc::clone(&seen), Arc::clone(&stopping), addresses.clone());
-        clients.push(thread::spawn(move || lock(locker, &stores, &seen, &stopping)));
+        let seen = Arc::clone(&seen);
+        let stores: Vec<Store> = (1..=3).map(|number| nodes.store(number)).collect();
+        clients.start(move |round| lock(locker, round, &stores, &seen));
     }
-    for _ in 0..faults {
-        thread::sleep(Duration::from_millis(300 + next(&mut seed) % 1200));
-        let shard = (next(&mut seed) % shards) as usize + 1;
-        let Some(owner) = nodes.owner_of(shard) else { continue };
-        match next(&mut seed) % 4 {
-            0 | 1 => {
-                nodes.kill(owner);
-                eventually("another node takes over", || {
-                    nodes.owner_of(shard).is_some_and(|next| next != owner)
-                });
-                nodes.up(owner);
-            }
-            2 => {
-                nodes.server(owner).signal("-STOP");
-                thread::sleep(Duration::from_millis(500 + next(&mut seed) % 5000));
-                nodes.server(owner).signal("-CONT");
-            }
-            _ => {
-                nodes.stop(owner);
-                nodes.up(owner);
-            }
-        }
-    }
-    stopping.store(true, Ordering::Release);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    faults.strike_all(&mut nodes, shards);
+    clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&nodes, &seen);
 }
 
 /// Each number is written by one event; its document counts how often.
-fn write(writer: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
-    for number in 0.. {
-        if stopping.load(Ordering::Acquire) {
-            return;
-        }
-        let store = &stores[((writer + number) % stores.len() as u64) as usize];
-        let event = json!([{ "type": "create", "collection": "w", "key": [writer, number],
-            "fields": { "n": number } }]);
-        let reply = try_send(
-            store.native,
-            "POST",
-            &store.target("write"),
-            json!({ "events": event }).to_string().as_bytes(),
-        );
-        if reply.is_some_and(|reply| reply.status == 200) {
-            seen.acknowledged.lock().unwrap().push((writer, number));
-        }
+fn write(writer: u64, number: u64, stores: &[Store], seen: &Seen) {
+    let store = &stores[((writer + number) % stores.len() as u64) as usize];
+    let event = json!([{ "type": "create", "collection": "w", "key": [writer, number],
+        "fields": { "n": number } }]);
+    let reply = try_send(
+        store.native,
+        "POST",
+        &store.target("write"),
+        json!({ "events": event }).to_string().as_bytes(),
+    );
+    if reply.is_some_and(|reply| reply.status == 200) {
+        seen.acknowledged.lock().unwrap().push((writer, number));
     }
 }
 
 /// Takes a lease, checks that no other client has it, writes under its token, releases it.
-fn lock(locker: u64, stores: &[Store], seen: &Seen, stopping: &AtomicBool) {
-    for round in 0.. {
-        if stopping.load(Ordering::Acquire) {
-            return;
+fn lock(locker: u64, round: u64, stores: &[Store], seen: &Seen) {
+    let store = &stores[((locker + round) % stores.len() as u64) as usize];
+    let owner = format!("locker-{locker}-{round}");
+    let body = json!({ "owner": owner, "ttl_ms": TTL_MS, "wait_ms": 2_000,
+        "resources": [{ "path": "guarded/1", "mode": "write" }] });
+    let send = |method: &str, target: &str, body: &str| {
+        try_send(store.native, method, &store.target(target), body.as_bytes())
+    };
+    let asked = Instant::now();
+    let Some(taken) = send("POST", "locks", &body.to_string()).filter(|reply| reply.status == 201) else {
+        // It may have been granted without our knowing; it ends by itself.
+        return thread::sleep(Duration::from_millis(50));
+    };
+    let (lock, token) = (taken.json()["lock"].clone(), taken.json()["token"].as_u64());
+    let Some(token) = token else { return };
+    // A lease that was asked for longer ago may have ended while its holder waited for a node that is paused.
+    let before = seen.inside.lock().unwrap().replace((locker, asked));
+    if let Some((other, since)) = before.filter(|(_, since)| since.elapsed() < Duration::from_millis(TTL_MS))
+    {
+        let violation = format!("{other}, for {:?} at most, and {locker} hold it", since.elapsed());
+        seen.violations.lock().unwrap().push(violation);
+    }
+    {
+        let mut tokens = seen.tokens.lock().unwrap();
+        if tokens.last().is_some_and(|last| *last >= token) {
+            seen.violations.lock().unwrap().push(format!("token {token} after {:?}", tokens.last()));
         }
-        let store = &stores[((locker + round) % stores.len() as u64) as usize];
-        let owner = format!("locker-{locker}-{round}");
-        let body = json!({ "owner": owner, "ttl_ms": TTL_MS, "wait_ms": 2_000,
-            "resources": [{ "path": "guarded/1", "mode": "write" }] });
-        let send = |method: &str, target: &str, body: &str| {
-            try_send(store.native, method, &store.target(target), body.as_bytes())
-        };
-        let asked = Instant::now();
-        let Some(taken) = send("POST", "locks", &body.to_string()).filter(|reply| reply.status == 201) else {
-            // It may have been granted without our knowing; it ends by itself.
-            thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        let (lock, token) = (taken.json()["lock"].clone(), taken.json()["token"].as_u64());
-        let Some(token) = token else { continue };
-        // A lease that was asked for longer ago may have ended while its holder waited for a node that is paused.
-        let before = seen.inside.lock().unwrap().replace((locker, asked));
-        if let Some((other, since)) =
-            before.filter(|(_, since)| since.elapsed() < Duration::from_millis(TTL_MS))
-        {
-            let violation = format!("{other}, for {:?} at most, and {locker} hold it", since.elapsed());
-            seen.violations.lock().unwrap().push(violation);
-        }
-        {
-            let mut tokens = seen.tokens.lock().unwrap();
-            if tokens.last().is_some_and(|last| *last >= token) {
-                seen.violations.lock().unwrap().push(format!("token {token} after {:?}", tokens.last()));
-            }
-            tokens.push(token);
-        }
-        let target = format!("documents/guarded/1?token={token}&wait_ms=0");
-        let _ = send("PUT", &target, &json!({ "token": token }).to_string());
-        seen.inside.lock().unwrap().take_if(|(inside, since)| (*inside, *since) == (locker, asked));
-        let _ = send("POST", &format!("locks/{lock}/release"), &json!({ "token": token }).to_string());
+        tokens.push(token);
+    }
+    let target = format!("documents/guarded/1?token={token}&wait_ms=0");
+    let _ = send("PUT", &target, &json!({ "token": token }).to_string());
+    seen.inside.lock().unwrap().take_if(|(inside, since)| (*inside, *since) == (locker, asked));
+    let released = send("POST", &format!("locks/{lock}/release"), &json!({ "token": token }).to_string());
+    if released.is_some_and(|reply| reply.status == 200)
+        && send("PUT", &target, r#"{"late":true}"#).is_some_and(|reply| reply.status == 200)
+    {
+        seen.violations.lock().unwrap().push(format!("a write under token {token} of a released lock"));
     }
 }
 
@@ -190,12 +151,4 @@ pub(crate) fn try_send(native: SocketAddr, method: &str, target: &str, body: &[u
     let mut received = Vec::new();
     tcp.read_to_end(&mut received).ok()?;
     http::is_complete(&received).then(|| http::read(received))
-}
-
-/// A small generator, so that a seed gives the same faults.
-pub(crate) fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
 }

@@ -9,12 +9,10 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
-#[path = "../shards/random.rs"]
-mod random;
-
 mod http;
 mod leaseholder;
 mod peer;
+mod random;
 mod store;
 
 mod as_of;

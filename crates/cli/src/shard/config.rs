@@ -89,9 +89,8 @@ pub(super) async fn valid(args: &Valid) -> Shown {
 }
 
 const CONFIG_HELP: &str = "\
-Only what is named changes, all of it or nothing. Another --curr, or --prev, begins a transition that is gone on with
-by hand: `lockwood shard copy` on every node, --no-prev, `lockwood shard cleanup` on every node. `lockwood reshard`
-does all of that by itself.
+Only what is named changes, all of it or nothing. Another --curr, or --prev, begins a transition whose steps are taken
+by hand: `lockwood shard copy`, --no-prev, `lockwood shard cleanup`. `lockwood reshard` takes all of them.
 
 Examples:
   lockwood shard config --list shards.json --curr jump
@@ -146,8 +145,8 @@ pub(super) async fn config(args: &Config) -> Shown {
     }
     let step = match answer.step.as_str() {
         "none" => String::new(),
-        "copy" => "; next is `lockwood shard copy` on every node".to_owned(),
-        "clean" => "; next is `lockwood shard cleanup` on every node".to_owned(),
+        "copy" => "; next is `lockwood shard copy`".to_owned(),
+        "clean" => "; next is `lockwood shard cleanup`".to_owned(),
         step => format!("; under way: {}", text::plain(step)),
     };
     Ok(format!("in force at epoch {}{step}\n", answer.epoch))

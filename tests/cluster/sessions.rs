@@ -1,32 +1,26 @@
-//! Sessions on a cluster: their locks hold on every shard, and any node takes them up again.
+//! Sessions on a cluster: their locks hold on every shard, and they re-attach through any node.
 
 use crate::{
-    cluster::Cluster,
+    cluster::{self, Cluster},
     harness::eventually,
     leaseholder::{HOUR, Leaseholder, locks_in},
-    moving_locks::reshard,
     peer::{Held, Peer, assert_error},
+    spread_nodes::modulo,
 };
 use serde_json::{Value, json};
 
-fn start(shards: u32) -> Cluster {
-    Cluster::start(shards as usize, json!({ "function": "modulo", "shards": shards }))
-}
-
-fn holder(cluster: &Cluster, node: usize) -> Leaseholder {
-    Leaseholder::new(cluster.node(node), "bob")
+fn start(shards: usize) -> Cluster {
+    Cluster::start(shards, modulo(shards))
 }
 
 fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> u16 {
-    let event = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
-    let call = json!({ "events": [event], "tokens": tokens, "wait_ms": 0 });
-    holder.store.send("POST", "write", &call.to_string()).status
+    cluster::write(holder, key, tokens).status
 }
 
 #[test]
 fn a_session_locks_on_every_shard_through_any_node() {
     let cluster = start(2);
-    let (bob, mut ann) = (holder(&cluster, 2), Peer::open(cluster.node(1), "ann"));
+    let (bob, mut ann) = (cluster.holder(2, "bob"), Peer::open(cluster.node(1), "ann"));
     for what in ["write user/1", "write user/2", "write user/1, write user/2", "write user", "write /"] {
         let held = ann.hold(what);
         bob.is_refused("write user");
@@ -46,14 +40,13 @@ fn a_session_locks_on_every_shard_through_any_node() {
     assert_eq!(refused["blockers"][0]["name"], "bob", "{refused}");
     assert_eq!(ann.lock("write user/1", 50)["type"], "queued");
     assert_error(&ann.next(), "timeout");
-    assert_error(&ann.lock("write user/x", 0), "no_shard");
     ann.bye();
 }
 
 #[test]
-fn a_session_waits_in_line_and_is_told() {
+fn a_session_is_queued_and_granted_in_turn() {
     let cluster = start(2);
-    let (bob, mut ann) = (holder(&cluster, 2), Peer::open(cluster.node(1), "ann"));
+    let (bob, mut ann) = (cluster.holder(2, "bob"), Peer::open(cluster.node(1), "ann"));
     for what in ["write user/1", "write user/1, write user/2", "write user"] {
         let held = bob.take("write user/1");
         let queued = ann.queue(what);
@@ -71,7 +64,7 @@ fn a_session_waits_in_line_and_is_told() {
         assert_eq!(ann.place(&json!(granted.lock))["place"], 0);
         ann.release(&granted);
     }
-    // A wait can be given up, and others are not kept from what it had of it.
+    // A wait can be cancelled, and keeps no other owner from what it waited for.
     let held = bob.take("write user/1");
     for end in ["cancel", "release"] {
         let queued = ann.queue("write user/1, write user/2");
@@ -94,19 +87,19 @@ fn a_session_waits_in_line_and_is_told() {
 }
 
 #[test]
-fn a_wait_ends_with_its_connection() {
+fn a_wait_of_a_session_ends_with_its_connection() {
     let cluster = start(2);
-    let (bob, mut ann) = (holder(&cluster, 2), Peer::open(cluster.node(1), "ann"));
+    let (bob, mut ann) = (cluster.holder(2, "bob"), Peer::open(cluster.node(1), "ann"));
     bob.take("write user/1");
     ann.queue("write user/1, write user/2");
     bob.is_refused("write user/2");
     drop(ann);
-    eventually("what it had of it is free", || bob.ask("write user/2", HOUR, 0).status == 201);
+    eventually("the other document is free", || bob.ask("write user/2", HOUR, 0).status == 201);
     assert_eq!(locks_in(&bob.store, "waiting").len(), 0);
 }
 
 #[test]
-fn a_session_is_taken_up_again_at_any_node() {
+fn a_session_re_attaches_through_any_node() {
     let mut cluster = start(3);
     let mut ann = Peer::open(cluster.node(2), "ann");
     let (one, all) = (ann.hold("write user/1"), ann.hold("write bill"));
@@ -117,15 +110,17 @@ fn a_session_is_taken_up_again_at_any_node() {
     let found = numbers(&welcome);
     assert!(found.len() == 2 && found.contains(&one) && found.contains(&all), "{welcome}");
     drop(ann);
-    let bob = holder(&cluster, 3);
+    let home = cluster.owner(cluster.home());
+    let bob = cluster.holder(home, "bob");
     bob.is_refused("write user/1");
     again.release(&one);
     bob.take("write user/1");
     bob.is_refused("write bill/1");
-    // The node with the connection goes without warning.
-    cluster.kill(1);
-    cluster.restart(1);
-    let (mut third, welcome) = again.attach(cluster.node(3), &json!([]));
+    // The node with the connection is killed; the home stays.
+    let (away, other) = (home % 3 + 1, (home + 1) % 3 + 1);
+    let (killed, _) = again.attach(cluster.node(away), &json!([]));
+    cluster.kill(away);
+    let (mut third, welcome) = killed.attach(cluster.node(other), &json!([]));
     assert_eq!(numbers(&welcome), [all], "{welcome}");
     bob.is_refused("write bill/3");
     third.release(&all);
@@ -154,9 +149,9 @@ fn stays_until(bob: &Leaseholder, held: &Held, age_ms: u64) {
 }
 
 #[test]
-fn a_connection_that_ends_late_takes_nothing_from_the_one_after_it() {
+fn a_connection_that_ends_late_releases_no_lock_of_its_successor() {
     let cluster = start(2);
-    let bob = holder(&cluster, 1);
+    let bob = cluster.holder(1, "bob");
     for abandon_timeout_ms in [0, 400] {
         let mut ann = Peer::open_for(cluster.node(1), "ann", abandon_timeout_ms);
         let (one, all) = (ann.hold("write user/1"), ann.hold("write bill"));
@@ -176,20 +171,20 @@ fn a_connection_that_ends_late_takes_nothing_from_the_one_after_it() {
     }
 }
 
+/// A session whose node dies loses what it waits for.
 #[test]
-fn what_a_node_took_on_its_way_is_given_back_when_it_dies() {
+fn a_wait_of_a_session_ends_with_its_node() {
     let mut cluster = start(2);
-    let carl = Leaseholder::new(cluster.node(1), "carl");
-    for key in [1, 2] {
-        let proxy = cluster.add_proxy();
-        let document = cluster.store(proxy, "default");
-        eventually("it has the map", || document.send("GET", "documents/user/1", "").status == 404);
-        let bob = holder(&cluster, 2);
-        bob.take(if key == 1 { "write user/1" } else { "write user/2" });
-        // One part is held by now, or stands in line; the other one is not even asked for, or held.
-        let mut ann = Peer::open(cluster.node(proxy), "ann");
+    let carl = cluster.holder(1, "carl");
+    for what in ["write user/1", "write user/2"] {
+        // It owns no shard.
+        let node = cluster.add();
+        let bob = cluster.holder(2, "bob");
+        bob.take(what);
+        let mut ann = Peer::open(cluster.node(node), "ann");
         ann.queue("write user/1, write user/2");
-        cluster.kill(proxy);
+        cluster.kill(node);
+        eventually("ann has left the queue", || locks_in(&bob.store, "waiting").is_empty());
         let (_again, welcome) = ann.attach(cluster.node(1), &json!([]));
         assert_eq!(numbers(&welcome), []);
         assert_eq!(bob.release_all().status, 200);
@@ -205,7 +200,7 @@ fn numbers(welcome: &Value) -> Vec<Held> {
 }
 
 #[test]
-fn a_connection_that_is_replaced_hears_of_it_and_takes_nothing_with_it() {
+fn a_replaced_connection_is_told_and_releases_nothing() {
     let cluster = start(2);
     let mut ann = Peer::open_for(cluster.node(1), "ann", 0);
     let held = ann.hold("write user/1");
@@ -213,16 +208,16 @@ fn a_connection_that_is_replaced_hears_of_it_and_takes_nothing_with_it() {
     assert_eq!(numbers(&welcome), [held]);
     assert_error(&ann.next(), "replaced");
     assert_eq!(ann.closed(), 4001);
-    let bob = holder(&cluster, 2);
+    let bob = cluster.holder(2, "bob");
     bob.is_refused("write user/1");
     again.release(&held);
     bob.take("write user/1");
 }
 
 #[test]
-fn what_nobody_comes_back_for_ends_by_itself() {
+fn an_abandoned_session_loses_its_locks() {
     let cluster = start(2);
-    let bob = holder(&cluster, 2);
+    let bob = cluster.holder(2, "bob");
     for timeout_ms in [0, 300] {
         let mut ann = Peer::open_for(cluster.node(1), "ann", timeout_ms);
         ann.hold("write user/1, write user/2");
@@ -234,29 +229,28 @@ fn what_nobody_comes_back_for_ends_by_itself() {
 }
 
 #[test]
-fn a_lock_that_is_ended_by_an_operator_is_lost() {
+fn a_session_is_told_that_an_operator_released_its_lock() {
     let cluster = start(2);
     let mut ann = Peer::open(cluster.node(1), "ann");
     let held = ann.hold("write user");
-    let bob = holder(&cluster, 2);
+    let bob = cluster.holder(2, "bob");
     let target = bob.store.target(&format!("locks/{}", held.lock));
     let ended = crate::http::request(bob.store.native, "DELETE", &target, &[]);
     assert_eq!(ended.status, 200, "{}", ended.body);
     bob.take("write user/1");
     let lost = ann.next_of("lost");
-    assert_eq!((&lost["lock"], &lost["code"]), (&json!(held.lock), &json!("lock_lost")), "{lost}");
+    assert_eq!((&lost["lock"], &lost["code"]), (&json!(held.lock), &json!("released_by_operator")), "{lost}");
 }
 
 #[test]
-fn a_session_goes_on_with_a_shard_that_was_away() {
-    let cluster = Cluster::nodes(3);
-    cluster.put_map(&cluster.steady(1, 3, json!({ "function": "modulo", "shards": 3 })));
+fn a_session_locks_on_a_shard_that_left_the_map_and_returned() {
+    let cluster = start(3);
     let ann = Peer::open(cluster.node(1), "ann");
-    // The third shard hears of this connection, and of none after it.
+    // Other connections follow while the third shard is not in the map.
     let (ann, _) = ann.attach(cluster.node(2), &json!([]));
-    reshard(&cluster, 2);
+    cluster.reshard(2, modulo(2));
     let (mut ann, _) = ann.attach(cluster.node(1), &json!([]));
-    reshard(&cluster, 3);
+    cluster.reshard(3, modulo(3));
     for what in ["read user/2", "read user/1, read user/2", "read user"] {
         let held = ann.hold(what);
         let converted = ann.convert(&held, "write", 0);

@@ -1,7 +1,12 @@
 //! Procedures: registered everywhere, run at the owner of their key, all or nothing, and stopped when they do not
 //! end.
 
-use crate::{cluster::Cluster, harness::Server, harness::eventually, http, store::Store};
+use crate::{
+    cluster::Cluster,
+    harness::{Server, eventually},
+    http,
+    store::Store,
+};
 use serde_json::{Value, json};
 use std::thread;
 
@@ -18,9 +23,7 @@ end";
 /// Two nodes; keys with the same first part are together, and `1` and `2` are not.
 pub(crate) fn pair() -> Cluster {
     let cluster = Cluster::nodes(2);
-    let list = cluster.steady(1, 2, Value::Null)["shards"].clone();
-    let curr = json!({ "function": "modulo" });
-    cluster.store(1, "bank").post("shard/config", &json!({ "list": list, "curr": curr }));
+    cluster.config(2, json!({ "function": "modulo" }));
     cluster
 }
 
@@ -239,10 +242,9 @@ fn procedures_go_to_new_shards_and_work_while_documents_move() {
         put(&cluster.store(1, "bank"), json!([key, "x"]), 0);
     }
     cluster.add();
-    let list = cluster.steady(1, 3, Value::Null)["shards"].clone();
     let store = cluster.store(2, "bank");
-    let answer = store.post("shard/config", &json!({ "list": list, "curr": { "function": "modulo" } }));
-    assert_eq!(answer["step"], "copy", "{answer}");
+    cluster.config(3, json!({ "function": "modulo" }));
+    assert_eq!(cluster.step(), "copy");
     // Nothing is copied yet: what is needed is brought over.
     for key in 1..=6 {
         let done = call(&cluster.store(1 + key % 3, "bank"), "transfer", json!(key), json!([[key, "x"], 1]));
@@ -252,17 +254,34 @@ fn procedures_go_to_new_shards_and_work_while_documents_move() {
         let peek = store.post("shard/call", &call_of("ro", "peek", json!(key + 6), json!([])));
         assert_eq!(peek["answer"], 0);
     }
-    for node in 1..=3 {
-        cluster.store(node, "bank").post("shard/copy", &json!({}));
-    }
-    store.post("shard/config", &json!({ "prev": false }));
-    for node in 1..=3 {
-        cluster.store(node, "bank").post("shard/cleanup", &json!({}));
-    }
-    eventually("it is over", || store.get("shard/transition")["step"] == "none");
+    cluster.drop_prev();
+    cluster.clean_up();
     for key in 1..=12 {
         let done = call(&cluster.store(1 + key % 3, "bank"), "transfer", json!(key), json!([[key, "x"], 1]));
         assert_eq!(done["answer"]["left"], if key <= 6 { 98 } else { 99 });
+    }
+}
+
+/// It may be refused as long as a shard has no owner; the same again has it everywhere.
+#[test]
+fn a_procedure_that_is_registered_while_an_owner_is_away_gets_everywhere() {
+    let mut cluster = pair();
+    let store = cluster.store(1, "bank");
+    for key in [1, 2] {
+        put(&store, json!(key), 5);
+    }
+    cluster.kill(2);
+    let target = store.target("shard/procedures/transfer");
+    eventually("it is registered", || {
+        let reply = http::send(store.native, "PUT", &target, &[], TRANSFER.as_bytes());
+        if reply.status != 200 {
+            reply.assert_problem(503, "shard_unreachable");
+        }
+        reply.status == 200
+    });
+    for key in [1, 2] {
+        let done = call(&store, "transfer", json!(key), json!([[key, "x"], 5]));
+        assert_eq!((&done["answer"]["left"], &done["version"]), (&json!(0), &json!(1)));
     }
 }
 

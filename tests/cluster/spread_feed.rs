@@ -116,7 +116,7 @@ fn a_follower_sees_what_happens_on_all_shards() {
 fn a_follower_goes_on_while_keys_move() {
     let (old, new) =
         (json!({ "function": "hash", "shards": 2 }), json!({ "function": "modulo", "shards": 3 }));
-    let cluster = Cluster::start(3, old.clone());
+    let cluster = Cluster::start(3, old);
     let store = |node| cluster.store(node, NAMESPACE);
     let mut events = Events::follow(cluster.node(1).native, Some(0)).begun();
     let write = |from: u64| {
@@ -125,11 +125,7 @@ fn a_follower_goes_on_while_keys_move() {
         }
     };
     write(1);
-    let mut map = cluster.steady(2, 3, new);
-    (map["phase"], map["prev"], map["transition"]) = (json!("preparing"), old, json!(3));
-    cluster.put_map(&map);
-    (map["phase"], map["epoch"]) = (json!("resharding"), json!(3));
-    cluster.put_map(&map);
+    cluster.config(3, new);
     write(21);
     let commits = events.take(40);
     assert_eq!(keys(&commits), (1..=40).collect::<Vec<_>>());

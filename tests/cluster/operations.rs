@@ -1,6 +1,12 @@
 //! Operations on single keys: composite keys, formats, terms, errors, and who answers.
 
-use crate::{cluster::Cluster, harness::Server, harness::eventually, http, store::Store};
+use crate::{
+    cluster::{Cluster, hosts},
+    harness::Server,
+    http,
+    spread_world::StopAtEnd,
+    store::Store,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -16,8 +22,7 @@ pub(crate) fn jump() -> Value {
 /// Two nodes that spread keys by their first part.
 pub(crate) fn pair() -> Cluster {
     let cluster = Cluster::nodes(2);
-    let list = cluster.steady(1, 2, jump())["shards"].clone();
-    cluster.store(1, "shop").post("shard/config", &json!({ "list": list, "curr": jump() }));
+    cluster.config(2, jump());
     cluster
 }
 
@@ -153,14 +158,26 @@ fn a_write_that_comes_twice_is_done_once() {
 }
 
 #[test]
-fn a_server_that_is_no_node_is_one_shard() {
-    let server = Server::start(&[]);
+fn a_single_server_is_one_shard() {
+    let server = Server::start(&["--raw-operations"]);
     let store = Store::new(&server, "shop");
     ask(&store, "insert", json!([1, "x"]), json!({ "fields": { "n": 1 } }));
     let update = json!({ "format": "+p", "arguments": ["n", 1] });
     assert_eq!(ask(&store, "update", json!("1:x"), update)["document"]["value"], json!({ "n": 2 }));
     assert_eq!(ask(&store, "eselect", json!([1, "x"]), json!({ "mode": "rw" }))["document"]["value"]["n"], 2);
+    assert_eq!(ask(&store, "select", json!([1, "x"]), json!({}))["document"]["value"]["n"], 2);
+    let replaced = ask(&store, "replace", json!([2, "y"]), json!({ "fields": { "m": 1 } }));
+    assert_eq!(replaced["document"]["value"], json!({ "m": 1 }));
+    let again = json!({ "collection": "line", "key": "1:x", "fields": {} });
+    store.refuses("POST", "shard/insert", &again, 409, "document_exists");
+    let raw =
+        |operation: &str, body: Value| store.post(&format!("shard/raw/{operation}?operator=test"), &body);
+    assert_eq!(raw("len", json!({ "collection": "line" })), json!({ "len": 2 }));
+    // No write spans shards.
+    let create = |key: u64| json!({ "type": "create", "collection": "user", "key": key, "fields": {} });
+    store.write((1..=9).map(create).collect());
     assert_eq!(ask(&store, "delete", json!([1, "x"]), json!({}))["document"]["value"]["n"], 2);
+    assert_eq!(ask(&store, "delete", json!([1, "x"]), json!({}))["document"], Value::Null);
     assert_eq!(store.get("shard/is_valid")["valid"], false);
     for (method, path) in [("POST", "copy"), ("POST", "cleanup"), ("POST", "config"), ("GET", "transition")] {
         store.refuses(method, &format!("shard/{path}"), &json!({}), 409, "not_sharded");
@@ -216,9 +233,8 @@ fn a_script_that_answers_nonsense_refuses_its_keys_only() {
     let cluster = Cluster::nodes(2);
     let source = "return function(collection, key) if key == 'bad' then return 9 end return 2 end";
     let curr = json!({ "function": "script", "name": "f", "version": 3, "source": source });
-    let list = cluster.steady(1, 2, jump())["shards"].clone();
     let store = cluster.store(1, "shop");
-    store.post("shard/config", &json!({ "list": list, "curr": curr }));
+    store.post("shard/config", &json!({ "list": hosts(2), "curr": curr }));
     ask(&store, "insert", json!("good"), json!({ "fields": {} }));
     let body = json!({ "collection": "line", "key": "bad" });
     let problem = store.refuses("POST", "shard/select", &body, 400, "no_shard");
@@ -280,19 +296,16 @@ fn nothing_is_lost_or_done_twice_while_documents_move_and_a_node_dies() {
                 })
             })
             .collect();
+        let stop = StopAtEnd(&is_over);
         for len in [3, 1, 2] {
-            let list = cluster.steady(1, len, jump())["shards"].clone();
-            let change = json!({ "list": list, "curr": jump() });
-            let command = json!({ "do": "reshard", "change": change });
-            cluster.store(1, "_system").post("shard/transition", &command);
+            cluster.begin(len, jump(), None);
             if len == 3 {
                 cluster.kill(3);
                 cluster.restart(3);
             }
-            let store = cluster.store(1, "_system");
-            eventually("it is over", || store.get("shard/transition")["step"] == "none");
+            cluster.await_end();
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
     for key in 0..keys {

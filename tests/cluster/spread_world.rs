@@ -57,7 +57,7 @@ impl World {
         let dice = Dice::new(what);
         let mut cluster = Cluster::start(shards, curr);
         // One more that has none of the documents.
-        cluster.add_proxy();
+        cluster.add();
         wait_for_maps(&cluster);
         World { cluster, single: Server::start(&[]), dice, keys: BTreeSet::new() }
     }

@@ -3,11 +3,11 @@
 
 use crate::{
     cluster::Cluster,
-    harness::eventually,
+    spread_nodes::hash,
     spread_world::{Dice, StopAtEnd, wait_for_maps},
     store::Store,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -18,19 +18,6 @@ use std::{
 };
 
 const KEYS: u64 = 300;
-
-fn hash(shards: usize) -> Value {
-    json!({ "function": "hash", "shards": shards })
-}
-
-fn reshard(cluster: &Cluster, len: usize) {
-    let list = cluster.steady(1, len, hash(len))["shards"].clone();
-    let change = json!({ "list": list, "curr": hash(len) });
-    let keeper = cluster.store(1, "_system");
-    // Slow enough for many to ask while documents move.
-    keeper.post("shard/transition", &json!({ "do": "reshard", "change": change, "throttle": 400 }));
-    eventually("the resharding is over", || keeper.get("shard/transition")["step"] == "none");
-}
 
 /// What writers have finished, by key.
 struct Finished(Vec<AtomicU64>);
@@ -82,8 +69,7 @@ fn read_all(store: &Store, dice: &mut Dice) -> BTreeMap<u64, u64> {
 
 #[test]
 fn every_document_is_there_once_while_shards_come_and_go() {
-    let cluster = Cluster::nodes(4);
-    cluster.put_map(&cluster.steady(1, 2, hash(2)));
+    let cluster = Cluster::start_on(4, 2, hash(2));
     wait_for_maps(&cluster);
     let finished = Finished((0..=KEYS).map(|_| AtomicU64::new(0)).collect());
     for key in 1..=KEYS {
@@ -133,7 +119,9 @@ fn every_document_is_there_once_while_shards_come_and_go() {
         }
         let _stop = StopAtEnd(&stop);
         for len in [3, 4, 2] {
-            reshard(&cluster, len);
+            // Slow enough for many to ask while documents move.
+            cluster.begin(len, hash(len), Some(400));
+            cluster.await_end();
         }
     });
     let asked = asked.into_inner();

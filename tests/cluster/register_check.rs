@@ -2,7 +2,7 @@
 
 use crate::{
     linear::{self, Action, Answer, Operation, State, Verdict},
-    storm_clients::{At, CLIENTS_LEN, COLD_LEN, Held, Scene, Seen, held, look},
+    register_clients::{At, CLIENTS_LEN, COLD_LEN, Held, Scene, Seen, held, look},
 };
 use lockwood_client::wire::{Deleted, DocumentInfo};
 use std::{
@@ -47,6 +47,9 @@ pub(crate) fn check(scene: &Scene, seen: Seen, dump: &Dump) {
         dump.len() as u64 - COLD_LEN,
         seen.held.len()
     );
+    let (locks, answered) = (seen.held.len(), seen.operations.iter().filter(|(_, it)| it.answered.is_some()));
+    let answered = answered.count();
+    assert!(locks > 20 && answered > 500, "the clients came to nothing: {locks} locks, {answered} answers");
     let mut wrong = seen.errors;
     let mut histories: HashMap<At, Vec<Operation>> = HashMap::new();
     for (at, operation) in seen.operations {

@@ -1,11 +1,12 @@
-//! Locks of sessions that get other modes, on one shard, on several and on all of them, whatever happens meanwhile.
+//! Locks of sessions that get other modes, on documents of one shard, of several and of all, while keys move and nodes die.
 
 use crate::{
-    cluster::Cluster,
+    cluster::{self, Cluster},
     harness::eventually,
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
-    moving_locks::{Rooms, order, reshard},
     peer::{Held, Peer, assert_error, resources},
+    rooms::Rooms,
+    spread_nodes::modulo,
 };
 use serde_json::{Value, json};
 use std::{
@@ -13,21 +14,15 @@ use std::{
     thread,
 };
 
-/// What is locked: on the second shard, on both, on documents of both, on every shard.
+/// What is locked: a document of the second shard, documents of both, a collection, everything.
 const KINDS: [&str; 4] = ["read user/1", "read user/1, read user/2", "read user", "read /"];
 
-fn start(shards: u32) -> Cluster {
-    Cluster::start(shards as usize, json!({ "function": "modulo", "shards": shards }))
-}
-
-fn holder(cluster: &Cluster, node: usize, owner: &str) -> Leaseholder {
-    Leaseholder::new(cluster.node(node), owner)
+fn start(shards: usize) -> Cluster {
+    Cluster::start(shards, modulo(shards))
 }
 
 fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> u16 {
-    let event = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
-    let call = json!({ "events": [event], "tokens": tokens, "wait_ms": 0 });
-    holder.store.send("POST", "write", &call.to_string()).status
+    cluster::write(holder, key, tokens).status
 }
 
 /// The lock as it is from now on.
@@ -49,17 +44,17 @@ fn release(holder: &Leaseholder, leased: Leased) {
     assert_eq!(holder.release(leased.lock, &json!({ "token": leased.token })).status, 200);
 }
 
-/// That somebody else may read this, so that nothing is stronger than it should be.
+/// That another owner may read this, so that nothing is stronger than it should be.
 #[track_caller]
 fn is_shared(cluster: &Cluster, what: &str) {
-    let eve = holder(cluster, 1, "eve");
+    let eve = cluster.holder(1, "eve");
     let leased = eve.take(what);
     release(&eve, leased);
 }
 
-/// The same, once what is on its way has arrived.
+/// The same, once what is under way is over.
 fn becomes_shared(cluster: &Cluster, what: &str) {
-    let eve = holder(cluster, 1, "eve");
+    let eve = cluster.holder(1, "eve");
     eventually("nothing is stronger than it should be", || eve.ask(what, HOUR, 0).status == 201);
     assert_eq!(eve.release_all().status, 200);
 }
@@ -67,10 +62,10 @@ fn becomes_shared(cluster: &Cluster, what: &str) {
 #[test]
 fn a_lock_gets_stronger_and_weaker() {
     let cluster = start(2);
-    let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
+    let (bob, mut ann) = (cluster.holder(2, "bob"), Peer::open(cluster.node(1), "ann"));
     for what in KINDS {
         let held = ann.hold(what);
-        // The last part is in the way, so the others have been made stronger by then.
+        // A conversion that is refused changes nothing.
         let reads = bob.take("read user/1");
         let refused = ann.convert(&held, "write", 0);
         assert_error(&refused, "locked");
@@ -105,7 +100,7 @@ fn a_lock_gets_stronger_and_weaker() {
 #[test]
 fn some_paths_of_a_lock_get_stronger_and_others_weaker() {
     let cluster = start(2);
-    let (bob, mut ann) = (holder(&cluster, 2, "bob"), Peer::open(cluster.node(1), "ann"));
+    let (bob, mut ann) = (cluster.holder(2, "bob"), Peer::open(cluster.node(1), "ann"));
     let held = ann.hold("write user/1, read user/2, read user/3, read user/4");
     let ask = |what: &str, wait: u64| json!({ "type": "convert", "lock": held.lock, "resources": resources(what), "wait": wait });
     // Nothing becomes weaker either if something does not become stronger.
@@ -134,7 +129,7 @@ fn some_paths_of_a_lock_get_stronger_and_others_weaker() {
 #[test]
 fn a_conversion_waits_for_holders_only() {
     let cluster = start(2);
-    let (bob, carl) = (holder(&cluster, 2, "bob"), holder(&cluster, 1, "carl"));
+    let (bob, carl) = (cluster.holder(2, "bob"), cluster.holder(1, "carl"));
     let mut ann = Peer::open(cluster.node(1), "ann");
     for what in KINDS {
         let (held, reads) = (ann.hold(what), bob.take(what));
@@ -159,9 +154,9 @@ fn a_conversion_waits_for_holders_only() {
 }
 
 #[test]
-fn a_conversion_that_does_not_come_about_leaves_everything_as_it_was() {
+fn a_conversion_that_fails_changes_nothing() {
     let cluster = start(2);
-    let bob = holder(&cluster, 2, "bob");
+    let bob = cluster.holder(2, "bob");
     let (mut ann, mut bea) = (Peer::open(cluster.node(1), "ann"), Peer::open(cluster.node(2), "bea"));
     for what in KINDS {
         let (held, other) = (ann.hold(what), bea.hold(what));
@@ -188,28 +183,27 @@ fn a_conversion_that_does_not_come_about_leaves_everything_as_it_was() {
     }
 }
 
+/// A session that re-attaches keeps what it waits for; one whose node dies loses that.
 #[test]
-fn a_conversion_ends_with_its_connection_and_with_its_node() {
+fn a_conversion_waits_on_over_a_re_attachment_and_ends_with_its_node() {
     let mut cluster = start(2);
-    let node = cluster.add_proxy();
-    let bob = holder(&cluster, 2, "bob");
+    // It owns no shard.
+    let node = cluster.add();
+    let bob = cluster.holder(2, "bob");
     let reads = bob.take("read user/1");
     let mut ann = Peer::open(cluster.node(1), "ann");
     let held = ann.hold("read user/1, read user/2");
     queued(&mut ann, &held, "write");
-    bob.is_refused("read user/2");
-    let (again, welcome) = ann.attach(cluster.node(2), &json!([]));
+    let (again, welcome) = ann.attach(cluster.node(node), &json!([]));
     assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
     assert_error(&ann.next(), "replaced");
-    becomes_shared(&cluster, "read user/1, read user/2");
-    let (mut third, _) = again.attach(cluster.node(node), &json!([]));
-    queued(&mut third, &held, "write");
-    bob.is_refused("read user/2");
+    assert_eq!(ann.closed(), 4001);
+    assert_eq!(locks_in(&bob.store, "converting").len(), 1);
     cluster.kill(node);
-    let (mut last, welcome) = third.attach(cluster.node(1), &json!([]));
-    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
     becomes_shared(&cluster, "read user/1, read user/2");
-    // Nothing of what others wanted before comes about.
+    let (mut last, welcome) = again.attach(cluster.node(1), &json!([]));
+    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
+    // Nothing of what earlier connections asked for comes about.
     release(&bob, reads);
     let shown = bob.store.get(&format!("locks/{}", held.lock));
     assert_eq!(
@@ -221,15 +215,14 @@ fn a_conversion_ends_with_its_connection_and_with_its_node() {
     bob.take("write user/2");
 }
 
-/// Who has a part of what it waits for is in line, and a conversion goes ahead of everybody in line, as on one server.
 #[test]
-fn a_conversion_goes_past_those_who_have_parts_only() {
+fn a_conversion_is_before_all_who_wait() {
     let cluster = start(2);
     let mut ann = Peer::open(cluster.node(1), "ann");
     for (bobs, what) in [("read user/2, write user/1", "user/1, read user/2"), ("write user", "user")] {
         let held = ann.hold(&format!("read {what}"));
         thread::scope(|scope| {
-            let bob = holder(&cluster, 2, "bob");
+            let bob = cluster.holder(2, "bob");
             let asking = scope.spawn(move || {
                 let reply = bob.ask(bobs, HOUR, 60_000);
                 assert_eq!(reply.status, 201, "{}", reply.body);
@@ -237,7 +230,7 @@ fn a_conversion_goes_past_those_who_have_parts_only() {
                 release(&bob, all);
                 all.token
             });
-            let store = holder(&cluster, 1, "eve").store;
+            let store = cluster.holder(1, "eve").store;
             eventually("bob waits", || locks_in(&store, "waiting").len() == 1);
             let strong = converted(&ann.convert(&held, "write", 0), &held);
             assert_eq!(locks_in(&store, "waiting").len(), 1, "{what}");
@@ -249,87 +242,8 @@ fn a_conversion_goes_past_those_who_have_parts_only() {
     }
 }
 
-/// A conversion whose node dies when one shard has settled it and the other one not: nobody has heard of it.
-fn tear(cluster: &Cluster, ann: &Peer, held: &Held) {
-    let (lock, owner, seat) = (held.lock, &ann.session, 7);
-    let whole = resources("write user/1, write user/2");
-    let mut token = 0;
-    for node in 1..=2 {
-        let convert = json!({ "lock": lock, "owner": owner, "seat": seat, "whole": whole, "alone": false, "wait": 0,
-            "waits": false, "turn": 1 });
-        let done = order(cluster, node, 1, &json!({ "convert": convert }));
-        token = done["done"]["token"].as_u64().unwrap().max(token);
-    }
-    let settle =
-        json!({ "lock": lock, "token": token, "ttl_ms": HOUR, "whole": [whole, seat], "instead_of": null });
-    let settled = order(cluster, 1, 1, &json!({ "settle": settle }));
-    assert_eq!(settled["token"], token, "{settled}");
-}
-
 #[test]
-fn a_conversion_that_is_half_settled_is_none() {
-    let cluster = start(2);
-    let mut ann = Peer::open(cluster.node(1), "ann");
-    let held = ann.hold("read user/1, read user/2");
-    tear(&cluster, &ann, &held);
-    let bob = holder(&cluster, 2, "bob");
-    bob.is_refused("read user/1");
-    bob.is_refused("read user/2");
-    let (mut ann, welcome) = ann.attach(cluster.node(2), &json!([]));
-    assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
-    is_shared(&cluster, "read user/1, read user/2");
-    bob.is_refused("write user/1");
-    bob.is_refused("write user/2");
-    // Its token counts on both shards.
-    assert_eq!((write(&bob, 1, &[held.token]), write(&bob, 2, &[held.token])), (200, 200));
-    let strong = converted(&ann.convert(&held, "write", 0), &held);
-    assert_eq!((write(&bob, 1, &[strong.token]), write(&bob, 2, &[strong.token])), (200, 200));
-}
-
-#[test]
-fn a_conversion_that_is_half_settled_is_none_wherever_its_lock_goes() {
-    for len in [1, 3] {
-        let cluster = Cluster::nodes(3);
-        cluster.put_map(&cluster.steady(1, 2, json!({ "function": "modulo", "shards": 2 })));
-        let mut ann = Peer::open(cluster.node(1), "ann");
-        let held = ann.hold("read user/1, read user/2");
-        tear(&cluster, &ann, &held);
-        reshard(&cluster, len);
-        let (mut ann, welcome) = ann.attach(cluster.node(2), &json!([]));
-        assert_eq!(welcome["locks"][0]["token"], held.token, "{welcome}");
-        is_shared(&cluster, "read user/1, read user/2");
-        let bob = holder(&cluster, 1, "bob");
-        bob.is_refused("write user/1");
-        bob.is_refused("write user/2");
-        let strong = converted(&ann.convert(&held, "write", 0), &held);
-        assert!(strong.token > held.token);
-        bob.is_refused("read user/1");
-        bob.is_refused("read user/2");
-    }
-}
-
-/// A shard was asked for its part of a conversion when there were others; by the map in force there are none. Whoever
-/// converts begins anew, and what comes of that has a new token.
-#[test]
-fn a_conversion_that_was_begun_on_several_shards_ends_on_one() {
-    let cluster = start(1);
-    let mut ann = Peer::open(cluster.node(1), "ann");
-    let held = ann.hold("update user/1");
-    let convert = json!({
-        "lock": held.lock, "owner": ann.session, "seat": 1, "whole": crate::peer::resources("write user/1"),
-        "alone": false, "wait": 0, "waits": false, "turn": 0,
-    });
-    let done = order(&cluster, 1, 1, &json!({ "convert": convert }));
-    assert!(done["done"]["token"].is_u64(), "{done}");
-    let strong = converted(&ann.convert(&held, "write", 0), &held);
-    assert!(strong.token > held.token, "{strong:?} {held:?}");
-    let bob = holder(&cluster, 1, "bob");
-    assert_eq!((write(&bob, 1, &[held.token]), write(&bob, 1, &[strong.token])), (409, 200));
-}
-
-/// Several at once, none of which has to wait, are answered as one by one.
-#[test]
-fn conversions_without_a_pause_are_answered_in_order() {
+fn pipelined_conversions_are_answered_in_order() {
     let cluster = start(2);
     for (node, what) in [(1, "read user/1, read user/3"), (2, "read user/1, read user/2")] {
         let mut ann = Peer::open(cluster.node(node), "ann");
@@ -353,30 +267,33 @@ fn conversions_without_a_pause_are_answered_in_order() {
 }
 
 #[test]
-fn a_conversion_goes_on_when_keys_move_and_when_shards_restart() {
-    let mut cluster = Cluster::nodes(3);
-    cluster.put_map(&cluster.steady(1, 2, json!({ "function": "modulo", "shards": 2 })));
-    let mut ann = Peer::open(cluster.node(1), "ann");
+fn a_conversion_waits_on_while_keys_move_and_owners_of_documents_restart() {
+    let mut cluster = Cluster::start_on(3, 2, modulo(2));
+    cluster.store(1, "default").create("user", 1, json!({}));
+    cluster.pin();
+    let home = cluster.owner(cluster.home());
+    let other = home % 3 + 1;
+    let mut ann = Peer::open(cluster.node(home), "ann");
     for what in KINDS {
-        let bob = holder(&cluster, 1, "bob");
+        let bob = cluster.holder(home, "bob");
         let (held, reads) = (ann.hold(what), bob.take("read user/1"));
         queued(&mut ann, &held, "write");
         for len in [3, 1, 2] {
-            reshard(&cluster, len);
+            cluster.reshard(len, modulo(len));
             assert_eq!(bob.locks().len(), 1, "{what}");
         }
-        cluster.kill(2);
-        cluster.restart(2);
+        cluster.kill(other);
+        cluster.restart(other);
         release(&bob, reads);
         let strong = converted(&ann.next(), &held);
         assert!(strong.token > held.token.max(reads.token), "{what}");
         bob.is_refused(what);
         assert_eq!(write(&bob, 1, &[strong.token]), 200, "{what}");
-        reshard(&cluster, 3);
+        cluster.reshard(3, modulo(3));
         bob.is_refused(what);
         assert_eq!(write(&bob, 1, &[held.token]), 409, "{what}");
         assert_eq!(write(&bob, 1, &[strong.token]), 200, "{what}");
-        reshard(&cluster, 2);
+        cluster.reshard(2, modulo(2));
         ann.release(&strong);
         let all = bob.take(&what.replace("read", "write"));
         assert!(all.token > strong.token, "{what}");
@@ -423,55 +340,52 @@ fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
 }
 
 #[test]
-fn conversions_go_on_while_the_cluster_grows_and_shrinks() {
-    let cluster = Cluster::nodes(4);
-    cluster.put_map(&cluster.steady(1, 2, json!({ "function": "modulo", "shards": 2 })));
+fn conversions_exclude_each_other_while_the_cluster_grows_and_shrinks() {
+    let cluster = Cluster::start_on(4, 2, modulo(2));
     let rooms = Rooms::default();
     thread::scope(|scope| {
-        let worker = |number: u64| {
+        for number in 0..4u64 {
             let node = number as usize % 2 + 1;
             let peer = Peer::open(cluster.node(node), &format!("worker{number}"));
-            let (writer, rooms) = (holder(&cluster, node, "writer"), &rooms);
-            move || work(peer, &writer, number, rooms)
-        };
-        let workers: Vec<_> = (0..4).map(|number| scope.spawn(worker(number))).collect();
+            let (writer, rooms) = (cluster.holder(node, "writer"), &rooms);
+            scope.spawn(move || work(peer, &writer, number, rooms));
+        }
+        let _stop = rooms.close_at_end();
         for len in [3, 4, 1, 2] {
-            reshard(&cluster, len);
+            cluster.reshard(len, modulo(len));
             rooms.go_on();
         }
-        rooms.closed.store(true, Ordering::SeqCst);
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
     assert_eq!(cluster.store(1, "default").get("locks")["locks"], json!([]));
 }
 
+/// Sessions are connected to the owner of their home; owners of other shards die meanwhile.
 #[test]
-fn conversions_go_on_while_nodes_are_killed_and_keys_move() {
-    let mut cluster = Cluster::nodes(3);
-    let modulo = |shards: usize| json!({ "function": "modulo", "shards": shards });
-    cluster.put_map(&cluster.steady(1, 2, modulo(2)));
+fn conversions_exclude_each_other_while_owners_of_documents_are_killed_and_keys_move() {
+    let mut cluster = Cluster::start_on(3, 2, modulo(2));
+    cluster.store(1, "default").create("user", 1, json!({}));
+    cluster.pin();
+    let home = cluster.owner(cluster.home());
     let rooms = Arc::new(Rooms::default());
+    let stop = rooms.close_at_end();
     let workers: Vec<_> = (0..3)
         .map(|number| {
-            let peer = Peer::open(cluster.node(1), &format!("worker{number}"));
-            let (writer, rooms) = (holder(&cluster, 1, "writer"), Arc::clone(&rooms));
+            let peer = Peer::open(cluster.node(home), &format!("worker{number}"));
+            let (writer, rooms) = (cluster.holder(home, "writer"), Arc::clone(&rooms));
             thread::spawn(move || work(peer, &writer, number, &rooms))
         })
         .collect();
     for len in [3, 2] {
-        let change = json!({ "list": cluster.steady(1, len, modulo(1))["shards"], "curr": modulo(len) });
-        cluster.store(1, "_system").post("shard/transition", &json!({ "do": "reshard", "change": change }));
-        for node in [2, 3] {
+        cluster.begin(len, modulo(len), None);
+        for node in (1..=3).filter(|node| *node != home) {
             cluster.kill(node);
             cluster.restart(node);
             rooms.go_on();
         }
-        eventually("the resharding is over", || {
-            cluster.store(1, "_system").get("shard/transition")["step"] == "none"
-        });
+        cluster.await_end();
         rooms.go_on();
     }
-    rooms.closed.store(true, Ordering::SeqCst);
+    drop(stop);
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert_eq!(cluster.store(1, "default").get("locks")["locks"], json!([]));
 }

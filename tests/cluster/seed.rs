@@ -1,13 +1,17 @@
 //! The visible behaviours of box.shard, one by one, as its own tests had them: two nodes, text keys, an odd first
-//! byte belongs to shard 2 and an even one to shard 1; `prev` is the mirror image.
+//! byte belongs to shard 2 and an even one to shard 1; `prev` is the mirror image. Only the second one is another: nodes have
+//! no number of their own that could be wrong.
 
-use crate::{cluster::Cluster, store::Store};
+use crate::{
+    cluster::{Cluster, at_shard},
+    store::Store,
+};
 use serde_json::{Value, json};
 
 /// `a` has an odd first byte, `b` an even one.
 const KEYS: [(&str, usize); 2] = [("a", 2), ("b", 1)];
 
-pub(crate) fn curr() -> Value {
+fn curr() -> Value {
     script("odd_second", "return function(collection, key) return string.byte(key, 1) % 2 + 1 end")
 }
 
@@ -20,10 +24,10 @@ fn script(name: &str, source: &str) -> Value {
 }
 
 /// Two nodes with a map.
-pub(crate) struct Pair(pub(crate) Cluster);
+struct Pair(Cluster);
 
 impl Pair {
-    pub(crate) fn start() -> Pair {
+    fn start() -> Pair {
         let pair = Pair(Cluster::nodes(2));
         let list: Vec<Value> = pair.0.addresses.iter().map(|address| host(address)).collect();
         pair.config(json!({ "list": list, "curr": curr() }));
@@ -40,23 +44,23 @@ impl Pair {
     fn place_mirrored(&self) {
         for (key, owner) in KEYS {
             let body = json!({ "collection": "user", "key": key, "fields": { "from": "prev" } });
-            let path = self.0.at_shard("raw/insert?operator=test", 3 - owner);
+            let path = at_shard("raw/insert?operator=test", 3 - owner);
             self.node(3 - owner).post(&format!("shard/{path}"), &body);
         }
     }
 
-    pub(crate) fn node(&self, number: usize) -> Store {
+    fn node(&self, number: usize) -> Store {
         self.0.store(number, "shop")
     }
 
     #[track_caller]
-    pub(crate) fn config(&self, change: Value) -> Value {
+    fn config(&self, change: Value) -> Value {
         self.node(1).post("shard/config", &change)
     }
 
     /// An operation through a node; its document.
     #[track_caller]
-    pub(crate) fn ask(&self, node: usize, operation: &str, key: &str, more: Value) -> Value {
+    fn ask(&self, node: usize, operation: &str, key: &str, more: Value) -> Value {
         let mut body = json!({ "collection": "user", "key": key });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         self.node(node).post(&format!("shard/{operation}"), &body)["document"].clone()
@@ -64,34 +68,72 @@ impl Pair {
 
     /// The fields of a document through a node.
     #[track_caller]
-    pub(crate) fn select(&self, node: usize, key: &str) -> Value {
+    fn select(&self, node: usize, key: &str) -> Value {
         self.ask(node, "select", key, json!({}))["value"].clone()
     }
 
-    /// The fields of a document as a node itself has it.
+    /// The fields of a document as a shard has it, whether it owns its key or not.
     #[track_caller]
-    fn raw(&self, node: usize, key: &str) -> Value {
-        self.ask(node, &self.0.at_shard("raw/select?operator=test", node), key, json!({}))["value"].clone()
+    fn raw(&self, shard: usize, key: &str) -> Value {
+        self.raw_by(shard, shard, key)
+    }
+
+    #[track_caller]
+    fn raw_by(&self, node: usize, shard: usize, key: &str) -> Value {
+        self.ask(node, &at_shard("raw/select?operator=test", shard), key, json!({}))["value"].clone()
     }
 
     fn len(&self, node: usize) -> Value {
-        let path = self.0.at_shard("raw/len?operator=test", node);
+        let path = at_shard("raw/len?operator=test", node);
         self.node(node).post(&format!("shard/{path}"), &json!({ "collection": "user" }))["len"].clone()
     }
 
-    pub(crate) fn is_valid(&self, node: usize) -> bool {
+    fn is_valid(&self, node: usize) -> bool {
         self.node(node).get("shard/is_valid")["valid"] == true
     }
 
     /// What a step by hand reports on a node.
     #[track_caller]
     fn step(&self, node: usize, step: &str) -> Value {
-        self.node(node).post(&format!("shard/{}", self.0.at_shard(step, node)), &json!({}))
+        self.node(node).post(&format!("shard/{}", at_shard(step, node)), &json!({}))
     }
 }
 
-pub(crate) fn host(address: &str) -> Value {
+fn host(address: &str) -> Value {
     json!([{ "mode": "rw", "weight": 1, "address": address }])
+}
+
+#[test]
+fn behaviour_01_the_schema_is_valid_once_it_is_configured() {
+    let pair = Pair(Cluster::nodes(2));
+    assert!(!pair.is_valid(1) && !pair.is_valid(2));
+    // A namespace that is used before there is a map is whole, on one shard, which has all of its keys.
+    let whole = pair.0.store(1, "early");
+    let body = json!({ "collection": "user", "key": "a" });
+    assert_eq!(whole.post("shard/select", &body)["document"], Value::Null);
+    let list: Vec<Value> = pair.0.addresses.iter().map(|address| host(address)).collect();
+    let done = pair.config(json!({ "list": list, "curr": curr() }));
+    assert_eq!(done["ok"], 1, "{done}");
+    assert!(pair.is_valid(1) && pair.is_valid(2));
+}
+
+#[test]
+fn behaviour_02_no_node_has_a_number_that_could_be_wrong() {
+    let mut pair = Pair::start();
+    for node in [1, 2] {
+        for number in [1, 2] {
+            let problem =
+                pair.node(node).refuses("POST", "shard/config", &json!({ "this": number }), 400, "bad_map");
+            assert!(problem["detail"].as_str().unwrap().starts_with("this: "), "{problem}");
+        }
+    }
+    // Nor does it matter which node serves which shard.
+    pair.0.kill(2);
+    for (key, owner) in KEYS {
+        pair.ask(1, "insert", key, json!({ "fields": { "k": key } }));
+        assert_eq!(pair.raw_by(1, owner, key), json!({ "k": key }));
+        assert_eq!(pair.raw_by(1, 3 - owner, key), Value::Null);
+    }
 }
 
 #[test]
@@ -211,7 +253,7 @@ fn behaviour_12_without_the_new_copy_the_old_one_is_seen_again() {
     for (key, owner) in KEYS {
         pair.ask(1, "replace", key, json!({ "fields": { "from": "curr" } }));
         assert_eq!(
-            pair.ask(owner, &pair.0.at_shard("raw/delete?operator=test", owner), key, json!({}))["value"],
+            pair.ask(owner, &at_shard("raw/delete?operator=test", owner), key, json!({}))["value"],
             json!({ "from": "curr" })
         );
         assert_eq!(pair.select(1, key), json!({ "from": "prev" }));
@@ -246,7 +288,7 @@ fn behaviour_14_cleanup_has_to_wait_until_prev_is_gone() {
     for node in [1, 2] {
         let problem = pair.node(node).refuses(
             "POST",
-            &format!("shard/{}", pair.0.at_shard("cleanup", node)),
+            &format!("shard/{}", at_shard("cleanup", node)),
             &json!({}),
             409,
             "resharding",
@@ -300,7 +342,7 @@ fn behaviour_16_in_the_end_records_are_on_their_new_shards_only() {
             assert_eq!(pair.raw(owner, key), json!({ "from": "prev" }));
             assert_eq!(pair.select(1, key), json!({ "from": "prev" }));
             assert_eq!(pair.select(2, key), json!({ "from": "prev" }));
-            pair.ask(owner, &pair.0.at_shard("raw/delete?operator=test", owner), key, json!({}));
+            pair.ask(owner, &at_shard("raw/delete?operator=test", owner), key, json!({}));
         }
         pair.place_mirrored();
     }

@@ -1,63 +1,41 @@
-//! A lock is one lock, on however many shards it is, and from whichever node it is asked for.
+//! A lock is one lock, on however many shards its documents are, and from whichever node it is asked for. Key `n` is on shard
+//! `n % shards + 1`.
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, is_blocked, passes, write},
     harness::eventually,
-    http::{self, Reply},
+    http,
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
     peer::resources,
+    rooms::insist,
+    spread_nodes::modulo,
 };
 use serde_json::{Value, json};
-use std::{io::Write, net::TcpStream, thread};
-
-/// With this function key `n` is on shard `n % shards + 1`.
-fn modulo(shards: u32) -> Value {
-    json!({ "function": "modulo", "shards": shards })
-}
-
-/// An owner that asks one node.
-fn holder(cluster: &Cluster, node: usize, owner: &str) -> Leaseholder {
-    Leaseholder::new(cluster.node(node), owner)
-}
-
-fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> Reply {
-    let event = json!({ "type": "put", "collection": "user", "key": key, "fields": { "v": 1 } });
-    let call = json!({ "events": [event], "tokens": tokens, "wait_ms": 0 });
-    holder.store.send("POST", "write", &call.to_string())
-}
-
-#[track_caller]
-fn passes(holder: &Leaseholder, key: u64, tokens: &[u64]) {
-    let reply = write(holder, key, tokens);
-    assert_eq!(reply.status, 200, "{}", reply.body);
-}
-
-#[track_caller]
-fn is_blocked(holder: &Leaseholder, key: u64, by: &str) {
-    let problem = write(holder, key, &[]).assert_problem(423, "locked");
-    assert_eq!(problem["blockers"][0]["name"], by, "{problem}");
-}
+use std::{
+    io::Write,
+    net::TcpStream,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
 
 #[test]
-fn a_lock_on_a_document_is_with_the_shard_of_the_document() {
+fn a_lock_on_a_document_holds_through_every_node() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     let on_two = ann.take("write user/1");
     let on_one = ann.take("write user/2");
-    assert_eq!((on_two.lock % 1024, on_two.token % 1024), (2, 2));
-    assert_eq!((on_one.lock % 1024, on_one.token % 1024), (1, 1));
     for node in 1..=2 {
-        let other = holder(&cluster, node, "bob");
+        let other = cluster.holder(node, "bob");
         other.is_refused("read user/1");
         other.is_refused("read user/2/name");
         is_blocked(&other, 1, "ann");
         is_blocked(&other, 2, "ann");
         let seen: Vec<u64> =
-            holder(&cluster, node, "ann").locks().iter().map(|lock| lock["lock"].as_u64().unwrap()).collect();
+            cluster.holder(node, "ann").locks().iter().map(|lock| lock["lock"].as_u64().unwrap()).collect();
         assert!(seen.len() == 2 && seen.contains(&on_one.lock) && seen.contains(&on_two.lock), "{seen:?}");
-        passes(&holder(&cluster, node, "ann"), 1, &[on_two.token]);
+        passes(&cluster.holder(node, "ann"), 1, &[on_two.token]);
     }
-    let again = holder(&cluster, 2, "ann").ask("write user/1", HOUR, 0);
+    let again = cluster.holder(2, "ann").ask("write user/1", HOUR, 0);
     assert_eq!((again.status, Leased::from(&again.json())), (200, on_two), "{}", again.body);
     let renewed = bob.renew(on_two.lock, &json!({ "ttl_ms": HOUR, "token": on_two.token }));
     assert_eq!(renewed.status, 200, "{}", renewed.body);
@@ -70,24 +48,24 @@ fn a_lock_on_a_document_is_with_the_shard_of_the_document() {
 #[test]
 fn a_lock_on_several_shards_is_one_lock() {
     let cluster = Cluster::start(3, modulo(3));
-    let (ann, bob) = (holder(&cluster, 3, "ann"), holder(&cluster, 1, "bob"));
+    let (ann, bob) = (cluster.holder(3, "ann"), cluster.holder(1, "bob"));
     let what = "write user/1, write user/2, read user/3";
     let held = ann.take(what);
     let shown = bob.store.get(&format!("locks/{}", held.lock));
     assert_eq!(Leased::from(&shown), held);
     assert_eq!(shown["resources"], sorted(what), "{shown}");
     for node in 1..=3 {
-        let listed = holder(&cluster, node, "ann").locks();
+        let listed = cluster.holder(node, "ann").locks();
         assert_eq!(listed.len(), 1, "{listed:?}");
         assert_eq!((Leased::from(&listed[0]), &listed[0]["resources"]), (held, &sorted(what)));
         for key in 1..=3 {
-            is_blocked(&holder(&cluster, node, "bob"), key, "ann");
+            is_blocked(&cluster.holder(node, "bob"), key, "ann");
         }
         for key in 1..=2 {
-            passes(&holder(&cluster, node, "ann"), key, &[held.token]);
+            passes(&cluster.holder(node, "ann"), key, &[held.token]);
         }
     }
-    let again = holder(&cluster, 2, "ann").ask(what, HOUR, 0);
+    let again = cluster.holder(2, "ann").ask(what, HOUR, 0);
     assert_eq!((again.status, Leased::from(&again.json())), (200, held), "{}", again.body);
     let renewed = bob.renew(held.lock, &json!({ "ttl_ms": 2 * HOUR, "owner": "ann" }));
     assert_eq!(renewed.json()["leases"][0]["resources"], sorted(what), "{}", renewed.body);
@@ -114,7 +92,7 @@ fn sorted(what: &str) -> Value {
 #[test]
 fn a_lock_on_a_collection_or_everything_holds_on_every_shard() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     for what in ["write user", "write /"] {
         let held = ann.take(what);
         for key in 1..=2 {
@@ -142,11 +120,9 @@ fn a_lock_on_a_collection_or_everything_holds_on_every_shard() {
 }
 
 #[test]
-fn what_was_taken_before_a_refusal_is_given_back() {
+fn a_refused_lock_leaves_nothing_behind() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob, cid) =
-        (holder(&cluster, 1, "ann"), holder(&cluster, 1, "bob"), holder(&cluster, 2, "cid"));
-    // Key 1 is on shard 2, which comes later.
+    let (ann, bob, cid) = (cluster.holder(1, "ann"), cluster.holder(1, "bob"), cluster.holder(2, "cid"));
     let held = ann.take("write user/1");
     let problem = bob.is_refused("write user/1, write user/2");
     assert_eq!(problem["blockers"][0]["lock"], json!(held.lock), "{problem}");
@@ -159,16 +135,15 @@ fn what_was_taken_before_a_refusal_is_given_back() {
 }
 
 #[test]
-fn whoever_waits_for_several_shards_gets_them_together() {
+fn a_lock_on_several_shards_is_granted_at_once_or_not_at_all() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob, cid) =
-        (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"), holder(&cluster, 1, "cid"));
+    let (ann, bob, cid) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"), cluster.holder(1, "cid"));
     let (one, two) = (ann.take("write user/2"), ann.take("write user/1"));
     let waiter = bob.clone();
     let waiting = thread::spawn(move || waiter.ask("write user/1, write user/2", HOUR, 60_000));
     eventually("bob waits", || locks_in(&bob.store, "waiting").len() == 1);
     assert_eq!(ann.release(one.lock, &json!({ "token": one.token })).status, 200);
-    // Now bob has the first part, which nobody may rely on yet.
+    // One document is free now, and is not granted to other owners, as bob is before them in the queue.
     eventually("bob waits for the other", || {
         let waits = bob.store.get("waits");
         waits["edges"].as_array().unwrap().iter().any(|edge| edge["blocker"] == json!(two.lock))
@@ -187,9 +162,9 @@ fn whoever_waits_for_several_shards_gets_them_together() {
 }
 
 #[test]
-fn a_wait_that_nobody_waits_for_is_given_up_with_all_its_parts() {
+fn a_wait_ends_with_its_request() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 1, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(1, "bob"));
     ann.take("write user/1");
     let body = json!({ "owner": "cid", "resources": resources("write user/1, write user/2"), "ttl_ms": HOUR,
         "wait_ms": 60_000 })
@@ -208,14 +183,14 @@ fn a_wait_that_nobody_waits_for_is_given_up_with_all_its_parts() {
     });
     bob.is_refused("write user/2");
     drop(tcp);
-    eventually("cid's part is free again", || bob.ask("write user/2", HOUR, 0).status == 201);
+    eventually("the document is free again", || bob.ask("write user/2", HOUR, 0).status == 201);
     assert_eq!(locks_in(&bob.store, "waiting").len(), 0);
 }
 
 #[test]
-fn a_lock_in_line_can_be_polled_through_any_node() {
+fn a_waiting_lock_is_polled_through_any_node() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     for what in ["write user/1", "write user/1, write user/2", "write user"] {
         let held = ann.take("write user/1");
         let lock = bob.queue(what);
@@ -226,7 +201,7 @@ fn a_lock_in_line_can_be_polled_through_any_node() {
             "{what}: {}",
             shown.body
         );
-        let poller = holder(&cluster, 1, "bob");
+        let poller = cluster.holder(1, "bob");
         let polling = thread::spawn(move || poller.poll(lock, 60_000));
         assert_eq!(ann.release(held.lock, &json!({ "owner": "ann" })).status, 200);
         let reply = polling.join().unwrap();
@@ -241,13 +216,13 @@ fn a_lock_in_line_can_be_polled_through_any_node() {
     let lock = bob.queue("write user/1, write user/2");
     assert_eq!(ann.release(lock, &json!({ "owner": "bob" })).status, 200);
     eventually("nothing is left of it", || locks_in(&ann.store, "waiting").is_empty());
-    eventually("its part is free", || ann.ask("write user/2", HOUR, 0).status == 201);
+    eventually("the other document is free", || ann.ask("write user/2", HOUR, 0).status == 201);
 }
 
 #[test]
 fn all_leases_of_an_owner_are_renewed_and_released_together() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     ann.take("write user/1");
     ann.take("write user/2");
     ann.take("write user/3, write user/4");
@@ -266,7 +241,7 @@ fn all_leases_of_an_owner_are_renewed_and_released_together() {
 #[test]
 fn a_lock_on_several_shards_ends_on_all_of_them() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     let held = ann.take_for("write user/1, write user/2", 300);
     eventually("it runs out", || bob.ask("write user", HOUR, 0).status == 201);
     write(&ann, 1, &[held.token]).assert_problem(409, "lock_lost");
@@ -274,9 +249,9 @@ fn a_lock_on_several_shards_ends_on_all_of_them() {
 }
 
 #[test]
-fn a_token_counts_wherever_it_is_shown() {
+fn a_token_is_checked_at_every_shard() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     // Whoever leads may write, whatever it writes and wherever that is.
     let leader = ann.take("write role/2");
     passes(&bob, 1, &[leader.token]);
@@ -292,9 +267,9 @@ fn a_token_counts_wherever_it_is_shown() {
 }
 
 #[test]
-fn listings_show_every_shard_as_one() {
+fn listings_have_the_locks_of_all_shards() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     for key in 1..=6 {
         ann.take(&format!("write user/{key}"));
     }
@@ -334,9 +309,9 @@ fn numbers(page: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn an_operator_ends_a_lock_with_all_its_parts() {
+fn an_operator_ends_a_lock_on_all_shards() {
     let cluster = Cluster::start(2, modulo(2));
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     let held = ann.take("write user");
     let target = bob.store.target(&format!("locks/{}?reason=stuck", held.lock));
     let reply = http::request(bob.store.native, "DELETE", &target, &[]);
@@ -345,7 +320,7 @@ fn an_operator_ends_a_lock_with_all_its_parts() {
     passes(&bob, 1, &[]);
     passes(&bob, 2, &[]);
     for node in 1..=2 {
-        let log = holder(&cluster, node, "x").store.get("operator-log");
+        let log = cluster.holder(node, "x").store.get("operator-log");
         assert_eq!(log["actions"].as_array().unwrap().len(), 1, "{log}");
         assert_eq!(log["actions"][0]["lock"]["lock"], json!(held.lock), "{log}");
     }
@@ -356,11 +331,11 @@ fn an_operator_ends_a_lock_with_all_its_parts() {
 #[test]
 fn locks_and_the_growth_of_tokens_outlive_kills() {
     let mut cluster = Cluster::start(2, modulo(2));
-    let first = holder(&cluster, 1, "ann").take("write user/1, write user/2");
+    let first = cluster.holder(1, "ann").take("write user/1, write user/2");
     for node in [2, 1] {
         cluster.kill(node);
         cluster.restart(node);
-        let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+        let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
         bob.is_refused("read user/1");
         bob.is_refused("read user/2");
         passes(&bob, 1, &[first.token]);
@@ -368,7 +343,7 @@ fn locks_and_the_growth_of_tokens_outlive_kills() {
         let again = ann.ask("write user/1, write user/2", HOUR, 0);
         assert_eq!((again.status, Leased::from(&again.json())), (200, first), "{}", again.body);
     }
-    let (ann, bob) = (holder(&cluster, 1, "ann"), holder(&cluster, 2, "bob"));
+    let (ann, bob) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"));
     assert_eq!(ann.release_all().status, 200);
     let mut last = first.token;
     for key in [1, 2, 1] {
@@ -382,27 +357,45 @@ fn locks_and_the_growth_of_tokens_outlive_kills() {
     }
 }
 
+/// A queue is in the memory of its home's owner: a request that waits there while that is killed has to be sent again, and
+/// is the same request for the same owner. One whose document's owner is killed waits on.
 #[test]
-fn a_request_outlives_a_kill_of_the_shard_it_waits_for() {
-    let mut cluster = Cluster::start(2, modulo(2));
-    let held = holder(&cluster, 1, "ann").take("write user/1");
-    let bob = holder(&cluster, 1, "bob");
+fn a_request_waits_on_over_kills_when_it_is_sent_again() {
+    let mut cluster = Cluster::start(3, modulo(3));
+    let held = cluster.holder(1, "ann").take("write user/1");
+    cluster.pin();
+    let home = cluster.owner(cluster.home());
+    let [other, asked] = [home % 3 + 1, (home + 1) % 3 + 1];
+    let bob = cluster.holder(asked, "bob");
     let waiter = bob.clone();
-    let waiting = thread::spawn(move || waiter.ask("write user/1, write user/2", HOUR, 60_000));
-    eventually("bob waits", || locks_in(&bob.store, "waiting").len() == 1);
-    cluster.kill(2);
-    cluster.restart(2);
-    eventually("bob waits again", || {
-        let waits = bob.store.get("waits");
-        waits["edges"].as_array().unwrap().iter().any(|edge| edge["blocker"] == json!(held.lock))
+    let waiting = thread::spawn(move || {
+        let attempts = AtomicUsize::new(0);
+        let reply = insist(|| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            waiter.ask("write user/1, write user/2", HOUR, 60_000)
+        });
+        (reply, attempts.into_inner())
     });
-    assert_eq!(bob.release(held.lock, &json!({ "token": held.token })).status, 200);
-    let reply = waiting.join().unwrap();
+    let waits = || {
+        let reply = bob.store.send("GET", "waits", "");
+        let waits = if reply.status == 200 { reply.json() } else { json!({ "edges": [] }) };
+        waits["edges"].as_array().unwrap().iter().any(|edge| edge["blocker"] == json!(held.lock))
+    };
+    eventually("bob waits", waits);
+    for node in [other, home] {
+        cluster.kill(node);
+        eventually("bob waits", waits);
+        cluster.up(node);
+    }
+    let released = insist(|| bob.release(held.lock, &json!({ "token": held.token })));
+    assert_eq!(released.status, 200, "{}", released.body);
+    let (reply, attempts) = waiting.join().unwrap();
     assert_eq!(reply.status, 201, "{}", reply.body);
+    assert!(attempts > 1, "its home was killed");
 }
 
 #[test]
-fn many_who_want_the_same_in_any_order_all_get_it_in_turn() {
+fn overlapping_locks_are_granted_in_turn() {
     let cluster = Cluster::start(3, modulo(3));
     let whats = [
         "write user/1, write user/2",
@@ -414,7 +407,7 @@ fn many_who_want_the_same_in_any_order_all_get_it_in_turn() {
     ];
     thread::scope(|scope| {
         for (number, what) in whats.into_iter().enumerate() {
-            let owner = holder(&cluster, number % 3 + 1, &format!("owner{number}"));
+            let owner = cluster.holder(number % 3 + 1, &format!("owner{number}"));
             scope.spawn(move || {
                 let mut last = 0;
                 for _ in 0..10 {
@@ -429,14 +422,23 @@ fn many_who_want_the_same_in_any_order_all_get_it_in_turn() {
             });
         }
     });
-    assert_eq!(holder(&cluster, 1, "x").store.get("locks")["locks"], json!([]));
+    assert_eq!(cluster.holder(1, "x").store.get("locks")["locks"], json!([]));
+}
+
+/// Locks are decided at the home, so they may cover keys that no shard can have.
+#[test]
+fn a_key_without_a_shard_can_be_locked_and_not_written() {
+    let cluster = Cluster::start(2, modulo(2));
+    let ann = cluster.holder(1, "ann");
+    ann.take("write user/x");
+    ann.store.refuses("PUT", "documents/user/x", &json!({}), 400, "no_shard");
+    assert_eq!(ann.release_all().status, 200);
 }
 
 #[test]
-fn mistakes_are_found_before_anything_is_asked() {
+fn mistakes_are_refused_before_any_lock_is_asked_for() {
     let cluster = Cluster::start(2, modulo(2));
-    let ann = holder(&cluster, 1, "ann");
-    ann.ask("write user/x", HOUR, 0).assert_problem(400, "no_shard");
+    let ann = cluster.holder(1, "ann");
     let nobody = Leaseholder { owner: String::new(), ..ann.clone() };
     nobody.ask("write user", HOUR, 0).assert_problem(400, "bad_owner");
     ann.ask("write user", 0, 0).assert_problem(400, "bad_body");
