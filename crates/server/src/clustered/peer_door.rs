@@ -4,13 +4,14 @@
 use super::{
     ClusterNode, Doored, PeerCall, Served, admission, calls,
     door::{Side, doubt, lost, no_owner},
+    follower,
 };
 use crate::{
     arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
     guard::AllowedPage, listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
     schema_registry::SchemaRegistry, trouble::Trouble,
 };
-use axum::response::IntoResponse;
+use axum::{Json, response::IntoResponse};
 #[cfg(test)]
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -71,6 +72,9 @@ impl Service for PeerDoor {
         if parts.uri.path() == lockwood_cluster::HINT {
             self.0.reports.report(Event::Hint);
             return StatusCode::NO_CONTENT.into_response();
+        }
+        if parts.uri.path() == follower::TELL {
+            return Json(self.0.tell()).into_response();
         }
         let client = client_of(&parts.headers).unwrap_or(peer);
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };

@@ -167,6 +167,11 @@ impl Place {
         Ok(Place { directory: directory.to_owned(), mark, log, shard })
     }
 
+    /// Reads and writes the log over another link from now on.
+    pub(super) fn reach_by(&mut self, link: &Arc<Link>) {
+        self.log = ShardLog::new(Arc::clone(link), self.shard);
+    }
+
     /// Where the shard stands, if this is the epoch of its owner.
     pub(super) fn owned_head(&self, epoch: Epoch) -> Result<Head, CacheError> {
         let found = self.log.head()?;

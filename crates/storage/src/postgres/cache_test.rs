@@ -390,7 +390,7 @@ fn a_follower_follows_and_becomes_the_owner() {
     owner.put(32);
     let content = owner.content();
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (store, report) = follower.promote(claimed.epoch).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
     assert_eq!((&report.outcome, report.records, report.alert), (&CAUGHT_UP, 1, None));
     let log = LocalLog::new(Arc::clone(&store));
     let Claim { epoch, .. } = log.claim().unwrap();
@@ -417,7 +417,7 @@ fn a_follower_of_a_log_that_was_rewritten_or_lost_records_diverges() {
     shard.lose_after(7);
     assert_eq!(follower.advance().unwrap(), Advanced::Diverged);
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (_, report) = follower.promote(claimed.epoch).unwrap();
+    let (_, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
     assert_eq!(report.outcome, CacheOutcome::Rebuilt(Discarded::Ahead));
     assert!(report.alert.is_some());
 }

@@ -311,6 +311,27 @@ impl Directory {
         get(rows.first().ok_or_else(gone)?, 0)
     }
 
+    /// A setting of the cluster, if it is on record.
+    pub async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>, CallError> {
+        let sql = "select value from lockwood.setting where name = $1";
+        let rows = self.rows(sql, parameters![name.to_owned()]).await?;
+        rows.first().map(|row| get(row, 0)).transpose()
+    }
+
+    /// Changes a setting, if `owner` is the epoch of the owner of `shard`; false if it is not.
+    pub async fn change_setting(
+        &self,
+        name: &str,
+        value: &[u8],
+        (shard, owner): (u64, Epoch),
+    ) -> Result<bool, CallError> {
+        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+            insert into lockwood.setting (name, value) select $1::text, $2::bytea from owner
+            on conflict (name) do update set value = excluded.value returning name";
+        let parameters = parameters![name.to_owned(), value.to_vec(), to_sql(shard), to_sql(owner.0)];
+        self.changed(sql, parameters).await
+    }
+
     /// How durable an acknowledged write is.
     pub async fn durability(&self) -> Result<DurabilityReport, CallError> {
         let rows = self.rows(durability::SQL, parameters![]).await?;

@@ -64,10 +64,15 @@ impl Follower {
         Ok(Advanced::To(self.note.last))
     }
 
-    /// Makes it the store of an owner that has claimed the shard with `epoch`, without opening the files again. All
-    /// snapshots of it should be gone: a cache that has to be discarded cannot be while there is one.
-    pub fn promote(self, epoch: Epoch) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
-        let Follower { place, cache, .. } = self;
+    /// Makes it the store of an owner that has claimed the shard with `epoch` and appends over `link`, without opening the
+    /// files again. All snapshots of it should be gone: a cache that has to be discarded cannot be while there is one.
+    pub fn promote(
+        self,
+        link: &Arc<Link>,
+        epoch: Epoch,
+    ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
+        let Follower { mut place, cache, .. } = self;
+        place.reach_by(link);
         let head = place.owned_head(epoch)?;
         let opened = place.resume(cache, &head)?;
         place.complete(opened, &head)
