@@ -74,7 +74,7 @@ fn a_drained_node_owns_nothing_when_the_command_ends() {
     done(&nodes, 1, &["undrain", "n1"]);
     done(&nodes, 2, &["undrain", "n2"]);
     nodes.await_balance(4);
-    refused(&nodes, 1, &["drain", "n9"], 70, "there is no node \"n9\"; there are n1, n2");
+    refused(&nodes, 1, &["drain", "n9"], 66, "there is no node \"n9\"; there are n1, n2");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_moved_shard_stays_with_its_node() {
     nodes.up(other);
     eventually("it gets the shard back", || nodes.owner_by(next) == Some(other));
     done(&nodes, owner, &["unmove", "1"]);
-    refused(&nodes, owner, &["move", "1", "n9"], 70, "there is no node");
+    refused(&nodes, owner, &["move", "1", "n9"], 66, "there is no node");
     refused(&nodes, owner, &["move", "7", &name], 70, "there is no shard 7");
 }
 

@@ -127,6 +127,11 @@ impl Database {
         Ok(self.directory.map().await?)
     }
 
+    /// The epoch of the latest map, asked over the link of followers.
+    pub async fn map_epoch(&self) -> Result<Option<u64>, DatabaseError> {
+        Ok(Directory::new(Arc::clone(&self.reads)).map_epoch().await?)
+    }
+
     /// Adds a map that is newer than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or there
     /// is one that is as new.
     pub async fn add_map(

@@ -2,7 +2,7 @@
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
 use super::{
-    ClusterNode, Destination, OWNER_WAIT, Place, Served, follower, peer_door,
+    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
     scope::{self, Gathered, Scope},
     status,
 };
@@ -92,7 +92,7 @@ impl Doored for Native {
         peer: SocketAddr,
         request: Request<Arriving>,
     ) -> Result<Response<Self::Body>, Request<Arriving>> {
-        follower::answer(node, shard, peer, request).await
+        reads::answer(node, shard, peer, request).await
     }
 }
 

@@ -12,8 +12,6 @@ use super::{
 use crate::{
     arriving::Arriving,
     authority::Authority,
-    body,
-    cluster::dispatch::decoded,
     lease::LeaseTime,
     listener::Service,
     native::{Native, lag},
@@ -21,16 +19,15 @@ use crate::{
     schemas,
     serve::ServeError,
     shared::Shared,
-    trouble::Trouble,
 };
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, Request, Uri};
-use lockwood_cluster::{Call, monotonic};
+use lockwood_cluster::{Call, DatabaseError, monotonic};
 use lockwood_model::Event;
-use lockwood_router::{NodeName, NodeRow, ShardNo, Staleness, ownership::Monotonic};
+use lockwood_router::{NodeName, NodeRow, Phase, ShardMap, ShardNo, Staleness, ownership::Monotonic};
 use lockwood_storage::{
     Entry, StoreError,
     postgres::{Advanced, CacheError, Follower, Shown},
@@ -114,6 +111,18 @@ pub(crate) struct Copy {
     shown: Arc<Shown>,
     staleness: Mutex<Staleness>,
     last: AtomicU64,
+    under: Mutex<Under>,
+}
+
+/// Which map was the latest one when the state of a copy was that of the log.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Under {
+    /// Counts the states that were shown.
+    shown: u64,
+    /// Before the last look at the log, and after it; none if there is no map, or another one came meanwhile.
+    epoch: Option<u64>,
+    /// After the last look.
+    latest: Option<u64>,
 }
 
 impl Copy {
@@ -130,20 +139,27 @@ impl Copy {
         };
         let shared = runtime::copy(origin, Arc::clone(&shown)).await?;
         let native = Native::new(&shared);
-        let copy = Copy { shared, native, shown, staleness: Mutex::default(), last: AtomicU64::default() };
-        copy.compared(follower, sent);
+        let (staleness, last) = (Mutex::default(), AtomicU64::new(follower.last()));
+        let copy = Copy { shared, native, shown, staleness, last, under: Mutex::default() };
+        copy.compared(sent, None);
         Ok(copy)
     }
 
-    /// The copy has everything that a call found which was sent then.
-    fn compared(&self, follower: &Follower, sent: Monotonic) {
-        self.last.store(follower.last(), Ordering::Release);
+    /// The copy has everything that a call found which was sent then; after it this was the epoch of the latest map.
+    fn compared(&self, sent: Monotonic, latest: Option<u64>) {
+        let mut under = self.under.lock();
+        under.epoch = latest.filter(|latest| under.latest == Some(*latest));
+        under.latest = latest;
         self.staleness.lock().compared(sent, monotonic());
     }
 
     /// Shows what the follower has by now.
     fn advance(&self, follower: &Follower) -> Result<(), StoreError> {
         let before = self.last.load(Ordering::Acquire);
+        {
+            let mut under = self.under.lock();
+            (under.shown, under.epoch) = (under.shown + 1, None);
+        }
         self.shown.show(follower.snapshot());
         self.shared.shard.show_latest();
         let reading = self.shared.shard.read();
@@ -155,6 +171,7 @@ impl Copy {
                 self.shared.schemas.reread(&self.shared, namespace);
             }
         }
+        self.last.store(follower.last(), Ordering::Release);
         Ok(())
     }
 
@@ -166,6 +183,23 @@ impl Copy {
     /// The last record that it has.
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// The same for a document whose place a map decides: none if the copy is not one of that map, under which nothing moves.
+    pub(crate) async fn answer_under(
+        &self,
+        map: &ShardMap,
+        peer: SocketAddr,
+        max_lag_ms: u64,
+        request: Request<Arriving>,
+    ) -> Option<Response> {
+        let before = *self.under.lock();
+        if map.phase != Phase::Steady || before.epoch != Some(map.epoch) {
+            return None;
+        }
+        let answer = self.answer(peer, max_lag_ms, request).await?;
+        // What was read may be a later state, of which nothing is known yet.
+        (self.under.lock().shown == before.shown).then_some(answer)
     }
 
     /// Answers a read that tolerates a lag; none if the owner has to. The lag is looked at first: what is read is no older.
@@ -188,39 +222,6 @@ impl Copy {
     }
 }
 
-/// Answers a read by this node's copy of a shard, if it tolerates the lag of the copy; otherwise gives the request back.
-pub(super) async fn answer(
-    node: &ClusterNode,
-    shard: ShardNo,
-    peer: SocketAddr,
-    request: Request<Arriving>,
-) -> Result<Response, Request<Arriving>> {
-    let tolerated = match lag::tolerated(request.method(), request.uri()) {
-        Ok(Some(max_lag_ms)) => max_lag_ms,
-        Ok(None) => return Err(request),
-        Err(trouble) => return Ok(trouble.into_response()),
-    };
-    // An owner has no copy besides; a copy that is too old is not tried.
-    let copy = node.copy(shard).filter(|copy| copy.lag_ms().is_some_and(|lag_ms| lag_ms <= tolerated));
-    let Some(copy) = copy.filter(|_| is_of_one_shard(node, request.uri())) else { return Err(request) };
-    let (parts, body) = request.into_parts();
-    let body = match body::read_at(&node.front, body).await {
-        Ok(body) => body,
-        Err(error) => return Ok(Trouble::from(error).into_response()),
-    };
-    let whole = || Request::from_parts(parts.clone(), Arriving::Whole(Full::new(body.clone())));
-    copy.answer(peer, tolerated, whole()).await.ok_or_else(whole)
-}
-
-/// Whether a read is of documents that are all on one shard.
-fn is_of_one_shard(node: &ClusterNode, uri: &Uri) -> bool {
-    let segments: Vec<&str> = uri.path().split('/').skip(1).collect();
-    let ["v1", namespace, word, ..] = segments[..] else { return false };
-    // Where it is was looked up on the way here; one that is nowhere is empty.
-    let placed = node.homes.remembered(&decoded(namespace));
-    word != "shard" && !placed.is_some_and(|placed| placed.is_spread)
-}
-
 /// Whether a record may change what is registered for its namespace.
 fn changes_schemas(entry: &Entry) -> bool {
     let Entry::Committed { commits, .. } = entry else { return !matches!(entry, Entry::Leased { .. }) };
@@ -235,7 +236,7 @@ async fn tail(host: Arc<ShardHost>, shard: ShardNo, mut stop: watch::Receiver<bo
             Ok((follower, None)) => return Some(follower),
             Ok((follower, Some(copy))) => {
                 host.node.set_copy(shard, Some(Arc::clone(&copy)));
-                let kept = keep(shard, follower, &copy, &mut stop).await;
+                let kept = keep(&host.node, shard, follower, &copy, &mut stop).await;
                 host.node.set_copy(shard, None);
                 if let Some(follower) = kept {
                     return Some(follower);
@@ -282,6 +283,7 @@ async fn begin(
 
 /// Brings the copy to the log again and again; none if it is no part of the log any more.
 async fn keep(
+    node: &ClusterNode,
     shard: ShardNo,
     mut follower: Follower,
     copy: &Arc<Copy>,
@@ -293,16 +295,23 @@ async fn keep(
             _ = stop.wait_for(|is_over| *is_over) => return Some(follower),
             () = tokio::time::sleep(POLL) => {}
         }
-        let shown = Arc::clone(copy);
+        let (shown, sent) = (Arc::clone(copy), monotonic());
         let advanced;
         (follower, advanced) = blocking(move || {
             let advanced = step(&mut follower, &shown);
             (follower, advanced)
         })
         .await;
-        match advanced {
-            Ok(Advanced::To(_)) => failures = 0,
+        let compared = match advanced {
+            Ok(Advanced::To(_)) => latest_map(node).await.map_err(|error| error.to_string()),
             Ok(Advanced::Diverged) => return None,
+            Err(error) => Err(error.to_string()),
+        };
+        match compared {
+            Ok(latest) => {
+                failures = 0;
+                copy.compared(sent, latest);
+            }
             Err(error) => {
                 failures += 1;
                 if failures == FAILURES_TOLD {
@@ -315,15 +324,19 @@ async fn keep(
 
 /// One look at the log.
 fn step(follower: &mut Follower, copy: &Copy) -> Result<Advanced, CacheError> {
-    let sent = monotonic();
     let advanced = follower.advance()?;
-    if let Advanced::To(last) = advanced {
-        if last != copy.last() {
-            copy.advance(follower)?;
-        }
-        copy.compared(follower, sent);
+    if let Advanced::To(last) = advanced
+        && last != copy.last()
+    {
+        copy.advance(follower)?;
     }
     Ok(advanced)
+}
+
+/// The epoch of the latest map, if there is one.
+async fn latest_map(node: &ClusterNode) -> Result<Option<u64>, DatabaseError> {
+    let is_there = node.placing.read().map.is_some();
+    if is_there { node.database.map_epoch().await } else { Ok(None) }
 }
 
 impl ClusterNode {

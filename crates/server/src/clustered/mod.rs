@@ -18,6 +18,7 @@ mod homes;
 mod host;
 mod peer_door;
 pub(crate) mod preferences;
+mod reads;
 mod scope;
 mod serve;
 mod status;
@@ -87,6 +88,8 @@ pub(crate) struct ClusterNode {
     pub(crate) losses: Mutex<Vec<String>>,
     /// Those of the shards that this node follows; written by the tasks that follow them.
     copies: RwLock<BTreeMap<ShardNo, Arc<follower::Copy>>>,
+    /// What operators prefer, and the latest map; as they were read last.
+    placing: RwLock<preferences::Placing>,
     /// Written by the host when it opens and closes runtimes.
     served: RwLock<BTreeMap<ShardNo, Served>>,
     /// Counts the changes of `served`.
@@ -145,6 +148,7 @@ impl ClusterNode {
             durability: Mutex::new(durability),
             losses: Mutex::default(),
             copies: RwLock::default(),
+            placing: RwLock::default(),
             served: RwLock::default(),
             changes: watch::Sender::new(0),
         })

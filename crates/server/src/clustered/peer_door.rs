@@ -4,7 +4,7 @@
 use super::{
     ClusterNode, Doored, PeerCall, Served, admission, calls,
     door::{Side, doubt, lost, no_owner},
-    follower,
+    follower, reads,
 };
 use crate::{
     arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
@@ -80,6 +80,10 @@ impl Service for PeerDoor {
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
         if interface == calls::INTERFACE && admission::is_raise(&parts.uri) {
             return admission::answer_raise(&self.0, shard, &body).await;
+        }
+        if interface == reads::INTERFACE {
+            let answer = reads::answer_peer(&self.0, shard, client, (&parts, &body)).await;
+            return answer.unwrap_or_else(|| not_owner(&self.0, shard));
         }
         let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
         if interface == calls::INTERFACE {

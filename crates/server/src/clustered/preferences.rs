@@ -1,11 +1,19 @@
 //! The hosts that operators prefer for each shard: on record in the database, noted by the owner of shard 1, and told to the
-//! ownership of every node. Knows nothing of what placement makes of them.
+//! ownership of every node. The latest map is kept beside them, for reads by copies. Knows nothing of what placement and reads
+//! make of them.
 
 use super::ClusterNode;
 use crate::trouble::Trouble;
-use lockwood_router::{Host, Preferences, ShardEpoch, ShardNo, ownership::Event};
+use lockwood_router::{Host, Preferences, ShardEpoch, ShardMap, ShardNo, ownership::Event};
 use lockwood_wire::Code;
 use std::sync::Arc;
+
+/// What a node has read of hosts and of the map.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Placing {
+    pub(super) preferences: Arc<Preferences>,
+    pub(super) map: Option<Arc<ShardMap>>,
+}
 
 /// The hosts of each shard, by its number, as they are on record.
 pub(crate) async fn read(node: &ClusterNode) -> Result<Vec<Vec<Host>>, Trouble> {
@@ -34,17 +42,29 @@ pub(crate) async fn note(
 
 /// Tells the ownership of this node of the hosts on record whenever they change. Looks after each renewal.
 pub(super) async fn watch(node: Arc<ClusterNode>) {
-    let (mut renewals, mut known) = (node.topology.subscribe(), Vec::new());
+    let mut renewals = node.topology.subscribe();
     while renewals.changed().await.is_ok() {
-        match read(&node).await {
-            Ok(list) if list != known => {
-                node.reports.report(Event::Listed(preferences(&list)));
-                known = list;
-            }
-            Ok(_) => {}
-            Err(trouble) => tracing::debug!(error = trouble.message, "look for the hosts of shards"),
+        if let Err(trouble) = look(&node).await {
+            tracing::debug!(error = trouble.message, "look for the hosts of shards, and for the map");
         }
     }
+}
+
+async fn look(node: &ClusterNode) -> Result<(), Trouble> {
+    let (listed, known) = (preferences(&read(node).await?), node.placing.read().clone());
+    if listed != *known.preferences {
+        node.reports.report(Event::Listed(listed.clone()));
+        node.placing.write().preferences = Arc::new(listed);
+    }
+    let epoch = node.database.map_epoch().await.map_err(|error| unavailable(&error.to_string()))?;
+    if epoch != known.map.map(|map| map.epoch) {
+        let map = node.database.map().await.map_err(|error| unavailable(&error.to_string()))?;
+        let read = |(_, bytes): (u64, Vec<u8>)| {
+            ShardMap::from_json(&serde_json::from_slice(&bytes).ok()?).ok().map(Arc::new)
+        };
+        node.placing.write().map = map.and_then(read);
+    }
+    Ok(())
 }
 
 fn preferences(list: &[Vec<Host>]) -> Preferences {

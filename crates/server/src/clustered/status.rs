@@ -18,7 +18,7 @@ use axum::{
 };
 use hyper::{Method, Request, StatusCode, header};
 use lockwood_cluster::DatabaseError;
-use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View};
+use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View, ownership::Event};
 use lockwood_wire::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code, DatabaseInfo, Readiness,
 };
@@ -30,6 +30,8 @@ use std::{
 
 /// How long the database may take to count namespaces.
 const HOMES_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for the rows after a change of them.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked for alerts.
 const ALERTS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -102,12 +104,23 @@ pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Response<Body> {
     }
 }
 
+/// The cluster with what was just changed.
+async fn changed(node: &ClusterNode) -> ClusterStatus {
+    let mut rows = node.topology.subscribe();
+    // A renewal that is under way may have read the rows before.
+    for _ in 0..2 {
+        node.reports.report(Event::Hint);
+        let _ = tokio::time::timeout(CHANGE_TIMEOUT, rows.changed()).await;
+    }
+    status_now(node).await
+}
+
 async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
     if !node.database.set_drains(name, drains).await.map_err(|error| unavailable(&error))? {
         return Err(no_node(node, name));
     }
     tracing::warn!(node = name, drains, "an operator drains a node, or ends that");
-    Ok(Json(status(node)))
+    Ok(Json(changed(node).await))
 }
 
 async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<Json<ClusterStatus>, Trouble> {
@@ -120,7 +133,7 @@ async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<J
         return Err(Trouble::new(Code::NoShard, format!("there is no shard {shard}")));
     }
     tracing::warn!(shard, to, "an operator moves a shard, or ends that");
-    Ok(Json(status(node)))
+    Ok(Json(changed(node).await))
 }
 
 async fn forget(node: &ClusterNode, name: &str) -> Result<Json<ClusterStatus>, Trouble> {
@@ -135,7 +148,7 @@ async fn forget(node: &ClusterNode, name: &str) -> Result<Json<ClusterStatus>, T
         return Err(Trouble::new(Code::NodeLive, message));
     }
     tracing::warn!(node = name, "an operator takes a node off the list");
-    Ok(Json(status(node)))
+    Ok(Json(changed(node).await))
 }
 
 fn no_node(node: &ClusterNode, name: &str) -> Trouble {

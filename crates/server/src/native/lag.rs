@@ -76,6 +76,13 @@ pub(crate) fn without(uri: &Uri) -> Uri {
     target.parse().unwrap_or_else(|_| uri.clone())
 }
 
+/// The same address with another lag, or with one at all.
+pub(crate) fn with(uri: &Uri, max_lag_ms: u64) -> Uri {
+    let rest = without(uri);
+    let mark = if rest.query().is_some() { '&' } else { '?' };
+    format!("{rest}{mark}{MAX_LAG}={max_lag_ms}").parse().unwrap_or(rest)
+}
+
 /// Says how stale an answer may be.
 pub(crate) fn note<B>(answer: &mut Response<B>, lag_ms: u64) {
     answer.headers_mut().insert(LAG, HeaderValue::from(lag_ms));
@@ -150,5 +157,8 @@ mod tests {
         check("/v1/a/position?max_lag_ms=5", "/v1/a/position");
         check("/v1/a/documents/a/b?fields=x%26y&max_lag_ms=5&at=3", "/v1/a/documents/a/b?fields=x%26y&at=3");
         check("/v1/a/position", "/v1/a/position");
+        let with = |target: &str| with(&target.parse().unwrap(), 7).to_string();
+        assert_eq!(with("/v1/a/position?at=3&max_lag_ms=5"), "/v1/a/position?at=3&max_lag_ms=7");
+        assert_eq!(with("/v1/a/position"), "/v1/a/position?max_lag_ms=7");
     }
 }

@@ -307,7 +307,11 @@ fn find(directory: &Path, mark: &str) -> Result<Found, OpenError> {
 }
 
 /// Whether a cache can be continued, and why not.
-fn judge(cache: &dyn Store, log: &ShardLog, head: &Head) -> Result<(Note, Option<Discarded>), CacheError> {
+pub(super) fn judge(
+    cache: &dyn Store,
+    log: &ShardLog,
+    head: &Head,
+) -> Result<(Note, Option<Discarded>), CacheError> {
     let snapshot = cache.snapshot();
     let Some(note) = Note::read(&*snapshot)? else {
         return Ok((Note::default(), Some(Discarded::Unfinished)));

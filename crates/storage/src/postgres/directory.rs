@@ -185,6 +185,13 @@ impl Directory {
         rows.first().map(|row| Ok((get_number(row, 0)?, get(row, 1)?))).transpose()
     }
 
+    /// The epoch of the latest map.
+    pub async fn map_epoch(&self) -> Result<Option<u64>, CallError> {
+        let rows = self.rows("select max(epoch) from lockwood.map", parameters![]).await?;
+        let epoch: Option<i64> = rows.first().map_or(Ok(None), |row| get(row, 0))?;
+        epoch.map(from_sql).transpose()
+    }
+
     /// Adds a map with a higher epoch than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or
     /// there is one that is as new.
     pub async fn add_map(
