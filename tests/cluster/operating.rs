@@ -69,7 +69,7 @@ fn a_drained_node_owns_nothing_when_the_command_ends() {
     assert_eq!(owners(&status), ["n1"; 4], "{status}");
     assert_eq!(status["nodes"][1]["drains"], true);
     // There is nothing left to give them to.
-    refused(&nodes, 1, &["drain", "n1", "--timeout", "1s"], 75, "still owns 4 shards");
+    refused(&nodes, 1, &["drain", "n1", "--timeout", "1s"], 75, "4 shards are not with another node");
     eventually("that is an alert", || alerts(&nodes, 1).contains("n1 drains, and no other node"));
     done(&nodes, 1, &["undrain", "n1"]);
     done(&nodes, 2, &["undrain", "n2"]);

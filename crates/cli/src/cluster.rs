@@ -153,7 +153,7 @@ struct StatusArgs {
 
 /// What to wait for.
 enum Goal {
-    /// The node owns nothing.
+    /// The node owns nothing, and other nodes own all shards.
     Empty(String),
     /// The node owns the shard.
     Owned(u32, String),
@@ -207,8 +207,10 @@ impl Goal {
     fn left(&self, status: &ClusterStatus) -> usize {
         match self {
             Goal::Empty(node) => {
-                let owned = status.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node));
-                owned.count()
+                let is_elsewhere = |owner: &String| owner != node;
+                let here =
+                    status.shards.iter().filter(|shard| !shard.owner.as_ref().is_some_and(is_elsewhere));
+                here.count()
             }
             Goal::Owned(number, node) => {
                 let found = status.shards.iter().find(|shard| shard.shard == *number);
@@ -220,8 +222,8 @@ impl Goal {
     fn missed(&self, left: usize) -> String {
         match self {
             Goal::Empty(node) => format!(
-                "{node} still owns {left} shards; is there another node that is live and does not drain? It goes on; \
-                 `lockwood cluster status` shows how far it is"
+                "{left} shards are not with another node than {node} yet; is there one that is live and does not drain? It \
+                 goes on; `lockwood cluster status` shows how far it is"
             ),
             Goal::Owned(shard, node) => format!(
                 "{node} does not own shard {shard} yet; `lockwood cluster status` shows if it is live and does not drain"
