@@ -153,6 +153,22 @@ fn reads_under_locks_are_answered_by_the_owner() {
     read("&token=999999").assert_problem(409, "lock_lost");
 }
 
+/// What is registered changes how a copy reads, as soon as the copy has the record of it.
+#[test]
+fn a_collection_that_is_read_under_locks_is_left_to_the_owner() {
+    let nodes = Nodes::start(2);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    nodes.store(owner).create("user", 1, json!({ "n": 1 }));
+    await_follower(&nodes, other);
+    let read = || nodes.store(other).send("GET", "documents/user/1?max_lag_ms=60000", "");
+    eventually("a copy answers", || lag(&read()).is_some_and(|lag| lag > 0));
+    nodes.store(owner).ask("PUT", "schemas/user/settings", &json!({ "isolation": "locked" }));
+    await_follower(&nodes, other);
+    for _ in 0..20 {
+        assert_eq!(lag(&read()), Some(0));
+    }
+}
+
 #[test]
 fn a_follower_that_becomes_the_owner_goes_on_with_its_copy() {
     let mut nodes = Nodes::start(2);

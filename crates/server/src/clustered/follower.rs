@@ -100,6 +100,7 @@ impl Followers {
     pub(super) async fn end(&self, shard: ShardNo) -> Option<Follower> {
         let Following { stop, task } = self.0.lock().remove(&shard)?;
         stop.send_replace(true);
+        // One that fills its cache is waited for: its owner would have to do the same.
         task.await.ok().flatten()
     }
 }
