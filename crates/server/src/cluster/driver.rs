@@ -7,7 +7,7 @@ use super::{
     shard_at, survey,
     work::{Report, Task},
 };
-use crate::{shard::Call, shared::Shared, trouble::Trouble};
+use crate::{clustered::preferences, shard::Call, shared::Shared, trouble::Trouble};
 use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
@@ -490,23 +490,8 @@ async fn prefer(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
     let shards: Vec<ShardNo> = (1..).map(ShardNo).take(list.len()).collect();
     let made = membership.node.database.ensure_shards(&shards).await;
     made.map_err(|error| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {error}")))?;
-    let mut all = preferred(shared)?;
-    all.resize(all.len().max(list.len()), Vec::new());
-    all.iter_mut().zip(list).for_each(|(known, hosts)| *known = hosts);
-    put(shared, lists_key(), "list", &serde_json::to_string(&all).expect("a list is valid JSON")).await
-}
-
-/// Where operators would like shards to be, by shard.
-pub(crate) fn preferred(shared: &Shared) -> Result<Vec<Vec<Host>>, Trouble> {
-    let reading = shared.shard.read();
-    let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(Vec::new()) };
-    let Some(document) = reading.state().document(id, &lists_key())? else { return Ok(Vec::new()) };
-    let read = document.get("list").and_then(|json| serde_json::from_str(json.as_str()).ok());
-    Ok(read.unwrap_or_default())
-}
-
-fn lists_key() -> DocumentKey {
-    DocumentKey::new("shards", "list".parse().expect("it is a key"))
+    let owner = (membership.shard, membership.epoch);
+    Box::pin(preferences::note(&membership.node, list, owner)).await
 }
 
 async fn rehost(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {

@@ -8,13 +8,17 @@
 //!                                            PeerDoor of the owner: proof? still the owner? ──► its runtime
 //! ```
 
+mod alerts;
 mod calls;
 mod door;
+mod follower;
 mod gather;
 mod guards;
 mod homes;
 mod host;
 mod peer_door;
+pub(crate) mod preferences;
+mod reads;
 mod scope;
 mod serve;
 mod status;
@@ -31,6 +35,7 @@ use crate::{
 };
 use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
+use lockwood_storage::postgres::DurabilityReport;
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
 use scope::{Beside, Gathered, Named, Scope};
@@ -75,8 +80,14 @@ pub(crate) struct ClusterNode {
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
-    /// How many machines have an acknowledged write, in words.
-    pub(crate) durability: Mutex<String>,
+    /// On how many machines an acknowledged write is; read now and then.
+    pub(crate) durability: Mutex<DurabilityReport>,
+    /// Logs that were found to lack acknowledged records, in words, since this process began.
+    pub(crate) losses: Mutex<Vec<String>>,
+    /// Those of the shards that this node follows; written by the tasks that follow them.
+    copies: RwLock<BTreeMap<ShardNo, Arc<follower::Copy>>>,
+    /// What operators prefer, and the latest map; as they were read last.
+    placing: RwLock<preferences::Placing>,
     /// Written by the host when it opens and closes runtimes.
     served: RwLock<BTreeMap<ShardNo, Served>>,
     /// Counts the changes of `served`.
@@ -120,7 +131,7 @@ impl ClusterNode {
         peers: Peers,
         prover: Arc<Prover>,
         (reports, database): (Reports, Arc<Database>),
-        durability: String,
+        durability: DurabilityReport,
     ) -> Arc<ClusterNode> {
         Arc::new(ClusterNode {
             front,
@@ -132,6 +143,9 @@ impl ClusterNode {
             database,
             stopping: AtomicBool::new(false),
             durability: Mutex::new(durability),
+            losses: Mutex::default(),
+            copies: RwLock::default(),
+            placing: RwLock::default(),
             served: RwLock::default(),
             changes: watch::Sender::new(0),
         })
@@ -254,7 +268,7 @@ impl ClusterNode {
     async fn read_durability(&self) {
         let read = tokio::time::timeout(DURABILITY_TIMEOUT, self.database.durability());
         if let Ok(Ok(report)) = read.await {
-            *self.durability.lock() = serve::in_words(&report);
+            *self.durability.lock() = report;
         }
     }
 

@@ -4,14 +4,14 @@
 use super::{
     ClusterNode, Doored, PeerCall, Served, calls,
     door::{Side, doubt, lost, no_owner},
-    guards,
+    follower, guards, reads,
 };
 use crate::{
     arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
     guard::AllowedPage, listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
     schema_registry::SchemaRegistry, trouble::Trouble,
 };
-use axum::response::IntoResponse;
+use axum::{Json, response::IntoResponse};
 #[cfg(test)]
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -73,8 +73,15 @@ impl Service for PeerDoor {
             self.0.reports.report(Event::Hint);
             return StatusCode::NO_CONTENT.into_response();
         }
+        if parts.uri.path() == follower::TELL {
+            return Json(self.0.tell()).into_response();
+        }
         let client = client_of(&parts.headers).unwrap_or(peer);
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
+        if interface == reads::INTERFACE {
+            let answer = reads::answer_peer(&self.0, shard, client, (&parts, &body)).await;
+            return answer.unwrap_or_else(|| not_owner(&self.0, shard));
+        }
         let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
         if interface == calls::INTERFACE {
             let mut request = Request::from_parts(parts, axum::body::Body::from(body));
