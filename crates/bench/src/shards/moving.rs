@@ -102,6 +102,7 @@ fn beside_writers(
 
 async fn writer((cluster, namespace): (&Cluster, &str), number: usize) -> Client<Http> {
     let mut random = Random::new(number);
-    let next = move |_| lockwood::update(namespace, "user", random.up_to(WRITTEN), 7);
+    let namespace = namespace.to_owned();
+    let next = move |_| lockwood::update(&namespace, "user", random.up_to(WRITTEN), 7);
     Client::new(cluster.at(number as u64 % 2 + 1).connect().await, 0, next)
 }

@@ -45,7 +45,8 @@ fn measure_with(stage: &Stage, (cluster, name): (&Cluster, &str), clients: usize
 fn get(stage: &Stage, (node, namespace): (&Lockwood, &str), clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::get(namespace, "user", random.up_to(DOCUMENTS));
+        let namespace = namespace.to_owned();
+        let next = move |_| lockwood::get(&namespace, "user", random.up_to(DOCUMENTS));
         Client::new(node.connect().await, 0, next)
     })
 }
@@ -61,7 +62,8 @@ fn select(stage: &Stage, clients: usize) -> Run {
 fn replace(stage: &Stage, (node, namespace): (&Lockwood, &str), clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::update(namespace, "user", random.up_to(DOCUMENTS), 7);
+        let namespace = namespace.to_owned();
+        let next = move |_| lockwood::update(&namespace, "user", random.up_to(DOCUMENTS), 7);
         Client::new(node.connect().await, 0, next)
     })
 }

@@ -41,7 +41,8 @@ fn fill(node: &Lockwood, namespace: &str) {
 fn filter(stage: &Stage, (node, namespace): (&Lockwood, &str)) -> Run {
     load::run(1, stage.slice(), async |number| {
         let mut random = Random::new(number);
-        let next = move |_| lockwood::filter(namespace, "user", "city", random.up_to(DOCUMENTS));
+        let namespace = namespace.to_owned();
+        let next = move |_| lockwood::filter(&namespace, "user", "city", random.up_to(DOCUMENTS));
         Client::new(node.connect().await, 0, next)
     })
 }
