@@ -34,13 +34,12 @@ impl Cluster {
     pub(crate) fn namespace(&self, name: &str) -> String {
         let mut session = self.at(1).session();
         let here = || self.nodes.namespaces_of(1).expect("the database says so");
-        let names = (0..NAMES_LEN_MAX).map(|number| format!("{name}-{number}"));
+        let mut names = (0..NAMES_LEN_MAX).map(|number| format!("{name}-{number}"));
         let is_here = |name: &String| {
             let before = here();
             session.call(&lockwood::create(name, "first", 1));
             here() > before
         };
-        let mut names = names;
         names.find(is_here).expect("homes are spread over the shards")
     }
 
