@@ -52,15 +52,12 @@ impl Cluster {
 
     /// Moves by hand what [`Cluster::config`] left to be moved, and drops the old places.
     pub(crate) fn drop_prev(&self) {
-        let keeper = self.spread.keeper();
-        keeper.post("shard/copy", &json!({}));
-        keeper.post("shard/config", &json!({ "prev": false }));
+        self.spread.drop_prev();
     }
 
     /// Removes by hand what was moved away.
     pub(crate) fn clean_up(&self) {
-        self.spread.keeper().post("shard/cleanup", &json!({}));
-        self.spread.await_end();
+        self.spread.clean_up();
     }
 
     /// Begins to move documents back to where they were.

@@ -5,7 +5,7 @@ use crate::{
     harness::eventually,
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
     peer::{Held, Peer, assert_error, resources},
-    rooms::Rooms,
+    rooms::{Rooms, insist},
     spread_nodes::modulo,
 };
 use serde_json::{Value, json};
@@ -329,7 +329,8 @@ fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
             last[kind] = token;
             rooms.visit(kind, || {
                 if kind < 2 {
-                    assert_eq!(write(writer, 6 + kind as u64, &[token]), 200, "{}", what[kind]);
+                    let reply = insist(|| cluster::write(writer, 6 + kind as u64, &[token]));
+                    assert_eq!(reply.status, 200, "{}: {}", what[kind], reply.body);
                 }
             });
         } else {

@@ -93,6 +93,19 @@ impl Spread {
         self.await_end();
     }
 
+    /// Copies by hand what is to be moved, and drops the old places.
+    pub(crate) fn drop_prev(&self) {
+        self.tell("shard/copy", &json!({}), || false);
+        let before = self.epoch();
+        self.tell("shard/config", &json!({ "prev": false }), || self.epoch() > before);
+    }
+
+    /// Removes by hand what was moved away.
+    pub(crate) fn clean_up(&self) {
+        self.tell("shard/cleanup", &json!({}), || false);
+        self.await_end();
+    }
+
     pub(crate) fn await_end(&self) {
         let look = || self.keeper().send("GET", "shard/transition", "");
         eventually_is("the resharding is over", look, |reply| {
