@@ -126,12 +126,6 @@ fn the_map_shows_the_hosts_that_were_named() {
     assert_eq!(spread.store(1, "shop").get("shard/map")["shards"][1][1]["address"], "b:1");
     let none = json!({ "list": [[["ro", 1, "a", 1]]] });
     spread.keeper().refuses("POST", "shard/config", &none, 400, "bad_map");
-    let reply = spread.store(1, "_system").send(
-        "PUT",
-        "shard/map?force=true",
-        &spread.keeper().get("shard/map").to_string(),
-    );
-    reply.assert_problem(409, "not_on_cluster");
 }
 
 /// A client cannot pass for a node, whatever its headers say.

@@ -235,13 +235,15 @@ impl Goal {
 /// Waits until the goal is reached, and shows how far that is.
 async fn reach(admin: &Admin, goal: &Goal, timeout: Duration) -> Result<ClusterStatus, Failure> {
     let begun = Instant::now();
-    let mut progress = None;
+    let mut progress: Option<Progress> = None;
     loop {
         let asked = admin.cluster().await;
         let left = asked.as_ref().ok().map(|status| goal.left(status));
         match (asked, left) {
             (Ok(status), Some(0)) => {
-                progress.as_ref().map(Progress::end);
+                if let Some(progress) = &progress {
+                    progress.end();
+                }
                 return Ok(status);
             }
             (Ok(_), left) => {

@@ -246,7 +246,7 @@ fn next_owners_are_listed_ones_first_and_none_without_another_node() {
     let hosts = [(HostMode::Rw, 1, 1), (HostMode::Ro, 0, 4)];
     assert_eq!(next(&all, &listed(1, &hosts)), expected("n04"));
     assert_eq!(next(&all, &listed(1, &hosts[..1])), expected("n02"));
-    let mut draining = all.clone();
+    let mut draining = all;
     draining.nodes[1].drains = true;
     assert_eq!(next(&draining, &Preferences::default()), expected("n03"));
     assert_eq!(next(&view(1, &[1]), &Preferences::default()), BTreeMap::new());

@@ -414,7 +414,7 @@ fn told(transition: &mut Transition, command: &Command) -> Result<(), Trouble> {
 
 async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Value, Trouble> {
     let planned = planned(shared, change)?;
-    prefer(shared, change).await?;
+    make_shards(shared, change).await?;
     match planned {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map).await?,
@@ -428,6 +428,7 @@ async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Val
             save(shared, &transition).await?;
         }
     }
+    prefer(shared, change).await?;
     Ok(json!({ "ok": true }))
 }
 
@@ -435,7 +436,7 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
     // Without a map there is nothing to go over from.
     shared.cluster.current().ok_or_else(super::no_map)?;
     let planned = planned(shared, change)?;
-    prefer(shared, change).await?;
+    make_shards(shared, change).await?;
     match planned {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map).await?,
@@ -446,6 +447,7 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
             return Err(Trouble::new(Code::BadMap, "a map to go over to has no prev; leave it out"));
         }
     }
+    prefer(shared, change).await?;
     Ok(json!({ "ok": true }))
 }
 
@@ -483,13 +485,19 @@ fn over_shards(change: Change) -> Result<Change, Trouble> {
     Ok(Change { list: Some(shards.map(|shard| vec![host(shard)]).collect()), ..change })
 }
 
-/// Makes the shards of a list, and keeps the list to be shown.
-async fn prefer(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
+/// Makes the shards of a list.
+async fn make_shards(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
     let Some(membership) = shared.cluster.membership() else { return Ok(()) };
     let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
     let shards: Vec<ShardNo> = (1..).map(ShardNo).take(list.len()).collect();
     let made = membership.node.database.ensure_shards(&shards).await;
-    made.map_err(|error| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {error}")))?;
+    made.map_err(|error| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {error}")))
+}
+
+/// Notes the hosts of a list. Last, because shards move to them at once, this one among them.
+async fn prefer(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
+    let Some(membership) = shared.cluster.membership() else { return Ok(()) };
+    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
     let owner = (membership.shard, membership.epoch);
     Box::pin(preferences::note(&membership.node, list, owner)).await
 }

@@ -138,7 +138,8 @@ pub(super) async fn answer_peer(
     if shard_of(placed.home, placed.is_spread, map.as_deref(), &at) != Some(shard) {
         return None;
     }
-    by_copy(&*node.copy(shard)?, map.as_deref(), (peer, max_lag_ms), whole(parts, body)).await
+    let copy = node.copy(shard)?;
+    by_copy(&copy, map.as_deref(), (peer, max_lag_ms), whole(parts, body)).await
 }
 
 impl Read {

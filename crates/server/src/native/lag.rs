@@ -37,13 +37,16 @@ const READS: [(&str, &str); 14] = [
 /// Whether a request reads documents and nothing else.
 pub(crate) fn is_read(method: &Method, path: &str) -> bool {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
-    match (method, &segments[..]) {
-        (&Method::GET | &Method::HEAD, ["v1", _, "documents", _, ..] | ["v1", _, "history", _, _, ..]) => {
-            true
+    let ["v1", _, rest @ ..] = &segments[..] else { return false };
+    match *method {
+        Method::GET | Method::HEAD => {
+            matches!(rest, ["documents", _, ..] | ["history", _, _, ..] | ["position" | "collections"])
         }
-        (&Method::GET | &Method::HEAD, ["v1", _, "position" | "collections"]) => true,
-        (&Method::POST, ["v1", _, "get" | "filter" | "count" | "exists" | "min" | "max" | "join"]) => true,
-        (&Method::POST, ["v1", _, "shard", "select" | "eselect"]) => true,
+        Method::POST => matches!(
+            rest,
+            ["get" | "filter" | "count" | "exists" | "min" | "max" | "join"]
+                | ["shard", "select" | "eselect"]
+        ),
         _ => false,
     }
 }
@@ -69,7 +72,7 @@ pub(crate) fn tolerated(method: &Method, uri: &Uri) -> Result<Option<u64>, Troub
 /// An address without that parameter.
 pub(crate) fn without(uri: &Uri) -> Uri {
     let query = uri.query().unwrap_or_default();
-    let is_other = |pair: &&str| pair.split('=').next() != Some(MAX_LAG);
+    let is_other = |pair: &&str| !pair.is_empty() && pair.split('=').next() != Some(MAX_LAG);
     let rest: Vec<&str> = query.split('&').filter(is_other).collect();
     let target =
         if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), rest.join("&")) };

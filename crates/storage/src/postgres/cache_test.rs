@@ -449,10 +449,10 @@ fn a_follower_that_fails_between_two_pages_folds_no_record_twice() {
             (r#"update lockwood.log set "index" ="#, format!(r#"where shard = {number} and "index" ="#));
         shard.cluster.sql(&format!("{sql} {to} {of} {from}"));
     };
-    renumber(1_050, -1);
+    renumber(1_050, 5_000);
     follower.advance().unwrap_err();
     assert_eq!(follower.last(), 1_000);
-    renumber(-1, 1_050);
+    renumber(5_000, 1_050);
     assert_eq!(follower.advance().unwrap(), Advanced::To(1_100));
     let content = owner.content();
     drop(owner);
