@@ -167,6 +167,11 @@ impl Place {
         Ok(Place { directory: directory.to_owned(), mark, log, shard })
     }
 
+    /// Reads and writes the log over another link from now on.
+    pub(super) fn reach_by(&mut self, link: &Arc<Link>) {
+        self.log = ShardLog::new(Arc::clone(link), self.shard);
+    }
+
     /// Where the shard stands, if this is the epoch of its owner.
     pub(super) fn owned_head(&self, epoch: Epoch) -> Result<Head, CacheError> {
         let found = self.log.head()?;
@@ -302,7 +307,11 @@ fn find(directory: &Path, mark: &str) -> Result<Found, OpenError> {
 }
 
 /// Whether a cache can be continued, and why not.
-fn judge(cache: &dyn Store, log: &ShardLog, head: &Head) -> Result<(Note, Option<Discarded>), CacheError> {
+pub(super) fn judge(
+    cache: &dyn Store,
+    log: &ShardLog,
+    head: &Head,
+) -> Result<(Note, Option<Discarded>), CacheError> {
     let snapshot = cache.snapshot();
     let Some(note) = Note::read(&*snapshot)? else {
         return Ok((Note::default(), Some(Discarded::Unfinished)));

@@ -390,7 +390,7 @@ fn a_follower_follows_and_becomes_the_owner() {
     owner.put(32);
     let content = owner.content();
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (store, report) = follower.promote(claimed.epoch).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
     assert_eq!((&report.outcome, report.records, report.alert), (&CAUGHT_UP, 1, None));
     let log = LocalLog::new(Arc::clone(&store));
     let Claim { epoch, .. } = log.claim().unwrap();
@@ -417,7 +417,48 @@ fn a_follower_of_a_log_that_was_rewritten_or_lost_records_diverges() {
     shard.lose_after(7);
     assert_eq!(follower.advance().unwrap(), Advanced::Diverged);
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (_, report) = follower.promote(claimed.epoch).unwrap();
+    let (_, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
     assert_eq!(report.outcome, CacheOutcome::Rebuilt(Discarded::Ahead));
     assert!(report.alert.is_some());
+}
+
+#[test]
+fn a_follower_of_a_log_with_other_records_in_the_place_of_its_own_diverges() {
+    let (shard, here, there) = (Shard::new(), folder(), folder());
+    let owner = shard.own(here.path());
+    owner.put_all(1..=10);
+    let mut follower = Follower::open(there.path(), &shard.cluster.link, shard.shard).unwrap();
+    drop(owner);
+    // Another owner alone changes nothing.
+    drop(shard.own(here.path()));
+    assert_eq!(follower.advance().unwrap(), Advanced::To(10));
+    shard.lose_after(7);
+    shard.own(here.path()).put_all(51..=55);
+    assert_eq!(follower.advance().unwrap(), Advanced::Diverged);
+}
+
+#[test]
+fn a_follower_that_fails_between_two_pages_folds_no_record_twice() {
+    let (shard, here, there) = (Shard::new(), folder(), folder());
+    let owner = shard.own(here.path());
+    let mut follower = Follower::open(there.path(), &shard.cluster.link, shard.shard).unwrap();
+    owner.put_all(1..=1_100);
+    let number = shard.shard;
+    let renumber = |from: i64, to: i64| {
+        let (sql, of) =
+            (r#"update lockwood.log set "index" ="#, format!(r#"where shard = {number} and "index" ="#));
+        shard.cluster.sql(&format!("{sql} {to} {of} {from}"));
+    };
+    renumber(1_050, 5_000);
+    follower.advance().unwrap_err();
+    assert_eq!(follower.last(), 1_000);
+    renumber(5_000, 1_050);
+    assert_eq!(follower.advance().unwrap(), Advanced::To(1_100));
+    let content = owner.content();
+    drop(owner);
+    let claimed = shard.cluster.claim("a", shard.shard).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let log = LocalLog::new(Arc::clone(&store));
+    let Claim { epoch, .. } = log.claim().unwrap();
+    assert_eq!(Owner { store, log, epoch, report }.content(), content);
 }

@@ -185,6 +185,13 @@ impl Directory {
         rows.first().map(|row| Ok((get_number(row, 0)?, get(row, 1)?))).transpose()
     }
 
+    /// The epoch of the latest map.
+    pub async fn map_epoch(&self) -> Result<Option<u64>, CallError> {
+        let rows = self.rows("select max(epoch) from lockwood.map", parameters![]).await?;
+        let epoch: Option<i64> = rows.first().map_or(Ok(None), |row| get(row, 0))?;
+        epoch.map(from_sql).transpose()
+    }
+
     /// Adds a map with a higher epoch than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or
     /// there is one that is as new.
     pub async fn add_map(
@@ -309,6 +316,27 @@ impl Directory {
             .await?;
         let gone = || CallError::Unexpected(format!("the setting {name:?} came and went"));
         get(rows.first().ok_or_else(gone)?, 0)
+    }
+
+    /// A setting of the cluster, if it is on record.
+    pub async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>, CallError> {
+        let sql = "select value from lockwood.setting where name = $1";
+        let rows = self.rows(sql, parameters![name.to_owned()]).await?;
+        rows.first().map(|row| get(row, 0)).transpose()
+    }
+
+    /// Changes a setting, if `owner` is the epoch of the owner of `shard`; false if it is not.
+    pub async fn change_setting(
+        &self,
+        name: &str,
+        value: &[u8],
+        (shard, owner): (u64, Epoch),
+    ) -> Result<bool, CallError> {
+        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+            insert into lockwood.setting (name, value) select $1::text, $2::bytea from owner
+            on conflict (name) do update set value = excluded.value returning name";
+        let parameters = parameters![name.to_owned(), value.to_vec(), to_sql(shard), to_sql(owner.0)];
+        self.changed(sql, parameters).await
     }
 
     /// How durable an acknowledged write is.

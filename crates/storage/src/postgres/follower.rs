@@ -1,7 +1,7 @@
 //! A cache that follows a shard's log without owning it, and can become its owner's. Knows nothing of who asks it.
 
 use super::{
-    cache::{CacheError, CacheReport, Place},
+    cache::{CacheError, CacheReport, Place, judge},
     filling::Filling,
     link::Link,
     note::Note,
@@ -17,6 +17,8 @@ pub struct Follower {
     place: Place,
     cache: Arc<dyn Store>,
     note: Note,
+    /// Of the owner when the log was last looked at. As long as it is the same, no record was replaced by another one.
+    epoch: Epoch,
 }
 
 /// How far a follower has come.
@@ -37,7 +39,7 @@ impl Follower {
         let mut filling = Filling::start(opened, &place.log, &head)?;
         filling.fill(&head)?;
         let Filling { cache, note, .. } = filling;
-        Ok(Follower { place, cache, note })
+        Ok(Follower { place, cache, note, epoch: head.epoch })
     }
 
     /// The shard as far as it is known here.
@@ -58,16 +60,30 @@ impl Follower {
         if head.last < self.note.last || head.rewrites != self.note.rewrites || has_gap {
             return Ok(Advanced::Diverged);
         }
+        // A failover of the database may have lost records, and the next owner may have written others in their place.
+        if head.epoch != self.epoch && judge(&*self.cache, &self.place.log, &head)?.1.is_some() {
+            return Ok(Advanced::Diverged);
+        }
+        self.epoch = head.epoch;
         let mut filling = Filling::resume(Arc::clone(&self.cache), self.note.clone(), &self.place.log);
-        filling.fill(&head)?;
-        self.note = filling.note;
-        Ok(Advanced::To(self.note.last))
+        let filled = filling.fill(&head);
+        self.note = match filled {
+            Ok(()) => filling.note,
+            // Some pages may be in the cache, and are not to be folded again.
+            Err(_) => Note::read(&*self.cache.snapshot())?.unwrap_or_default(),
+        };
+        filled.map(|()| Advanced::To(self.note.last))
     }
 
-    /// Makes it the store of an owner that has claimed the shard with `epoch`, without opening the files again. All
-    /// snapshots of it should be gone: a cache that has to be discarded cannot be while there is one.
-    pub fn promote(self, epoch: Epoch) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
-        let Follower { place, cache, .. } = self;
+    /// Makes it the store of an owner that has claimed the shard with `epoch` and appends over `link`, without opening the
+    /// files again. All snapshots of it should be gone: a cache that has to be discarded cannot be while there is one.
+    pub fn promote(
+        self,
+        link: &Arc<Link>,
+        epoch: Epoch,
+    ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
+        let Follower { mut place, cache, .. } = self;
+        place.reach_by(link);
         let head = place.owned_head(epoch)?;
         let opened = place.resume(cache, &head)?;
         place.complete(opened, &head)

@@ -22,6 +22,7 @@ mod note;
 #[cfg(test)]
 pub(crate) mod postgres_test;
 mod schema;
+mod shown;
 mod store;
 mod tenure;
 mod tls;
@@ -35,5 +36,6 @@ pub use follower::{Advanced, Follower};
 pub use link::{CallError, Link};
 pub use log::{Head, Record, ShardLog};
 pub use schema::{SchemaError, ensure_schema};
+pub use shown::Shown;
 pub use store::Clustered;
 pub use tenure::{ClaimIf, Renewal, Rows};

@@ -147,6 +147,17 @@ impl Directory {
         self.changed(sql, parameters![node.to_owned(), drains]).await
     }
 
+    /// Removes a node that has not renewed its row for `stale_after_ms`, and what pinned shards to it; false if there is no
+    /// such node, or it is alive.
+    pub async fn forget(&self, node: &str, stale_after_ms: u64) -> Result<bool, CallError> {
+        let sql = "with gone as (delete from lockwood.node
+                where name = $1 and renewed_at < clock_timestamp() - $2::float8 * interval '1 millisecond'
+                returning name),
+            unpinned as (update lockwood.shard set target = null, pinned = false from gone where target = gone.name)
+            select name from gone";
+        self.changed(sql, parameters![node.to_owned(), stale_after_ms as f64]).await
+    }
+
     /// Pins a shard to a node, or to none; false if there is no such shard.
     pub async fn pin(&self, shard: u64, node: Option<&str>) -> Result<bool, CallError> {
         let sql = "update lockwood.shard set target = $2, pinned = $3 where number = $1 returning number";
