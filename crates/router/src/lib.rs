@@ -11,6 +11,7 @@ mod map;
 pub mod ownership;
 pub mod placement;
 mod planted;
+mod staleness;
 mod transition;
 mod view;
 
@@ -42,5 +43,6 @@ pub use fault::{ChangeError, MapError, MapProblem, PolicyError, RouteError, Tran
 pub use function::{Bound, By, Function, NoScripts, Scripts, pick_home};
 pub use host::{Host, HostMode, WEIGHT_MAX};
 pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo, check_hosts};
+pub use staleness::Staleness;
 pub use transition::{Action, Donor, Drive, Event, Step, Transition};
 pub use view::{NodeName, NodeRow, Preferences, ShardEpoch, ShardRow, Target, View};

@@ -197,19 +197,8 @@ impl ShardMap {
     ///
     /// Hosts that only read come first; the one that writes is asked when no other has a weight.
     pub fn pick_ro(&self, shard: ShardNo, dice: u64) -> Option<&Host> {
-        let ro = || self.hosts(shard).iter().filter(|host| host.mode == HostMode::Ro);
-        let total: u64 = ro().map(|host| u64::from(host.weight)).sum();
-        if total == 0 {
-            return self.rw_host(shard).or_else(|| self.hosts(shard).first());
-        }
-        let mut left = dice % total;
-        ro().find(|host| match left.checked_sub(u64::from(host.weight)) {
-            Some(rest) => {
-                left = rest;
-                false
-            }
-            None => true,
-        })
+        let reader = pick_ro(self.hosts(shard), dice);
+        reader.or_else(|| self.rw_host(shard)).or_else(|| self.hosts(shard).first())
     }
 
     /// The map as JSON.
@@ -230,6 +219,20 @@ impl ShardMap {
         map.validate()?;
         Ok(map)
     }
+}
+
+/// One of the hosts that only read, by weight; none if none of them has one.
+pub(crate) fn pick_ro(hosts: &[Host], dice: u64) -> Option<&Host> {
+    let ro = || hosts.iter().filter(|host| host.mode == HostMode::Ro);
+    let total: u64 = ro().map(|host| u64::from(host.weight)).sum();
+    let mut left = dice.checked_rem(total)?;
+    ro().find(|host| match left.checked_sub(u64::from(host.weight)) {
+        Some(rest) => {
+            left = rest;
+            false
+        }
+        None => true,
+    })
 }
 
 /// Whether every shard has hosts, exactly one of which writes, and no address is there twice.

@@ -45,6 +45,8 @@ pub struct Ownership {
     seen: Option<Seen>,
     contact: Option<Contact>,
     plan: Plan,
+    /// Which node would get each shard if its planned owner were gone; it follows the shard.
+    next: BTreeMap<ShardNo, NodeName>,
     shards: BTreeMap<ShardNo, Slot>,
     /// When a shard may become due for a claim.
     claim_at: Option<Monotonic>,
@@ -100,6 +102,7 @@ impl Ownership {
             seen: None,
             contact: None,
             plan: Plan::default(),
+            next: BTreeMap::new(),
             shards: BTreeMap::new(),
             claim_at: None,
         })
@@ -325,6 +328,8 @@ impl Ownership {
             row.drains |= stops;
         }
         self.plan = plan_after(seen, &self.preferences, &self.policy, 0);
+        let limits = limits(&self.policy, 0);
+        self.next = placement::next_owners(&seen.view, &self.preferences, limits, &self.plan);
         let shards: Vec<ShardNo> = seen.view.shards.iter().map(|row| row.shard).collect();
         for moved in self.plan.moves.clone() {
             if moved.from == self.node && matches!(self.hold(moved.shard), Hold::Serving(_)) {
@@ -352,9 +357,10 @@ impl Ownership {
         }
     }
 
-    /// Whether to have the log at hand: this node is listed for the shard, or planned as its owner.
+    /// Whether to have the log at hand: this node is listed for the shard, planned as its owner, or next.
     fn wants(&self, shard: ShardNo) -> bool {
-        self.plan.owners.get(&shard) == Some(&self.node) || self.is_listed(shard)
+        let planned = [self.plan.owners.get(&shard), self.next.get(&shard)];
+        planned.contains(&Some(&self.node)) || self.is_listed(shard)
     }
 
     fn is_listed(&self, shard: ShardNo) -> bool {
@@ -374,9 +380,12 @@ fn is_named(tenure: &Tenure, sent: Monotonic) -> bool {
 
 /// The plan as it is so much time after the view was received, if no node renews in between.
 fn plan_after(seen: &Seen, preferences: &Preferences, policy: &Policy, later_ms: u64) -> Plan {
+    placement::plan(&seen.view, preferences, limits(policy, later_ms))
+}
+
+fn limits(policy: &Policy, later_ms: u64) -> Limits {
     let stale_after_ms = policy.stale_after_ms.saturating_sub(later_ms);
-    let limits = Limits { stale_after_ms, moves_at_once: policy.moves_at_once };
-    placement::plan(&seen.view, preferences, limits)
+    Limits { stale_after_ms, moves_at_once: policy.moves_at_once }
 }
 
 impl Slot {

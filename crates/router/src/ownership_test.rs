@@ -147,10 +147,10 @@ fn a_move_stops_admitting_releases_and_names_the_target() {
     assert!(!node.is_fresh(SHARD, at(1_010)));
     let release = Action::Release { shard: SHARD, epoch: E1, to: Some(b()) };
     check(&mut node, Event::Drained { shard: SHARD, epoch: E1 }, 1_020, &[release]);
-    check(&mut node, Event::Released { shard: SHARD, epoch: E1 }, 1_030, &[]);
+    check(&mut node, Event::Released { shard: SHARD, epoch: E1 }, 1_030, &[Action::Follow { shard: SHARD }]);
     let again = Event::Claimed { shard: SHARD, sent: at(10), epoch: E1 };
     check(&mut node, again, 1_040, &[]);
-    assert_eq!(node.hold(SHARD), &Hold::Idle, "an ended epoch does not begin again");
+    assert_eq!(node.hold(SHARD), &Hold::Following, "an ended epoch does not begin again");
 }
 
 #[test]

@@ -13,6 +13,9 @@
 //! An owner that is a candidate keeps the shard. All other shards go to the candidate with the lowest load for its weight.
 //! Then single shards move from the most to the least loaded candidate as long as that makes loads more even. A move
 //! that does so is never undone by the next plan, so there is no flapping.
+//!
+//! The *next* owner of a shard is the one that it would get if its planned owner were gone. It follows the shard, besides the
+//! listed hosts, so that a takeover finds a node that has the log already, also without lists.
 
 use crate::{Host, HostMode, NodeName, Preferences, ShardNo, ShardRow, Target, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +80,37 @@ pub fn plan(view: &View, preferences: &Preferences, limits: Limits) -> Plan {
     Plan { owners: owners.collect(), moves }
 }
 
+/// Which node would get each shard of a plan if its planned owner were gone, all others staying where they are; no entry if
+/// there would be none.
+pub fn next_owners(
+    view: &View,
+    preferences: &Preferences,
+    limits: Limits,
+    plan: &Plan,
+) -> BTreeMap<ShardNo, NodeName> {
+    let rows: BTreeMap<ShardNo, &ShardRow> = view.shards.iter().map(|row| (row.shard, row)).collect();
+    let mut by_owner: BTreeMap<&NodeName, Vec<ShardNo>> = BTreeMap::new();
+    for (shard, owner) in &plan.owners {
+        by_owner.entry(owner).or_default().push(*shard);
+    }
+    let mut next = BTreeMap::new();
+    for (owner, shards) in &by_owner {
+        let nodes = Nodes::new(view, limits.stale_after_ms).without(owner);
+        let others = by_owner.iter().filter(|(other, _)| other != &owner);
+        let mut loads: BTreeMap<&NodeName, u64> =
+            others.map(|(other, shards)| (*other, shards.len() as u64)).collect();
+        for shard in shards {
+            let Some(row) = rows.get(shard) else { continue };
+            let candidates = candidates(row, preferences.hosts(*shard), &nodes);
+            if let Some(node) = candidates.lightest(&loads) {
+                *loads.entry(node).or_default() += 1;
+                next.insert(*shard, node.clone());
+            }
+        }
+    }
+    next
+}
+
 /// The owner; for a shard on its way between two nodes, the one that is going to claim it.
 fn keeper(row: &ShardRow) -> Option<&NodeName> {
     let next = if let Target::Handoff(node) = &row.target { Some(node) } else { None };
@@ -101,6 +135,13 @@ impl<'a> Nodes<'a> {
             by_address: eligible().map(|row| (row.address.as_str(), &row.name)).collect(),
         }
     }
+
+    fn without(mut self, gone: &NodeName) -> Nodes<'a> {
+        self.live.remove(gone);
+        self.eligible.remove(gone);
+        self.by_address.retain(|_, node| *node != gone);
+        self
+    }
 }
 
 /// A node that may own a shard, and its weight there.
@@ -116,7 +157,16 @@ struct Candidates<'a> {
     why: MoveReason,
 }
 
-impl Candidates<'_> {
+impl<'a> Candidates<'a> {
+    /// The one with the lowest load for its weight; among equals the first by name.
+    fn lightest(&self, loads: &BTreeMap<&'a NodeName, u64>) -> Option<&'a NodeName> {
+        let load = |candidate: &&Candidate<'a>| {
+            let load = loads.get(candidate.node).copied().unwrap_or_default();
+            (share(2 * load + 1, candidate.weight), candidate.node)
+        };
+        self.nodes.iter().min_by_key(load).map(|candidate| candidate.node)
+    }
+
     fn contain(&self, node: &NodeName) -> bool {
         self.nodes.iter().any(|candidate| candidate.node == node)
     }
@@ -175,13 +225,9 @@ impl<'a> Board<'a> {
     fn assign(&mut self) {
         let loads = &mut self.loads;
         for assignment in self.shards.values_mut().filter(|assignment| assignment.planned.is_none()) {
-            let load = |candidate: &&Candidate<'a>| {
-                let load = loads.get(candidate.node).copied().unwrap_or_default();
-                (share(2 * load + 1, candidate.weight), candidate.node)
-            };
-            let Some(best) = assignment.candidates.nodes.iter().min_by_key(load) else { continue };
-            assignment.planned = Some(best.node);
-            *loads.entry(best.node).or_default() += 1;
+            let Some(best) = assignment.candidates.lightest(loads) else { continue };
+            assignment.planned = Some(best);
+            *loads.entry(best).or_default() += 1;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Host, HostMode, NodeName, NodeRow, Preferences, ShardEpoch, ShardNo, ShardRow, Target, View,
-    placement::{Limits, MoveReason, Plan, plan},
+    placement::{Limits, MoveReason, Plan, next_owners, plan},
 };
 use std::collections::BTreeMap;
 
@@ -210,4 +210,44 @@ fn plans_settle_from_any_start() {
         assert_eq!(plan(&start, &lists, LIMITS), plan(&shuffled, &lists, LIMITS), "round {round}");
         settle(&mut start, &lists, LIMITS);
     }
+}
+
+/// The next owners by the plan for a view.
+fn next(view: &View, preferences: &Preferences) -> BTreeMap<u32, String> {
+    let plan = plan(view, preferences, ALL_MOVES);
+    let next = next_owners(view, preferences, ALL_MOVES, &plan);
+    next.into_iter().map(|(shard, node)| (shard.0, node.to_string())).collect()
+}
+
+#[test]
+fn the_next_owner_is_the_one_that_a_dead_owner_leaves_its_shard_to() {
+    for nodes in 2..5 {
+        for shards in 1..9_u32 {
+            let owners: Vec<u32> = (0..shards).map(|shard| shard % nodes + 1).collect();
+            let mut all = view(nodes, &owners);
+            let before = next(&all, &Preferences::default());
+            for dead in 0..nodes as usize {
+                all.nodes[dead].age_ms = 9_000;
+                let after = plan(&all, &Preferences::default(), ALL_MOVES);
+                for (owner, shard) in owners.iter().zip(1..).filter(|(owner, _)| **owner == dead as u32 + 1) {
+                    assert_ne!(before[&shard], name(*owner).as_str());
+                    assert_eq!(before[&shard], after.owners[&ShardNo(shard)].as_str(), "{owners:?}");
+                }
+                all.nodes[dead].age_ms = 500;
+            }
+        }
+    }
+}
+
+#[test]
+fn next_owners_are_listed_ones_first_and_none_without_another_node() {
+    let all = view(4, &[1]);
+    let expected = |node: &str| BTreeMap::from([(1, node.to_owned())]);
+    let hosts = [(HostMode::Rw, 1, 1), (HostMode::Ro, 0, 4)];
+    assert_eq!(next(&all, &listed(1, &hosts)), expected("n04"));
+    assert_eq!(next(&all, &listed(1, &hosts[..1])), expected("n02"));
+    let mut draining = all;
+    draining.nodes[1].drains = true;
+    assert_eq!(next(&draining, &Preferences::default()), expected("n03"));
+    assert_eq!(next(&view(1, &[1]), &Preferences::default()), BTreeMap::new());
 }

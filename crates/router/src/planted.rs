@@ -1,4 +1,4 @@
-//! Deliberate faults of ownership that tests plant to show that they would notice them. Absent from every other build:
+//! Deliberate faults of ownership and of followers that tests plant to show that they would notice them. Absent from every other build:
 //! there [`is_planted`] is a constant.
 
 /// A small mistake that an implementation could contain.
@@ -21,6 +21,10 @@ pub(crate) enum Fault {
     /// A renewal counts that was sent in the millisecond of the claim's answer, before it. Random histories hardly ever
     /// meet it; schedules do.
     SameMillisecond,
+    /// A copy counts as compared with the log from when the answer arrived.
+    LagFromAnswer,
+    /// A follower answers a read that wants what the owner knows.
+    FollowerForOwner,
     /// The database lets a node claim a shard whose ownership is not stale.
     #[cfg(test)]
     ClaimFresh,

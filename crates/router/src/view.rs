@@ -1,7 +1,7 @@
 //! What the database says of nodes and shards at one moment: the rows that placement and ownership decide on. Knows
 //! nothing of how rows are read or changed.
 
-use crate::{Host, ShardMap, ShardNo};
+use crate::{Host, ShardMap, ShardNo, map::pick_ro};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// The configured name of a node. Two processes with one name are told apart by the epochs they hold.
@@ -126,6 +126,12 @@ impl Preferences {
     /// The list of a shard; empty if there is none.
     pub fn hosts(&self, shard: ShardNo) -> &[Host] {
         self.0.get(&shard).map_or(&[], Vec::as_slice)
+    }
+
+    /// One of the `ro` hosts of a shard, by weight; none if there is none with a weight. `dice` is any number, and the caller's
+    /// randomness.
+    pub fn pick_ro(&self, shard: ShardNo, dice: u64) -> Option<&Host> {
+        pick_ro(self.hosts(shard), dice)
     }
 
     /// Whether the node at this address is listed for the shard.
