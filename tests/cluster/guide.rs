@@ -84,7 +84,9 @@ impl Desk {
             let status = http::request(self._nodes[0].native, "GET", "/v1/cluster", &[]).json();
             let nodes = status["nodes"].as_array().unwrap();
             let live = nodes.iter().filter(|node| node["state"] == "live").count();
-            live == index + 1 && status["shards"][0]["owner"] == "n1"
+            // From the second one on there is a follower.
+            let followers = status["shards"][0]["followers"].as_array().map_or(0, Vec::len);
+            live == index + 1 && status["shards"][0]["owner"] == "n1" && followers == index.min(1)
         });
     }
 

@@ -33,6 +33,8 @@ pub enum ClusterChange {
     Move(u32, String),
     /// The nodes decide which of them owns the shard.
     Unmove(u32),
+    /// The node of this name does not come back, and is taken off the list.
+    Forget(String),
 }
 
 /// Which locks to list; by default all.
@@ -161,6 +163,7 @@ impl Admin {
                 (Method::PUT, format!("shards/{shard}/owner/{}", transport::escape(node)))
             }
             ClusterChange::Unmove(shard) => (Method::DELETE, format!("shards/{shard}/owner")),
+            ClusterChange::Forget(node) => (Method::DELETE, format!("nodes/{}", transport::escape(node))),
         };
         self.call(method, format!("/v1/cluster/{target}")).await
     }

@@ -6,7 +6,7 @@ use lockwood_storage::{
     Epoch, Store,
     postgres::{
         self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Directory,
-        DurabilityReport, HomeRow, Link, Rows, SchemaError, ensure_schema, open_cache,
+        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, ensure_schema, open_cache,
     },
 };
 use std::{
@@ -25,6 +25,8 @@ const START_STEP: Duration = Duration::from_secs(1);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The setting with the key that nodes prove their calls with.
 const KEY: &str = "cluster";
+/// The setting with the hosts that operators prefer for each shard.
+const HOSTS: &str = "hosts";
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +57,10 @@ pub struct Placed {
     pub is_spread: bool,
 }
 
-/// Two links: renewals must not wait for appends.
+/// Three links: renewals must not wait for appends, nor appends for a follower that reads a long log.
 pub struct Database {
     appends: Arc<Link>,
+    reads: Arc<Link>,
     directory: Directory,
     stale_after_ms: u64,
 }
@@ -66,13 +69,14 @@ impl Database {
     /// Connects, and makes the tables if there are none.
     pub async fn connect(address: &str, stale_after_ms: u64) -> Result<Database, DatabaseError> {
         let address: Address = address.parse()?;
-        let [appends, renewals] = [
+        let [appends, reads, renewals] = [
+            Link::open(&address, CALL_TIMEOUT)?,
             Link::open(&address, CALL_TIMEOUT)?,
             Link::open(&address, Duration::from_millis(stale_after_ms))?,
         ];
         wait_for(&appends).await?;
         ensure_schema(&appends).await?;
-        Ok(Database { appends, directory: Directory::new(renewals), stale_after_ms })
+        Ok(Database { appends, reads, directory: Directory::new(renewals), stale_after_ms })
     }
 
     /// The key that all nodes of the cluster share; drawn by the first.
@@ -123,6 +127,11 @@ impl Database {
         Ok(self.directory.map().await?)
     }
 
+    /// The epoch of the latest map, asked over the link of followers.
+    pub async fn map_epoch(&self) -> Result<Option<u64>, DatabaseError> {
+        Ok(Directory::new(Arc::clone(&self.reads)).map_epoch().await?)
+    }
+
     /// Adds a map that is newer than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or there
     /// is one that is as new.
     pub async fn add_map(
@@ -132,6 +141,21 @@ impl Database {
         (shard, owner): (ShardNo, ShardEpoch),
     ) -> Result<bool, DatabaseError> {
         Ok(self.directory.add_map(epoch, map, (u64::from(shard.0), Epoch(owner.0))).await?)
+    }
+
+    /// The hosts that operators prefer for each shard, as they were noted last.
+    pub async fn hosts(&self) -> Result<Option<Vec<u8>>, DatabaseError> {
+        Ok(self.directory.find_setting(HOSTS).await?)
+    }
+
+    /// Notes the hosts that operators prefer, if `owner` is the epoch of the owner of `shard`; false if it is not.
+    pub async fn set_hosts(
+        &self,
+        hosts: &[u8],
+        (shard, owner): (ShardNo, ShardEpoch),
+    ) -> Result<bool, DatabaseError> {
+        let owner = (u64::from(shard.0), Epoch(owner.0));
+        Ok(self.directory.change_setting(HOSTS, hosts, owner).await?)
     }
 
     /// How many namespaces have their home on each shard.
@@ -148,6 +172,20 @@ impl Database {
         epoch: ShardEpoch,
     ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
         open_cache(directory, &self.appends, u64::from(shard.0), Epoch(epoch.0))
+    }
+
+    /// Opens the cache of a shard that another node owns, and brings it to the log. Blocks.
+    pub fn follow(&self, directory: &Path, shard: ShardNo) -> Result<Follower, CacheError> {
+        Follower::open(directory, &self.reads, u64::from(shard.0))
+    }
+
+    /// Makes a follower the store of an owner, under the epoch of its claim. Blocks.
+    pub fn promote(
+        &self,
+        follower: Follower,
+        epoch: ShardEpoch,
+    ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
+        follower.promote(&self.appends, Epoch(epoch.0))
     }
 
     /// Takes a node's name for one run; false if another run that is alive has it.
@@ -207,6 +245,11 @@ impl Database {
     /// Has a node give its shards away and take none, or take some again; false if there is no such node.
     pub async fn set_drains(&self, node: &str, drains: bool) -> Result<bool, DatabaseError> {
         Ok(self.directory.set_drains(node, drains).await?)
+    }
+
+    /// Removes a node that does not come back; false if there is no such node, or it is alive.
+    pub async fn forget(&self, node: &str) -> Result<bool, DatabaseError> {
+        Ok(self.directory.forget(node, self.stale_after_ms).await?)
     }
 
     /// Pins a shard to a node, or to none; false if there is no such shard.

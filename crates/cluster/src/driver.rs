@@ -43,6 +43,11 @@ pub trait Host: Send + Sync + 'static {
     fn stop_admitting(&self, shard: ShardNo, epoch: ShardEpoch) -> Doing<()>;
     /// Abandons the tenure and everything in memory that belongs to it.
     fn step_down(&self, shard: ShardNo, epoch: ShardEpoch, why: StepDownReason) -> Doing<()>;
+    /// Tails the log of a shard that it does not own, until it catches up as its owner or is told to stop. May be told
+    /// again.
+    fn follow(&self, shard: ShardNo);
+    /// Stops tailing a log.
+    fn unfollow(&self, shard: ShardNo);
 }
 
 /// Reports to a driver what happened outside of it.
@@ -189,8 +194,9 @@ impl Driver {
                     Event::SteppedDown { shard, epoch }
                 });
             }
-            // A cache that is not followed is caught up when the shard is claimed.
-            Action::Follow { .. } | Action::Unfollow { .. } | Action::Deregister => {}
+            Action::Follow { shard } => self.host.follow(shard),
+            Action::Unfollow { shard } => self.host.unfollow(shard),
+            Action::Deregister => {}
         }
     }
 

@@ -11,17 +11,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Authority {
     /// By the monotonic clock, in milliseconds; [`u64::MAX`] is for ever.
     fresh_until: AtomicU64,
+    follows: bool,
 }
 
 impl Authority {
     /// That of a single server: for ever.
     pub(crate) fn sole() -> Authority {
-        Authority { fresh_until: AtomicU64::new(u64::MAX) }
+        Authority { fresh_until: AtomicU64::new(u64::MAX), follows: false }
     }
 
     /// None yet.
     pub(crate) fn none() -> Authority {
-        Authority { fresh_until: AtomicU64::new(0) }
+        Authority { fresh_until: AtomicU64::new(0), follows: false }
+    }
+
+    /// None, ever: what is here is a copy of a shard that another node owns, and may be stale.
+    pub(crate) fn follower() -> Authority {
+        Authority { fresh_until: AtomicU64::new(0), follows: true }
+    }
+
+    /// Whether this is that of a copy, which knows nothing of locks.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows
     }
 
     /// Whether no other process can have it.

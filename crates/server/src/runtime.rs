@@ -28,7 +28,7 @@ use crate::{
 };
 use lockwood_locks::Series;
 use lockwood_model::Timestamp;
-use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError};
+use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError, postgres::Shown};
 use lockwood_wire::Interface;
 use std::{
     path::PathBuf,
@@ -195,6 +195,12 @@ impl Runtime {
     }
 }
 
+/// Opens what is needed to read a copy of a shard that another node owns. Nothing runs beside it: no lock is kept, nothing
+/// is written, and what the copy shows changes only by [`Shard::show_latest`].
+pub(crate) async fn copy(origin: Origin, shown: Arc<Shown>) -> Result<Arc<Shared>, ServeError> {
+    open(origin, move || Ok(shown)).await
+}
+
 impl Services {
     async fn open(
         shared: &Arc<Shared>,
@@ -257,6 +263,9 @@ async fn open(
     })
     .await?;
     shard.has_one_caller = Arc::clone(&front.has_one_caller);
+    if authority.follows() {
+        shard.become_copy();
+    }
     if let Some(membership) = &membership {
         let node = &membership.node;
         // A namespace is asked about before anything is done with it, so one that is not remembered is not written to.

@@ -13,6 +13,9 @@ pub struct ClusterStatus {
     pub nodes: Vec<ClusterNodeInfo>,
     /// All shards.
     pub shards: Vec<ClusterShardInfo>,
+    /// What is wrong, and what to do.
+    #[serde(default)]
+    pub alerts: Vec<String>,
     /// The database.
     pub database: DatabaseInfo,
 }
@@ -46,9 +49,23 @@ pub struct ClusterShardInfo {
     pub epoch: u64,
     /// Time since the ownership was renewed, by the database clock.
     pub age_ms: u64,
+    /// The nodes that follow its log, by name.
+    #[serde(default)]
+    pub followers: Vec<ClusterFollowerInfo>,
     /// How many namespaces have their home here; absent if the database did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<u64>,
+}
+
+/// A node that has a copy of a shard, from which it answers reads that tolerate a lag, and which it owns next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterFollowerInfo {
+    /// The node.
+    pub node: String,
+    /// Everything that was in the log so many milliseconds ago is in the copy.
+    pub lag_ms: u64,
+    /// The last record of the log that is in the copy.
+    pub last: u64,
 }
 
 /// The database of a cluster.

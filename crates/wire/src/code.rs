@@ -216,6 +216,8 @@ codes! {
     NotCaughtUp = "not_caught_up", 409;
     /// Something would be lost, so it is done by force only.
     ForceNeeded = "force_needed", 409;
+    /// The node is live, so it cannot be taken off the list.
+    NodeLive = "node_live", 409;
     /// There is no such procedure.
     NoProcedure = "no_procedure", 404;
     /// The text is not a function that can be run.

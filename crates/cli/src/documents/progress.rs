@@ -34,6 +34,16 @@ impl Progress {
         Progress::with(what, Some(len), "{prefix} {bar:30} {pos} of {len} records, {eta} left")
     }
 
+    /// The same for shards.
+    pub(crate) fn of_shards(what: &'static str, len: u64) -> Progress {
+        Progress::with(what, Some(len), "{prefix} {bar:30} {pos} of {len} shards")
+    }
+
+    /// So many are left.
+    pub(crate) fn left(&self, left: u64) {
+        self.0.set_position(self.0.length().unwrap_or_default().saturating_sub(left));
+    }
+
     /// The same for what goes in steps.
     pub(crate) fn of_steps(what: &'static str) -> Progress {
         Progress::with(what, None, "{prefix} {spinner} {msg}")

@@ -8,7 +8,7 @@ use super::{
     survey,
     work::{Report, Task},
 };
-use crate::{shard::Call, shared::Shared, trouble::Trouble};
+use crate::{clustered::preferences, shard::Call, shared::Shared, trouble::Trouble};
 use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
@@ -419,7 +419,7 @@ fn told(transition: &mut Transition, command: &Command) -> Result<(), Trouble> {
 
 async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Value, Trouble> {
     let planned = planned(shared, change)?;
-    prefer(shared, change).await?;
+    make_shards(shared, change).await?;
     match planned {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map, force).await?,
@@ -433,6 +433,7 @@ async fn config(shared: &Arc<Shared>, change: &Value, force: bool) -> Result<Val
             save(shared, &transition).await?;
         }
     }
+    prefer(shared, change).await?;
     Ok(json!({ "ok": true }))
 }
 
@@ -440,7 +441,7 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
     // Without a map there is nothing to go over from.
     shared.cluster.current().ok_or_else(super::no_map)?;
     let planned = planned(shared, change)?;
-    prefer(shared, change).await?;
+    make_shards(shared, change).await?;
     match planned {
         Planned::Unchanged => {}
         Planned::Publish(map) => rehost(shared, &map, false).await?,
@@ -451,6 +452,7 @@ async fn reshard(shared: &Arc<Shared>, change: &Value, throttle: Option<u64>) ->
             return Err(Trouble::new(Code::BadMap, "a map to go over to has no prev; leave it out"));
         }
     }
+    prefer(shared, change).await?;
     Ok(json!({ "ok": true }))
 }
 
@@ -491,30 +493,21 @@ fn over_shards(change: Change) -> Result<Change, Trouble> {
     Ok(Change { list: Some(shards.map(|shard| vec![host(shard)]).collect()), ..change })
 }
 
-/// Makes the shards of a list, and keeps the list to be shown.
-async fn prefer(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
+/// Makes the shards of a list.
+async fn make_shards(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
     let Some(membership) = shared.cluster.membership() else { return Ok(()) };
     let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
     let shards: Vec<ShardNo> = (1..).map(ShardNo).take(list.len()).collect();
     let made = membership.node.database.ensure_shards(&shards).await;
-    made.map_err(|error| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {error}")))?;
-    let mut all = preferred(shared)?;
-    all.resize(all.len().max(list.len()), Vec::new());
-    all.iter_mut().zip(list).for_each(|(known, hosts)| *known = hosts);
-    put(shared, lists_key(), "list", &serde_json::to_string(&all).expect("a list is valid JSON")).await
+    made.map_err(|error| Trouble::new(Code::ShardUnreachable, format!("nothing was changed: {error}")))
 }
 
-/// Where operators would like shards to be, by shard.
-pub(crate) fn preferred(shared: &Shared) -> Result<Vec<Vec<Host>>, Trouble> {
-    let reading = shared.shard.read();
-    let Some((id, _)) = reading.namespace(SYSTEM)? else { return Ok(Vec::new()) };
-    let Some(document) = reading.state().document(id, &lists_key())? else { return Ok(Vec::new()) };
-    let read = document.get("list").and_then(|json| serde_json::from_str(json.as_str()).ok());
-    Ok(read.unwrap_or_default())
-}
-
-fn lists_key() -> DocumentKey {
-    DocumentKey::new("shards", "list".parse().expect("it is a key"))
+/// Notes the hosts of a list. Last, because shards move to them at once, this one among them.
+async fn prefer(shared: &Arc<Shared>, change: &Value) -> Result<(), Trouble> {
+    let Some(membership) = shared.cluster.membership() else { return Ok(()) };
+    let Ok(Change { list: Some(list), .. }) = Change::from_json(change) else { return Ok(()) };
+    let owner = (membership.shard, membership.epoch);
+    Box::pin(preferences::note(&membership.node, list, owner)).await
 }
 
 async fn rehost(shared: &Arc<Shared>, map: &ShardMap, force: bool) -> Result<(), Trouble> {

@@ -2,7 +2,7 @@
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
 use super::{
-    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door,
+    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
     scope::{self, Gathered, Scope},
     status,
 };
@@ -63,6 +63,15 @@ pub(crate) trait Doored: Service {
     ) -> impl Future<Output = Option<Response<Self::Body>>> + Send {
         std::future::ready(None)
     }
+    /// Answers a read that tolerates a stale copy, if this node has one; otherwise gives the request back.
+    fn by_copy(
+        _: &ClusterNode,
+        _: ShardNo,
+        _: SocketAddr,
+        request: Request<Arriving>,
+    ) -> impl Future<Output = Result<Response<Self::Body>, Request<Arriving>>> + Send {
+        std::future::ready(Err(request))
+    }
 }
 
 impl Doored for Native {
@@ -76,6 +85,14 @@ impl Doored for Native {
     async fn about_node(node: &ClusterNode, request: &Request<Arriving>) -> Option<Response<Self::Body>> {
         let asked = status::Asked::of(request)?;
         Some(status::answer(node, asked).await)
+    }
+    async fn by_copy(
+        node: &ClusterNode,
+        shard: ShardNo,
+        peer: SocketAddr,
+        request: Request<Arriving>,
+    ) -> Result<Response<Self::Body>, Request<Arriving>> {
+        reads::answer(node, shard, peer, request).await
     }
 }
 
@@ -174,7 +191,10 @@ impl<S: Doored> Service for Door<S> {
             *request.uri_mut() = scope::without_shard(request.uri());
         }
         match self.node.destination(scope, S::INTERFACE).await {
-            Ok(Destination::One(shard)) => self.answer_by(shard, peer, request, deadline).await,
+            Ok(Destination::One(shard)) => match S::by_copy(&self.node, shard, peer, request).await {
+                Ok(answer) => answer.map(DoorBody::Here),
+                Err(request) => self.answer_by(shard, peer, request, deadline).await,
+            },
             Ok(Destination::All(gathered)) => match self.gather(gathered, peer, request, deadline).await {
                 Ok(answer) => answer,
                 Err(trouble) => refused::<S>(trouble),

@@ -1,7 +1,7 @@
 //! Serves the shards that this node owns: opens a runtime for each tenure, and closes or abandons it. Knows nothing of
 //! when that is to happen.
 
-use super::{ClusterNode, Membership, Served, ShardBarrier, serve::cache_of};
+use super::{ClusterNode, Membership, Served, ShardBarrier, follower::Followers, serve::cache_of};
 use crate::{
     authority::Authority,
     elasticsearch::Library,
@@ -16,7 +16,7 @@ use lockwood_router::{
 };
 use lockwood_storage::{
     OpenError, Store, StoreError,
-    postgres::{CacheError, CacheReport},
+    postgres::{CacheError, CacheReport, Follower},
 };
 use lockwood_wire::Interface;
 use parking_lot::Mutex;
@@ -44,6 +44,7 @@ pub(super) struct ShardHost {
     pub(super) directory: PathBuf,
     pub(super) reports: Reports,
     pub(super) tenures: Mutex<BTreeMap<ShardNo, Tenures>>,
+    pub(super) followers: Followers,
 }
 
 /// What this process has of one shard.
@@ -109,6 +110,15 @@ impl Host for Handle {
             tenure.runtime.abandon().await;
         })
     }
+
+    fn follow(&self, shard: ShardNo) {
+        self.0.followers.follow(&self.0, shard);
+    }
+
+    fn unfollow(&self, shard: ShardNo) {
+        let host = Arc::clone(&self.0);
+        tokio::spawn(async move { drop(host.followers.end(shard).await) });
+    }
 }
 
 impl ShardHost {
@@ -129,8 +139,11 @@ impl ShardHost {
             directory: directory.clone(),
             membership: Some(Arc::clone(&membership)),
         };
-        let (database, data) = (Arc::clone(&self.database), self.directory.clone());
-        let runtime = Runtime::open(origin, move || open_cache(&database, &data, shard, epoch)).await?;
+        let (node, data) = (Arc::clone(&self.node), self.directory.clone());
+        // What was followed needs no catching up, and no other cache can be opened in its directory.
+        let followed = self.followers.end(shard).await;
+        let runtime =
+            Runtime::open(origin, move || open_store(&node, &data, (shard, epoch), followed)).await?;
         let over = watch::Sender::new(false);
         match self.install(shard, Tenure { epoch, authority, runtime, over }) {
             None => {
@@ -189,39 +202,59 @@ impl ShardHost {
     }
 }
 
-/// Opens the first cache of a shard that no earlier tenure of this process has open, and brings it to the log. Blocks.
-fn open_cache(
-    database: &Database,
+/// The store of a tenure: what was followed, or else the first cache of the shard that no earlier tenure of this process has
+/// open; brought to the log. Blocks.
+fn open_store(
+    node: &ClusterNode,
     data: &Path,
-    shard: ShardNo,
-    epoch: ShardEpoch,
+    (shard, epoch): (ShardNo, ShardEpoch),
+    followed: Option<Follower>,
 ) -> Result<Arc<dyn Store>, OpenError> {
+    let (database, begun) = (&node.database, Instant::now());
+    let (is_followed, mut opened) = (followed.is_some(), None);
+    if let Some(follower) = followed {
+        match database.promote(follower, epoch) {
+            Ok(promoted) => opened = Some(promoted),
+            Err(error) => tracing::warn!(shard = shard.0, %error, "go on with what was followed"),
+        }
+    }
+    let (store, report) = match opened {
+        Some(opened) => opened,
+        None => first_free(|number| {
+            let directory = data.join(cache_of(shard, number));
+            crate::serve::restrict_data(&directory);
+            database.open_cache(&directory, shard, epoch)
+        })
+        .map_err(|error| OpenError::from(StoreError::Failed(error.to_string())))?,
+    };
+    if let Some(alert) = &report.alert {
+        tracing::error!(%alert, "restore the database from a backup that has it, or go on without");
+        node.losses.lock().push(alert.to_string());
+    }
+    let CacheReport { outcome, records, last, .. } = report;
+    tracing::info!(
+        shard = shard.0,
+        epoch = epoch.0,
+        is_followed,
+        ?outcome,
+        records,
+        last,
+        took_ms = begun.elapsed().as_millis(),
+        "the cache equals the log"
+    );
+    Ok(store)
+}
+
+/// Opens the first of a shard's caches, by number, that is not open in this process already. Blocks.
+pub(super) fn first_free<T>(open: impl Fn(usize) -> Result<T, CacheError>) -> Result<T, CacheError> {
     let (begun, mut number) = (Instant::now(), 0);
     loop {
-        let directory = data.join(cache_of(shard, number));
-        crate::serve::restrict_data(&directory);
-        match database.open_cache(&directory, shard, epoch) {
+        match open(number) {
             Err(error) if is_in_use(&error) && begun.elapsed() < PREDECESSOR_TIMEOUT => {
                 std::thread::sleep(WATCH_INTERVAL);
             }
             Err(error) if is_in_use(&error) && number + 1 < CACHES_LEN_MAX => number += 1,
-            Err(error) => return Err(OpenError::from(StoreError::Failed(error.to_string()))),
-            Ok((store, report)) => {
-                if let Some(alert) = &report.alert {
-                    tracing::error!(%alert, "restore the database from a backup that has it, or go on without");
-                }
-                let CacheReport { outcome, records, last, .. } = report;
-                tracing::info!(
-                    shard = shard.0,
-                    epoch = epoch.0,
-                    ?outcome,
-                    records,
-                    last,
-                    took_ms = begun.elapsed().as_millis(),
-                    "the cache equals the log"
-                );
-                return Ok(store);
-            }
+            opened => return opened,
         }
     }
 }

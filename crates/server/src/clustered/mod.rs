@@ -9,12 +9,16 @@
 //! ```
 
 mod admission;
+mod alerts;
 mod calls;
 mod door;
+mod follower;
 mod gather;
 mod homes;
 mod host;
 mod peer_door;
+pub(crate) mod preferences;
+mod reads;
 mod scope;
 mod serve;
 mod status;
@@ -31,6 +35,7 @@ use crate::{
 };
 use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
+use lockwood_storage::postgres::DurabilityReport;
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
 use scope::{Beside, Gathered, Named, Scope};
@@ -77,8 +82,14 @@ pub(crate) struct ClusterNode {
     pub(crate) homes: Arc<Homes>,
     /// Those of the shards that this node has claimed, the latest of each.
     pub(crate) barriers: Mutex<BTreeMap<ShardNo, Arc<ShardBarrier>>>,
-    /// How many machines have an acknowledged write, in words.
-    pub(crate) durability: Mutex<String>,
+    /// On how many machines an acknowledged write is; read now and then.
+    pub(crate) durability: Mutex<DurabilityReport>,
+    /// Logs that were found to lack acknowledged records, in words, since this process began.
+    pub(crate) losses: Mutex<Vec<String>>,
+    /// Those of the shards that this node follows; written by the tasks that follow them.
+    copies: RwLock<BTreeMap<ShardNo, Arc<follower::Copy>>>,
+    /// What operators prefer, and the latest map; as they were read last.
+    placing: RwLock<preferences::Placing>,
     /// Written by the host when it opens and closes runtimes.
     served: RwLock<BTreeMap<ShardNo, Served>>,
     /// Counts the changes of `served`.
@@ -122,7 +133,7 @@ impl ClusterNode {
         peers: Peers,
         prover: Arc<Prover>,
         (reports, database): (Reports, Arc<Database>),
-        durability: String,
+        durability: DurabilityReport,
     ) -> Arc<ClusterNode> {
         Arc::new(ClusterNode {
             front,
@@ -135,6 +146,9 @@ impl ClusterNode {
             database,
             stopping: AtomicBool::new(false),
             durability: Mutex::new(durability),
+            losses: Mutex::default(),
+            copies: RwLock::default(),
+            placing: RwLock::default(),
             served: RwLock::default(),
             changes: watch::Sender::new(0),
         })
@@ -257,7 +271,7 @@ impl ClusterNode {
     async fn read_durability(&self) {
         let read = tokio::time::timeout(DURABILITY_TIMEOUT, self.database.durability());
         if let Ok(Ok(report)) = read.await {
-            *self.durability.lock() = serve::in_words(&report);
+            *self.durability.lock() = report;
         }
     }
 

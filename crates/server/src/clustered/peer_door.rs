@@ -4,13 +4,14 @@
 use super::{
     ClusterNode, Doored, PeerCall, Served, admission, calls,
     door::{Side, doubt, lost, no_owner},
+    follower, reads,
 };
 use crate::{
     arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
     guard::AllowedPage, listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
     schema_registry::SchemaRegistry, trouble::Trouble,
 };
-use axum::response::IntoResponse;
+use axum::{Json, response::IntoResponse};
 #[cfg(test)]
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -72,10 +73,17 @@ impl Service for PeerDoor {
             self.0.reports.report(Event::Hint);
             return StatusCode::NO_CONTENT.into_response();
         }
+        if parts.uri.path() == follower::TELL {
+            return Json(self.0.tell()).into_response();
+        }
         let client = client_of(&parts.headers).unwrap_or(peer);
         let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
         if interface == calls::INTERFACE && admission::is_raise(&parts.uri) {
             return admission::answer_raise(&self.0, shard, &body).await;
+        }
+        if interface == reads::INTERFACE {
+            let answer = reads::answer_peer(&self.0, shard, client, (&parts, &body)).await;
+            return answer.unwrap_or_else(|| not_owner(&self.0, shard));
         }
         let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
         if interface == calls::INTERFACE {

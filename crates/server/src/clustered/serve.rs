@@ -4,8 +4,10 @@
 use super::{
     ClusterNode, NodeConfig,
     door::{Door, Side},
+    follower::Followers,
     host::{Handle, ShardHost},
     peer_door::PeerDoor,
+    preferences, status,
 };
 use crate::{
     config::Config,
@@ -62,8 +64,8 @@ pub(crate) async fn run(
     database.ensure_shards(&(1..=shards).map(ShardNo).collect::<Vec<_>>()).await?;
     register(&database, &name, incarnation, &advertise).await?;
     let key = database.key().await?;
-    let durability = in_words(&database.durability().await?);
-    tracing::info!(node = %name, advertise, %durability, "the node is part of a cluster");
+    let durability = database.durability().await?;
+    tracing::info!(node = %name, advertise, durability = in_words(&durability), "the node is part of a cluster");
 
     let data = config.data.clone();
     let front = Front::new(config);
@@ -88,6 +90,7 @@ pub(crate) async fn run(
         directory: data,
         reports: reports.clone(),
         tenures: Mutex::default(),
+        followers: Followers::default(),
     });
     let driver = Driver {
         node: name.clone(),
@@ -103,6 +106,8 @@ pub(crate) async fn run(
     let ownership =
         Ownership::new(name, policy, Preferences::default()).expect("the default policy is valid");
     let mut driving = tokio::spawn(driver.run(ownership, inbox));
+    tokio::spawn(preferences::watch(Arc::clone(&node)));
+    tokio::spawn(status::watch(Arc::clone(&node)));
     let bound = listeners.bound(Vec::new());
     let _listening = serve(listeners, peers, &front, &node);
     ready(&bound);

@@ -1,6 +1,11 @@
 //! What a node says of itself and of its cluster, whichever shards it owns. Knows nothing of documents or locks.
 
-use super::{ClusterNode, Served};
+use super::{
+    ClusterNode, Served,
+    alerts::{Alert, STALE_MS, Seen, Told},
+    follower::{Followed, Own},
+    serve::in_words,
+};
 use crate::{
     cluster::dispatch::decoded,
     metrics::{self, Gauges, Process},
@@ -13,14 +18,22 @@ use axum::{
 };
 use hyper::{Method, Request, StatusCode, header};
 use lockwood_cluster::DatabaseError;
-use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View};
-use lockwood_wire::{ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code, DatabaseInfo, Readiness};
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View, ownership::Event};
+use lockwood_wire::{
+    ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code, DatabaseInfo, Readiness,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// How long the database may take to count namespaces.
 const HOMES_TIMEOUT: Duration = Duration::from_secs(1);
-/// A node that has not renewed for so long is shown as stale.
-const STALE_MS: u64 = 3_000;
+/// How long to wait for the rows after a change of them.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it is looked for alerts.
+const ALERTS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a request asks of the node itself, or of its cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +51,10 @@ pub(super) enum Asked {
     Move {
         shard: u32,
         node: Option<String>,
+    },
+    /// Take a node off the list that does not come back.
+    Forget {
+        node: String,
     },
     /// It has parameters, and there are none.
     Parameters,
@@ -60,6 +77,7 @@ impl Asked {
             (&Method::DELETE, ["v1", "cluster", "nodes", node, "drain"]) => {
                 Asked::Drain { node: decoded(node), drains: false }
             }
+            (&Method::DELETE, ["v1", "cluster", "nodes", node]) => Asked::Forget { node: decoded(node) },
             (&Method::PUT, ["v1", "cluster", "shards", shard, "owner", node]) => {
                 Asked::Move { shard: shard.parse().ok()?, node: Some(decoded(node)) }
             }
@@ -81,8 +99,20 @@ pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Response<Body> {
         Asked::Cluster => Json(status_now(node).await).into_response(),
         Asked::Drain { node: name, drains } => drain(node, &name, drains).await.into_response(),
         Asked::Move { shard, node: to } => hand_over(node, shard, to.as_deref()).await.into_response(),
+        Asked::Forget { node: name } => forget(node, &name).await.into_response(),
         Asked::Parameters => Trouble::new(Code::BadQuery, "this address takes no parameters").into_response(),
     }
+}
+
+/// The cluster with what was just changed.
+async fn changed(node: &ClusterNode) -> ClusterStatus {
+    let mut rows = node.topology.subscribe();
+    // A renewal that is under way may have read the rows before.
+    for _ in 0..2 {
+        node.reports.report(Event::Hint);
+        let _ = tokio::time::timeout(CHANGE_TIMEOUT, rows.changed()).await;
+    }
+    status_now(node).await
 }
 
 async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
@@ -90,7 +120,7 @@ async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<Clus
         return Err(no_node(node, name));
     }
     tracing::warn!(node = name, drains, "an operator drains a node, or ends that");
-    Ok(Json(status(node)))
+    Ok(Json(changed(node).await))
 }
 
 async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<Json<ClusterStatus>, Trouble> {
@@ -103,7 +133,22 @@ async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<J
         return Err(Trouble::new(Code::NoShard, format!("there is no shard {shard}")));
     }
     tracing::warn!(shard, to, "an operator moves a shard, or ends that");
-    Ok(Json(status(node)))
+    Ok(Json(changed(node).await))
+}
+
+async fn forget(node: &ClusterNode, name: &str) -> Result<Json<ClusterStatus>, Trouble> {
+    if node.topology.view().node(&NodeName::from(name)).is_none() {
+        return Err(no_node(node, name));
+    }
+    if !node.database.forget(name).await.map_err(|error| unavailable(&error))? {
+        let message = format!(
+            "{name} is live, so it would be on the list again at once; stop it first, or have it give its shards away with \
+             `lockwood cluster drain {name}`"
+        );
+        return Err(Trouble::new(Code::NodeLive, message));
+    }
+    tracing::warn!(node = name, "an operator takes a node off the list");
+    Ok(Json(changed(node).await))
 }
 
 fn no_node(node: &ClusterNode, name: &str) -> Trouble {
@@ -153,8 +198,21 @@ async fn status_now(node: &ClusterNode) -> ClusterStatus {
     node.read_durability().await;
     // Without the database it is not known, and the rest of the status still is.
     let reading = tokio::time::timeout(HOMES_TIMEOUT, node.database.homes_by_shard());
-    let homes = reading.await.ok().and_then(Result::ok);
+    let (homes, told) = tokio::join!(reading, node.all_tell());
+    let homes = homes.ok().and_then(Result::ok);
     let mut status = status(node);
+    for (name, Own { copies, losses }) in told {
+        for Followed { shard, lag_ms, last } in copies {
+            if let Some(found) = status.shards.iter_mut().find(|found| found.shard == shard) {
+                found.followers.push(ClusterFollowerInfo { node: name.to_string(), lag_ms, last });
+            }
+        }
+        status.alerts.extend(losses.iter().map(|loss| {
+            format!(
+                "{loss}: restore the database from a backup that has it, or go on without, and restart {name} to end this alert"
+            )
+        }));
+    }
     for shard in &mut status.shards {
         let count = |homes: &BTreeMap<_, u64>| homes.get(&ShardNo(shard.shard)).copied().unwrap_or_default();
         shard.namespaces = homes.as_ref().map(count);
@@ -175,7 +233,27 @@ fn status(node: &ClusterNode) -> ClusterStatus {
         node: node.topology.own().to_string(),
         nodes,
         shards,
-        database: DatabaseInfo { durability: node.durability.lock().clone(), age_ms: since_ms },
+        alerts: seen(node).into_iter().map(|alert| alert.text).collect(),
+        database: DatabaseInfo { durability: in_words(&node.durability.lock()), age_ms: since_ms },
+    }
+}
+
+/// What is wrong, by what this node knows.
+fn seen(node: &ClusterNode) -> Vec<Alert> {
+    let (view, durability) = (node.topology.view(), node.durability.lock());
+    let (own, since_ms) = (node.topology.own(), node.topology.age_ms());
+    Seen { own, view: &view, since_ms, durability: Some(&durability) }.alerts()
+}
+
+/// Logs alerts when they begin and when they are over.
+pub(super) async fn watch(node: Arc<ClusterNode>) {
+    let mut told = Told::default();
+    loop {
+        tokio::time::sleep(ALERTS_INTERVAL).await;
+        // Until rows were read there is nothing to say.
+        if node.topology.age_ms() != u64::MAX {
+            told.tell(&seen(&node));
+        }
     }
 }
 
@@ -199,6 +277,7 @@ fn shard_info(row: &ShardRow, since_ms: u64) -> ClusterShardInfo {
         owner: row.owner.as_ref().map(NodeName::to_string),
         epoch: row.epoch.0,
         age_ms: row.age_ms.saturating_add(since_ms),
+        followers: Vec::new(),
         namespaces: None,
     }
 }
@@ -224,6 +303,7 @@ mod tests {
         check(Method::PUT, "/v1/cluster/shards/1/owner/n2", moved(Some("n2")));
         check(Method::DELETE, "/v1/cluster/shards/1/owner", moved(None));
         check(Method::PUT, "/v1/cluster/shards/x/owner/n2", None);
+        check(Method::DELETE, "/v1/cluster/nodes/a%20b", Some(Asked::Forget { node: "a b".into() }));
         check(Method::GET, "/v1/shop/documents/a/b", None);
     }
 }

@@ -8,6 +8,7 @@ mod http;
 mod internal;
 mod internal_locks;
 mod internal_spread;
+pub(crate) mod lag;
 mod leases;
 mod openapi;
 mod query;
@@ -65,9 +66,16 @@ impl Service for Native {
     async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Response {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
-        match self.shared.cluster.is_node() {
-            true => dispatch::answer(self, &self.shared, request).await,
-            false => self.local(request).await,
+        match lag::tolerated(request.method(), request.uri()) {
+            Ok(None) => self.current(request).await,
+            // Here the answer is current.
+            Ok(Some(_)) => {
+                *request.uri_mut() = lag::without(request.uri());
+                let mut answer = self.current(request).await;
+                lag::note(&mut answer, 0);
+                answer
+            }
+            Err(trouble) => trouble.into_response(),
         }
     }
 
@@ -89,6 +97,14 @@ impl Service for Native {
 }
 
 impl Native {
+    /// Answers a request by what is known here and at other shards.
+    async fn current(&self, request: Request) -> Response {
+        match self.shared.cluster.is_node() {
+            true => dispatch::answer(self, &self.shared, request).await,
+            false => self.local(request).await,
+        }
+    }
+
     /// Carries a request out on this node.
     pub(crate) async fn local(&self, request: Request) -> Response {
         // The way most requests take; the router does the same for it, with more steps.

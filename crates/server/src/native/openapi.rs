@@ -3,7 +3,7 @@
 mod examples;
 mod variants;
 
-use super::http::Api;
+use super::{http::Api, lag};
 use hyper::Method;
 use lockwood_wire::Code;
 use std::collections::BTreeMap;
@@ -24,6 +24,7 @@ const BYTES_TYPES: [&str; 2] = ["application/x-ndjson", "application/octet-strea
 /// The OpenAPI document.
 pub(crate) fn document() -> String {
     let mut api = Api::openapi();
+    lag::describe(&mut api);
     api.paths.paths.values_mut().flat_map(operations).for_each(describe);
     if let Some(components) = &mut api.components {
         variants::name_all(&mut components.schemas);

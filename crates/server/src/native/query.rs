@@ -75,7 +75,7 @@ fn unknown(name: &str, known: &[String]) -> String {
     }
 }
 
-fn twice(name: &str) -> String {
+pub(super) fn twice(name: &str) -> String {
     format!("the parameter `{name}` is given more than once; give it once")
 }
 
@@ -127,7 +127,7 @@ fn without_value(why: &str) -> String {
     }
 }
 
-fn refused(message: String) -> Trouble {
+pub(super) fn refused(message: String) -> Trouble {
     Trouble::new(Code::BadQuery, message)
 }
 

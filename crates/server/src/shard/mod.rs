@@ -421,6 +421,18 @@ impl Shard {
         Reading { snapshot, loads: loads || self.is_loading(), floor, exempt: self.exempt.clone() }
     }
 
+    /// Makes it a shard that only shows what its store shows: other processes write, and load dumps. Its readers go by the
+    /// positions of whole namespaces.
+    pub(crate) fn become_copy(&mut self) {
+        self.loads.store(1, Ordering::Release);
+        self.exempt(|_| true);
+    }
+
+    /// Shows what the store shows by now.
+    pub(crate) fn show_latest(&self) {
+        self.renew_view();
+    }
+
     /// Tells whenever more is durable.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.applied()

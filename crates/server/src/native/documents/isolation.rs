@@ -49,7 +49,7 @@ impl Access {
         (tokens, wait_ms): (&[u64], Option<u64>),
         at: Option<u64>,
     ) -> Result<Access, Trouble> {
-        Access::with(isolation, terms(shared, tokens.to_vec(), wait_ms)?, at)
+        Access::with(shared, isolation, terms(shared, tokens.to_vec(), wait_ms)?, at)
     }
 
     /// As a query gives it.
@@ -59,10 +59,14 @@ impl Access {
         (token, wait_ms): (Option<&str>, Option<u64>),
         at: Option<u64>,
     ) -> Result<Access, Trouble> {
-        Access::with(isolation, read_terms(shared, token, wait_ms)?, at)
+        Access::with(shared, isolation, read_terms(shared, token, wait_ms)?, at)
     }
 
-    fn with(isolation: Isolation, terms: Terms, at: Option<u64>) -> Result<Access, Trouble> {
+    fn with(shared: &Shared, isolation: Isolation, terms: Terms, at: Option<u64>) -> Result<Access, Trouble> {
+        if shared.authority.follows() && (isolation != Isolation::Snapshot || !terms.tokens.is_empty()) {
+            let message = "a follower knows nothing of locks; the owner of the shard has to answer";
+            return Err(Trouble::new(Code::ShardUnreachable, message));
+        }
         if isolation != Isolation::Snapshot && at.is_some() {
             let message = "what was at an earlier position cannot be locked and does not change; leave out at, or \
                            read with isolation snapshot";

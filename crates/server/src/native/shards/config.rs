@@ -12,6 +12,7 @@ use crate::{
         keeper::{self, Command},
         scripts::compile,
     },
+    clustered::preferences,
     shared::Shared,
     trouble::Trouble,
 };
@@ -42,9 +43,9 @@ const PAUSE: Duration = Duration::from_millis(10);
     responses((status = 200, body = Object)))]
 pub(in crate::native) async fn map(State(shared): App) -> Response {
     let mut map = shared.cluster.current().map_or(Value::Null, |current| current.map.to_json());
-    if shared.cluster.membership().is_some() && !map.is_null() {
+    if let Some(membership) = shared.cluster.membership().filter(|_| !map.is_null()) {
         // The hosts that operators named; in the map itself there are none.
-        let preferred = keeper::preferred(&shared).unwrap_or_default();
+        let preferred = preferences::read(&membership.node).await.unwrap_or_default();
         let shown = map["shards"].as_array_mut().into_iter().flatten().zip(preferred);
         shown.filter(|(_, hosts)| !hosts.is_empty()).for_each(|(shown, hosts)| *shown = json!(hosts));
     }
