@@ -787,8 +787,7 @@ impl Turn {
     ) -> Result<Turn, GateError> {
         if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
             let admittance = Admittance::ask(shared, membership, (name, home), resources, terms).await?;
-            let (own, after) =
-                OwnLock::take(shared, name, resources, &Terms::anonymous(terms.wait)).await?;
+            let (own, after) = OwnLock::take(shared, name, resources, &Terms::anonymous(terms.wait)).await?;
             return Ok(Turn { lock: OperationLock::There(own, admittance), after });
         }
         let (own, after) = OwnLock::take(shared, name, resources, terms).await?;

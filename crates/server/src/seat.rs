@@ -46,10 +46,18 @@ pub(crate) struct Seat {
 /// How a lock or a conversion was answered at once.
 #[derive(Debug)]
 pub(crate) enum Answer<Waiting = Line> {
-    Done { lock: LockId, token: u64 },
-    Queued { lock: LockId, line: Waiting },
+    Done {
+        lock: LockId,
+        token: u64,
+    },
+    Queued {
+        lock: LockId,
+        line: Waiting,
+    },
     /// Nothing is in its way. A notice follows, as for one that waited, once the shards that it covers are closed.
-    Closing { lock: LockId },
+    Closing {
+        lock: LockId,
+    },
 }
 
 impl Seat {

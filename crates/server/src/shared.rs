@@ -93,9 +93,7 @@ impl Shared {
     /// Makes sure that it is known here where a namespace is: that decides how its locks are enforced.
     pub(crate) async fn locate(&self, namespace: &str) -> Result<(), Trouble> {
         match &self.membership {
-            Some(membership) if namespace != SYSTEM => {
-                membership.node.homes.find(namespace).await.map(drop)
-            }
+            Some(membership) if namespace != SYSTEM => membership.node.homes.find(namespace).await.map(drop),
             _ => Ok(()),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{
     Action, Covered, Decision, Guard, GuardId, GuardNo, GuardState, Home, HomeContent, HomeEpoch,
-    HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo,
-    Stream, scenario_test::resources,
+    HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo, Stream,
+    scenario_test::resources,
 };
 use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};

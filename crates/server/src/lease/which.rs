@@ -1,9 +1,7 @@
 //! Leases that are there already: renewed, released, found by whoever may. Knows nothing of how they came to be.
 
 use super::{Lease, Verdict, take::check_ttl};
-use crate::{
-    clustered::lifted, namespace::State, shard::Follow, shared::Shared, trouble::Trouble,
-};
+use crate::{clustered::lifted, namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
 use lockwood_locks::{LockView, merge};
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp};
 use lockwood_storage::Entry;

@@ -173,7 +173,19 @@ impl<'a> Asker<'a> {
         };
         let deadline = begun + HOME_TIMEOUT;
         let (queued, queued_at) = (None, None);
-        Asker { shared, membership, namespace, home, resources, terms, begun, deadline, caller, queued, queued_at }
+        Asker {
+            shared,
+            membership,
+            namespace,
+            home,
+            resources,
+            terms,
+            begun,
+            deadline,
+            caller,
+            queued,
+            queued_at,
+        }
     }
 
     fn is_queued_at(&self, home: HomeEpoch) -> bool {
@@ -224,16 +236,17 @@ impl<'a> Asker<'a> {
         loop {
             let mut asking = Asking::new(self.membership, home);
             let terms = Terms { wait: self.wait(), ..self.terms.clone() };
-            let refused = match asking.enter(self.shared, self.namespace, (resources, &mut told), &terms).await {
-                Ok(entered) => return Ok((asking, entered)),
-                Err(Refused::Final(trouble)) => return Err(*trouble),
-                Err(Refused::Away(trouble)) => *trouble,
-                Err(Refused::Unknown(trouble)) => {
-                    // It took its time; a takeover needs some more.
-                    self.deadline = self.deadline.max(Instant::now() + HOME_TIMEOUT);
-                    *trouble
-                }
-            };
+            let refused =
+                match asking.enter(self.shared, self.namespace, (resources, &mut told), &terms).await {
+                    Ok(entered) => return Ok((asking, entered)),
+                    Err(Refused::Final(trouble)) => return Err(*trouble),
+                    Err(Refused::Away(trouble)) => *trouble,
+                    Err(Refused::Unknown(trouble)) => {
+                        // It took its time; a takeover needs some more.
+                        self.deadline = self.deadline.max(Instant::now() + HOME_TIMEOUT);
+                        *trouble
+                    }
+                };
             if Instant::now() >= self.deadline {
                 return Err(refused);
             }

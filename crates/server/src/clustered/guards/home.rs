@@ -100,7 +100,13 @@ impl HomeGuards {
         self.home.awaited(lock)
     }
 
-    fn look(&mut self, lock: LockId, held: Option<LockView>, is_durable: bool, current: Option<&Current>) -> Look {
+    fn look(
+        &mut self,
+        lock: LockId,
+        held: Option<LockView>,
+        is_durable: bool,
+        current: Option<&Current>,
+    ) -> Look {
         let Some(view) = held else {
             if self.guarded.contains_key(&lock) && !is_durable {
                 return Look::Retry;
@@ -265,7 +271,9 @@ impl Namespace {
     /// Another map is in force.
     pub(crate) fn map_changed(&self, shared: &Shared, current: &Current) {
         let epoch = MapEpoch(current.map.epoch);
-        self.guarding(shared, |home| home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources)));
+        self.guarding(shared, |home| {
+            home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources))
+        });
     }
 
     /// The shards that have to be heard before anything is granted.

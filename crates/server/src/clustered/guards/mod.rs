@@ -59,7 +59,11 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn new(node: &Arc<ClusterNode>, (shard, epoch): (ShardNo, ShardEpoch), rows: Vec<ShardRow>) -> Arc<Membership> {
+    pub(crate) fn new(
+        node: &Arc<ClusterNode>,
+        (shard, epoch): (ShardNo, ShardEpoch),
+        rows: Vec<ShardRow>,
+    ) -> Arc<Membership> {
         Arc::new(Membership {
             node: Arc::clone(node),
             shard,

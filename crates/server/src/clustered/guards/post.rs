@@ -196,7 +196,11 @@ fn write_batch(letters: &[Letter]) -> Vec<u8> {
 }
 
 /// Carries out what another shard has sent; gives the answer.
-pub(super) async fn receive(shared: &Arc<Shared>, membership: &Membership, batch: Batch) -> Result<Batch, Trouble> {
+pub(super) async fn receive(
+    shared: &Arc<Shared>,
+    membership: &Membership,
+    batch: Batch,
+) -> Result<Batch, Trouble> {
     receive_of_members(shared, batch.to_homes).await;
     let mut answers = Batch::default();
     for sent in batch.to_members {

@@ -102,7 +102,9 @@ async fn try_answer(
             membership.turns.leave(attempt, entered);
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        POST => Ok(axum::Json(post::receive(shared, membership, message::read(&body)?).await?).into_response()),
+        POST => {
+            Ok(axum::Json(post::receive(shared, membership, message::read(&body)?).await?).into_response())
+        }
         HEAR => {
             let asked: Hear = message::read(&body)?;
             let heard = membership.hear(&asked, ShardNo(asked.from))?;
