@@ -22,7 +22,9 @@ fn start(shards: usize) -> Cluster {
 }
 
 fn write(holder: &Leaseholder, key: u64, tokens: &[u64]) -> u16 {
-    cluster::write(holder, key, tokens).status
+    let reply = cluster::write(holder, key, tokens);
+    assert_ne!(reply.status, 503, "{}", reply.body);
+    reply.status
 }
 
 /// The lock as it is from now on.

@@ -405,13 +405,7 @@ impl Locker {
     async fn take(&self, paths: &[Path], way: Way) -> Result<Option<Grip>, Error> {
         let session = match &self.keys {
             Keys::Leases(leases) => {
-                return match self.lease(leases, paths).await {
-                    Ok(lease) => Ok(Some(Grip::Lease(lease))),
-                    // TODO-correctness: an attempt whose answer was lost may still be queued, and the next attempt of the
-                    // same owner for the same lock is refused because of that, as if the two were in a cycle.
-                    Err(error) if error.code() == Some(Code::Deadlock) => Ok(None),
-                    Err(error) => Err(error),
-                };
+                return self.lease(leases, paths).await.map(|lease| Some(Grip::Lease(lease)));
             }
             Keys::Session(session) => session,
         };

@@ -519,3 +519,22 @@ fn a_large_lease_is_found_again() {
     assert_eq!(ann.store.send("POST", "locks", &body).json()["outcome"], "granted");
     assert_eq!(ann.store.send("POST", "locks", &body).json()["outcome"], "held");
 }
+
+/// A client sends a request again when a node does not answer, and the first attempt is still in the queue then. The two are
+/// one request: the second is not refused because of the first.
+#[test]
+fn an_equal_request_of_the_same_owner_is_no_deadlock() {
+    let server = Server::start(&[]);
+    let (ann, bob) = two(&server);
+    let cid = Leaseholder::new(&server, "cid");
+    let held = ann.take("write user/1");
+    let first = bob.queue("write user/1");
+    let behind = cid.queue("write user/1");
+    thread::scope(|scope| {
+        let again = scope.spawn(|| bob.ask("write user/1", HOUR, 60_000));
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);
+        let reply = again.join().unwrap();
+        assert!([200, 201].contains(&reply.status), "{first} {behind}: {}", reply.body);
+    });
+}

@@ -653,9 +653,16 @@ impl State {
 
     /// Who holds the lock with a token, if it is not over.
     fn holder(&self, token: u64, now: Timestamp) -> Option<OwnerId> {
-        let (lock, owner) = self.table.granted(Token(token))?;
+        let (lock, owner) =
+            self.table.granted(Token(token)).or_else(|| self.converting_from(Token(token)))?;
         let is_over = self.leases.get(lock).is_some_and(|lease| !lease.is_alive(now));
         (!is_over).then_some(owner)
+    }
+
+    /// The lock that has another token by now, of which its owner has not heard yet.
+    fn converting_from(&self, token: Token) -> Option<(LockId, OwnerId)> {
+        let lock = self.guards.as_ref()?.converting_from(token)?;
+        Some((lock, self.table.owner_of(lock)?))
     }
 
     /// Takes a lock for an operation, or its place in line.
@@ -680,7 +687,8 @@ impl State {
         tracing::debug!(namespace = %self.name, owner = owner.0, ?outcome, "an operation asks for a lock");
         match outcome {
             Outcome::Granted { lock, token } => {
-                let told = self.may_tell(shared, (owner, lock, token), News::Granted { waited_ms: 0 });
+                let told =
+                    self.may_tell(shared, (owner, lock, token), (News::Granted { waited_ms: 0 }, None));
                 Ok((lock, (!told).then(|| self.verdict_on(lock))))
             }
             Outcome::Queued { lock } => {

@@ -5,7 +5,7 @@
 use crate::{
     clustered::{HomeGuards, News},
     grace::Cover,
-    lease::{Leases, Verdict},
+    lease::{Leases, Verdict, lost},
     session::{Notice, Opening, Session},
     shard::Follow,
     shared::Shared,
@@ -419,6 +419,7 @@ impl Namespace {
                 format!("lock {lock} is that of a request that is being carried out; it ends by itself");
             return Err(Trouble::new(Code::AlreadyGranted, message));
         }
+        let was_told = !state.is_new(LockId(lock));
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.revoke(LockId(lock), now, &mut effects);
         state.lease_gone(LockId(lock));
@@ -426,7 +427,7 @@ impl Namespace {
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock))?;
         shared.metrics.revoked.add(1);
         ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
-        state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some());
+        state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some() && was_told);
         let after = state.written;
         self.rearm(state);
         shared.registry.drop_if_unused(shared, self);
@@ -546,16 +547,27 @@ impl State {
             .table
             .owned(owner)
             .filter(|lock| !lock.rank.is_operation())
-            .map(|lock| HeldLock {
-                lock: lock.id.0,
-                request: requests.get(&lock.id).copied(),
-                token: lock.token.filter(|_| !self.is_new(lock.id)).map(|token| token.0),
-                was: was.get(&lock.id).copied(),
-                resources: lock.resources.iter().map(WireResource::from).collect(),
+            .map(|lock| {
+                let (token, resources) = match self.relied_on(lock.id) {
+                    Some((token, resources)) => (Some(*token), resources),
+                    None => (lock.token.filter(|_| !self.is_new(lock.id)), &lock.resources),
+                };
+                HeldLock {
+                    lock: lock.id.0,
+                    request: requests.get(&lock.id).copied(),
+                    token: token.map(|token| token.0),
+                    was: was.get(&lock.id).copied(),
+                    resources: resources.iter().map(WireResource::from).collect(),
+                }
             })
             .collect();
         held.sort_by_key(|lock| lock.lock);
         held
+    }
+
+    /// What clients rely on of a lock, as long as that is not what the table says.
+    pub(crate) fn relied_on(&self, lock: LockId) -> Option<&(Token, Vec<Resource>)> {
+        self.guards.as_ref()?.relied_on(lock)
     }
 
     fn leave(&mut self, shared: &Shared, owner: OwnerId, seat: u64, now: Timestamp) {
@@ -674,7 +686,7 @@ impl State {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let away = self.away.first().map(|(until, _)| *until);
-        let guards = self.guards.as_ref().and_then(|guards| guards.retry_at());
+        let guards = self.guards.as_ref().and_then(|guards| guards.next_deadline());
         [self.table.next_deadline(), away, self.look_again_at, guards].into_iter().flatten().min()
     }
 
@@ -693,15 +705,10 @@ impl State {
         tracing::debug!(namespace = %self.name, ?effect, "a lock changes");
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
-                let news = News::Granted { waited_ms };
-                if self.may_tell(shared, (owner, lock, token), news) {
-                    self.tell_news(shared, (owner, lock, token), news);
-                }
+                self.tell_or_hold_back(shared, (owner, lock, token), News::Granted { waited_ms });
             }
             Effect::Converted { owner, lock, token } => {
-                if self.may_tell(shared, (owner, lock, token), News::Converted) {
-                    self.tell_news(shared, (owner, lock, token), News::Converted);
-                }
+                self.tell_or_hold_back(shared, (owner, lock, token), News::Converted);
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
@@ -726,6 +733,8 @@ impl State {
             Effect::Expired { lock, held_ms, .. } => {
                 metrics.expired.add(1);
                 metrics.hold_time.observe(held_ms);
+                // Its request may still wait for the shards that it covers.
+                self.tell_waiters(lock, &Verdict::Refused(Box::new(lost(lock))));
                 self.lease_gone(lock);
             }
             Effect::Abandoned { owner, lock, held_ms } => {
@@ -741,7 +750,7 @@ impl State {
         &mut self,
         shared: &Shared,
         (owner, lock, token): (OwnerId, LockId, Token),
-        news: News,
+        (news, request): (News, Option<u64>),
     ) {
         if let News::Granted { waited_ms } = news {
             shared.metrics.grants.add(1);
@@ -751,10 +760,18 @@ impl State {
         // What ended on the way has to be on record before anybody has what it guarded.
         self.note_ended(shared);
         let after = self.written;
-        self.tell_or(owner, lock, Verdict::Granted { after }, |request, _| match news {
-            News::Granted { .. } => Notice::Granted { request, lock, token: token.0, after },
-            News::Converted => Notice::Converted { request, lock, token: token.0, after },
+        self.tell_or(owner, lock, Verdict::Granted { after }, |latest, _| {
+            let request = request.unwrap_or(latest);
+            match news {
+                News::Granted { .. } => Notice::Granted { request, lock, token: token.0, after },
+                News::Converted => Notice::Converted { request, lock, token: token.0, after },
+            }
         });
+    }
+
+    /// The client's number of the request that led to a lock.
+    pub(crate) fn request_of(&self, owner: OwnerId, lock: LockId) -> Option<u64> {
+        self.sessions.get(&owner)?.requests.get(&lock).copied()
     }
 
     fn tell(&mut self, owner: OwnerId, lock: LockId, notice: impl FnOnce(u64) -> Notice) {

@@ -205,7 +205,7 @@ impl Seat {
             Outcome::Granted { lock, token } => {
                 self.remember(&mut state, lock, request);
                 let news = News::Granted { waited_ms: 0 };
-                if !state.may_tell(&self.shared, (self.owner, lock, token), news) {
+                if !state.may_tell(&self.shared, (self.owner, lock, token), (news, request)) {
                     self.namespace.rearm(state);
                     return Ok(Answer::Closing { lock });
                 }
@@ -290,9 +290,12 @@ impl Seat {
         self.finish(&mut state, effects, now);
         match outcome {
             ConvertOutcome::Converted { token }
-                if !state.may_tell(&self.shared, (self.owner, lock, token), News::Converted) =>
+                if !state.may_tell(
+                    &self.shared,
+                    (self.owner, lock, token),
+                    (News::Converted, Some(request)),
+                ) =>
             {
-                self.remember(&mut state, lock, Some(request));
                 self.namespace.rearm(state);
                 Ok(Answer::Closing { lock })
             }

@@ -12,6 +12,7 @@ use lockwood_wire::{
     Blocker, Code, CycleStep, Intents, LockInfo, LockState, NodeClaim, NodeInfo, Owner, WirePath,
     WireResource, documents::WireValue,
 };
+use std::borrow::Cow;
 
 /// How a document operation that holds or wants a lock for its own time is called.
 const OPERATION: &str = "a request";
@@ -71,11 +72,17 @@ fn blocker(state: &State, view: &LockView, wanted: Option<&Vec<Resource>>, now: 
 pub(crate) fn lock_info(state: &State, view: &LockView, now: Timestamp) -> LockInfo {
     let standing = state.table.standing(view.id);
     let lease = state.leases.get(view.id);
-    let told = match state.is_new(view.id) {
-        true => LockView { token: None, granted_at: None, ..view.clone() },
-        false => view.clone(),
+    let told: Cow<'_, LockView> = match state.relied_on(view.id) {
+        Some((token, resources)) => {
+            let (token, resources) = (Some(*token), resources.clone());
+            Cow::Owned(LockView { token, resources, ..view.clone() })
+        }
+        None if state.is_new(view.id) => {
+            Cow::Owned(LockView { token: None, granted_at: None, ..view.clone() })
+        }
+        None => Cow::Borrowed(view),
     };
-    let view = &told;
+    let view = &*told;
     let since = view.granted_at.unwrap_or(view.requested_at);
     let mut owner = owner(state, view.owner);
     if owner.via == "lease" {

@@ -150,9 +150,10 @@ impl ShardHost {
                 // What a member of the cluster does besides answering requests.
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = membership.attend(shared) => {}
+                        () = Arc::clone(&membership).attend(shared) => {}
                         _ = ended.wait_for(|is_over| *is_over) => {}
                     }
+                    membership.end();
                 });
                 Ok(())
             }

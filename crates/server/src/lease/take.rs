@@ -13,7 +13,10 @@ use crate::{
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{Json, LeaseVia, LockId, OwnerId, Resource, Timestamp, Wait};
 use lockwood_wire::Code;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::oneshot::{self, error::RecvError};
 
 /// How long a request that is not to wait for others waits for shards that its lock covers.
@@ -49,16 +52,32 @@ pub(crate) enum Taken {
 pub(crate) async fn take(
     shared: &Arc<Shared>,
     namespace: &str,
-    request: LeaseRequest,
+    mut request: LeaseRequest,
 ) -> Result<Taken, Trouble> {
-    match ask(shared, namespace, request)? {
-        Asking::Done { taken, after } => {
-            shared.shard.shown(after).await?;
-            Ok(taken)
+    let deadline = match request.wait {
+        Wait::Millis(ms) => Some(Instant::now() + Duration::from_millis(ms)),
+        Wait::Never | Wait::Forever => None,
+    };
+    loop {
+        let (waiting, verdict) = match ask(shared, namespace, request.clone())? {
+            Asking::Done { taken, after } => {
+                shared.shard.shown(after).await?;
+                return Ok(taken);
+            }
+            Asking::Waits { waiting, verdict, .. } => (waiting, verdict),
+        };
+        let is_repeated = waiting.is_repeated;
+        let concluded = waiting.conclude(verdict.await).await;
+        let is_over = concluded.as_ref().is_err_and(|trouble| trouble.code == Code::Timeout);
+        if !(is_repeated && is_over) {
+            return concluded;
         }
-        Asking::Waits { waiting, verdict, .. } => {
-            let verdict = verdict.await;
-            waiting.conclude(verdict).await
+        // The wait of the earlier request is over, this one's may not be.
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match left.map(|left| left.as_millis() as u64) {
+            Some(0) => return concluded,
+            Some(left_ms) => request.wait = Wait::Millis(left_ms),
+            None => {}
         }
     }
 }
@@ -157,6 +176,9 @@ impl State {
         if let Some(lease) = self.document_there(&request, now) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
+        if let Some(lock) = self.waits_already(&request) {
+            return Ok(self.wait_on(shared, namespace, (lock, true), now));
+        }
         let owner = self.lease_owner(shared, &request.owner);
         if let Some(lease) = self.lease_holding(owner, &request.resources, now) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
@@ -164,6 +186,16 @@ impl State {
         let asked = self.ask_anew(shared, namespace, request, owner, now);
         self.forget_lockless(owner);
         asked
+    }
+
+    /// The same request by the same owner, if that is in the queue: an answer may have been lost on its way. Two entries of one
+    /// owner with others between them would look like a deadlock.
+    fn waits_already(&self, request: &LeaseRequest) -> Option<LockId> {
+        if request.wait == Wait::Never {
+            return None;
+        }
+        let which = Which::Like { owner: request.owner.clone(), resources: request.resources.clone() };
+        Some(self.find_waiting(&which).first()?.1)
     }
 
     /// A lease of an owner that has at least all of these resources.
@@ -193,10 +225,10 @@ impl State {
         tracing::debug!(namespace = %self.name, owner = %asked.owner, ?outcome, "a lease is asked for");
         match outcome {
             Outcome::Granted { lock, token }
-                if !self.may_tell(shared, (owner, lock, token), News::Granted { waited_ms: 0 }) =>
+                if !self.may_tell(shared, (owner, lock, token), (News::Granted { waited_ms: 0 }, None)) =>
             {
                 self.leases.asked.insert(lock, asked);
-                Ok(self.wait_on(shared, namespace, lock, now))
+                Ok(self.wait_on(shared, namespace, (lock, false), now))
             }
             Outcome::Granted { lock, .. } => {
                 shared.metrics.grants.add(1);
@@ -210,7 +242,7 @@ impl State {
             Outcome::Queued { lock } => {
                 shared.metrics.waits.add(1);
                 self.leases.asked.insert(lock, asked);
-                Ok(self.wait_on(shared, namespace, lock, now))
+                Ok(self.wait_on(shared, namespace, (lock, false), now))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
             Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
@@ -222,13 +254,13 @@ impl State {
         &mut self,
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
-        lock: LockId,
+        (lock, is_repeated): (LockId, bool),
         now: Timestamp,
     ) -> Asking {
         let verdict = self.verdict_on(lock);
         let line = view::line(self, lock, now);
         let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
-        let waiting = Waiting { shared, namespace, lock, stays: false };
+        let waiting = Waiting { shared, namespace, lock, stays: false, is_repeated };
         Asking::Waits { waiting, verdict, line }
     }
 
@@ -310,6 +342,8 @@ pub(crate) struct Waiting {
     namespace: Arc<Namespace>,
     lock: LockId,
     stays: bool,
+    /// An earlier request has the place, with its own end of the wait.
+    is_repeated: bool,
 }
 
 impl Waiting {

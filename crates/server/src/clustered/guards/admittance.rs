@@ -220,6 +220,10 @@ impl<'a> Asker<'a> {
 
     /// Gets a lock for the operation at the home.
     async fn queue(&mut self) -> Result<(), Trouble> {
+        if self.queued_at.is_some() {
+            // This shard has not heard of that home yet, or the home was replaced since.
+            tokio::time::sleep(PAUSE).await;
+        }
         let (asking, entered) = self.enter(self.resources).await?;
         self.caller = Caller::Owner(HomeEpoch(entered.epoch), OwnerId(entered.owner));
         (self.queued, self.queued_at) = (Some(asking), Some(HomeEpoch(entered.epoch)));

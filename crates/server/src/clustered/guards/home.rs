@@ -36,8 +36,11 @@ pub(crate) struct HomeGuards {
     changed: BTreeMap<LockId, u64>,
     /// What the guards of each lock were made of last.
     guarded: HashMap<LockId, (Token, Vec<Resource>)>,
-    /// What clients are to be told when the shards are closed.
-    held_back: BTreeMap<(LockId, Token), HeldBack>,
+    /// What clients rely on: the last token and resources of each lock that shards are closed for.
+    confirmed: HashMap<LockId, (Token, Vec<Resource>)>,
+    /// What clients are to be told when the shards are closed, in the order in which it was decided.
+    held_back: BTreeMap<(LockId, Token, u64), HeldBack>,
+    held_back_last: u64,
     /// When to look again, if something waits that nothing tells of.
     retry_at: Option<Timestamp>,
 }
@@ -45,7 +48,10 @@ pub(crate) struct HomeGuards {
 struct HeldBack {
     owner: OwnerId,
     news: News,
-    since: Timestamp,
+    /// The client's number of the request, if it is one of a session.
+    request: Option<u64>,
+    /// When a request that waits for its answer is given up.
+    until: Option<Timestamp>,
 }
 
 /// What a client is told of a held lock.
@@ -75,13 +81,39 @@ impl HomeGuards {
             home,
             changed: BTreeMap::new(),
             guarded: HashMap::new(),
+            confirmed: HashMap::new(),
             held_back: BTreeMap::new(),
+            held_back_last: 0,
             retry_at: None,
         }
     }
 
-    pub(crate) fn retry_at(&self) -> Option<Timestamp> {
-        self.retry_at
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let given_up = self.held_back.values().filter_map(|held| held.until).min();
+        [self.retry_at, given_up].into_iter().flatten().min()
+    }
+
+    fn hold_back(
+        &mut self,
+        (owner, lock, token): (OwnerId, LockId, Token),
+        (news, request): (News, Option<u64>),
+        now: Timestamp,
+    ) {
+        let until = matches!(news, News::Granted { .. }).then(|| now.after(CLOSING_TIMEOUT_MS));
+        self.held_back_last += 1;
+        let key = (lock, token, self.held_back_last);
+        self.held_back.insert(key, HeldBack { owner, news, request, until });
+    }
+
+    /// What clients rely on of a lock, as long as that is not what the table says.
+    pub(crate) fn relied_on(&self, lock: LockId) -> Option<&(Token, Vec<Resource>)> {
+        self.confirmed.get(&lock).filter(|_| self.is_pending(lock))
+    }
+
+    /// The lock that had this token before a conversion that is not confirmed yet.
+    pub(crate) fn converting_from(&self, token: Token) -> Option<LockId> {
+        let mut locks = self.confirmed.iter().filter(|(_, (known, _))| *known == token);
+        locks.find(|(lock, _)| self.is_pending(**lock)).map(|(lock, _)| *lock)
     }
 
     /// Whether clients are not to rely yet on what the table says of a lock.
@@ -112,6 +144,7 @@ impl HomeGuards {
                 return Look::Retry;
             }
             self.guarded.remove(&lock);
+            self.confirmed.remove(&lock);
             self.home.released(lock);
             return Look::Done;
         };
@@ -121,7 +154,10 @@ impl HomeGuards {
         let next = (token, decision.resources.clone());
         match self.guarded.get(&lock) {
             Some(before) if *before == next => return Look::Done,
-            None if self.home.restores() => self.home.restored(decision, &coverage),
+            None if self.home.restores() => {
+                self.confirmed.insert(lock, next.clone());
+                self.home.restored(decision, &coverage);
+            }
             // Sessions and shards of the previous home come first; or an earlier change of this lock.
             _ if self.home.phase() == Phase::Grace || self.home.is_pending(lock) => return Look::Later,
             None => self.home.decided(decision, &coverage),
@@ -134,28 +170,47 @@ impl HomeGuards {
 
     /// What is told of a lock now that its shards are closed for this token.
     fn take_news(&mut self, lock: LockId, token: Token) -> Vec<(Token, HeldBack)> {
-        let told: Vec<(LockId, Token)> =
-            self.held_back.range((lock, Token(0))..=(lock, token)).map(|(key, _)| *key).collect();
+        if let Some(guarded) = self.guarded.get(&lock).filter(|guarded| guarded.0 == token) {
+            self.confirmed.insert(lock, guarded.clone());
+        }
+        let up_to = (lock, Token(0), 0)..=(lock, token, u64::MAX);
+        let told: Vec<(LockId, Token, u64)> = self.held_back.range(up_to).map(|(key, _)| *key).collect();
         told.iter().filter_map(|key| Some((key.1, self.held_back.remove(key)?))).collect()
     }
 }
 
 impl State {
-    /// Whether a client may be told of a grant or conversion that the table has just made. Otherwise that is held back, and
-    /// told as if the lock had waited.
+    /// Whether a client may be told of a grant or conversion that it has just asked for. Otherwise that is held back, and told
+    /// as if the lock had waited.
     pub(crate) fn may_tell(
         &mut self,
         shared: &Shared,
-        (owner, lock, token): (OwnerId, LockId, Token),
-        news: News,
+        granted: (OwnerId, LockId, Token),
+        news: (News, Option<u64>),
     ) -> bool {
         if self.guards.is_none() {
             return true;
         }
         self.guard(shared);
-        let Some(guards) = self.guards.as_mut().filter(|guards| guards.is_pending(lock)) else { return true };
-        guards.held_back.insert((lock, token), HeldBack { owner, news, since: shared.clock.now() });
+        let is_pending = |guards: &&mut Box<HomeGuards>| guards.is_pending(granted.1);
+        let Some(guards) = self.guards.as_mut().filter(is_pending) else { return true };
+        guards.hold_back(granted, news, shared.clock.now());
         false
+    }
+
+    /// Tells of a grant or conversion that is one of several changes, now or as soon as it may be told. The guards are looked at
+    /// when all of these changes are known, ends of leases among them.
+    pub(crate) fn tell_or_hold_back(
+        &mut self,
+        shared: &Shared,
+        granted: (OwnerId, LockId, Token),
+        news: News,
+    ) {
+        let request = self.request_of(granted.0, granted.1);
+        match &mut self.guards {
+            Some(guards) => guards.hold_back(granted, (news, request), shared.clock.now()),
+            None => self.tell_news(shared, granted, (news, request)),
+        }
     }
 
     /// Whether clients are not to rely yet on what the table says of a lock.
@@ -190,10 +245,17 @@ impl State {
     }
 
     fn look_at_changes(&mut self, shared: &Shared) {
-        let Some(guards) = &mut self.guards else { return };
-        for lock in self.table.take_changes() {
-            guards.changed.entry(lock).or_insert(self.written);
+        let changed = self.table.take_changes();
+        for lock in &changed {
+            if self.table.owner_of(*lock).is_none() {
+                self.lease_gone(*lock);
+            }
         }
+        // A guard goes after the end of its lease is on record.
+        self.note_ended(shared);
+        let written = self.written;
+        let Some(guards) = &mut self.guards else { return };
+        guards.changed.extend(changed.into_iter().map(|lock| (lock, written)));
         guards.retry_at = None;
         if guards.changed.is_empty() {
             return;
@@ -202,7 +264,7 @@ impl State {
         for (lock, record) in std::mem::take(&mut guards.changed) {
             let held = self.table.view(lock).filter(|view| view.token.is_some());
             if held.is_none() {
-                guards.held_back.retain(|(of, _), _| *of != lock);
+                guards.held_back.retain(|(of, _, _), _| *of != lock);
             }
             let is_durable = shared.shard.shows(record);
             match guards.look(lock, held, is_durable, current.as_deref()) {
@@ -221,8 +283,8 @@ impl State {
         match action {
             Action::Send(message) => guards.membership.send_to_member(&self.name, &message),
             Action::Granted { lock, token } => {
-                for (token, HeldBack { owner, news, .. }) in guards.take_news(lock, token) {
-                    self.tell_news(shared, (owner, lock, token), news);
+                for (token, HeldBack { owner, news, request, .. }) in guards.take_news(lock, token) {
+                    self.tell_news(shared, (owner, lock, token), (news, request));
                 }
             }
             // The shard learns of the latest home from the database, and joins that one.
@@ -242,13 +304,15 @@ impl State {
 
     /// Requests that wait for shards that cannot be reached are given up.
     pub(crate) fn give_up_closing(&mut self, shared: &Shared, now: Timestamp) {
-        let Some(guards) = &self.guards else { return };
-        let late = guards.held_back.iter().filter(|((lock, _), held)| {
-            matches!(held.news, News::Granted { .. })
-                && held.since.after(CLOSING_TIMEOUT_MS) <= now
-                && self.is_awaited(*lock)
-        });
-        let late: Vec<(LockId, OwnerId)> = late.map(|((lock, _), held)| (*lock, held.owner)).collect();
+        let Some(guards) = &mut self.guards else { return };
+        let mut late: Vec<(LockId, OwnerId)> = Vec::new();
+        for ((lock, ..), held) in &mut guards.held_back {
+            if held.until.take_if(|until| *until <= now).is_some() {
+                late.push((*lock, held.owner));
+            }
+        }
+        // A session waits on.
+        late.retain(|(lock, _)| self.is_awaited(*lock));
         for (lock, owner) in late {
             let shards = self.guards.as_ref().map(|guards| guards.awaited(lock)).unwrap_or_default();
             self.refuse(owner, lock, Box::new(not_closed(&shards)));
@@ -274,6 +338,11 @@ impl Namespace {
         self.guarding(shared, |home| {
             home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources))
         });
+    }
+
+    /// Whether its home grants.
+    pub(super) fn is_serving(&self) -> bool {
+        self.lock().guards.as_ref().is_none_or(|guards| guards.home.phase() == Phase::Serving)
     }
 
     /// The shards that have to be heard before anything is granted.
@@ -323,6 +392,10 @@ fn covered(current: Option<&Current>, resources: &[Resource]) -> Covered {
     let mut shards = BTreeSet::new();
     for resource in resources {
         let Ok(address) = NodeAddress::of(&resource.path) else { return Covered::All };
+        // Every shard has those.
+        if address.document.collection.starts_with('_') {
+            return Covered::All;
+        }
         match current.route(&address.document) {
             Ok(Route::Owner(owner)) => drop(shards.insert(owner)),
             Ok(Route::Pulled { owner, donor, .. }) => shards.extend([owner, donor]),

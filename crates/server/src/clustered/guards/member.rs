@@ -88,7 +88,7 @@ impl Membership {
     }
 
     /// A home has sent something; gives what is to be answered.
-    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<Vec<(Arc<str>, MemberMessage)>, Trouble> {
+    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<(Arc<str>, Vec<MemberMessage>), Trouble> {
         let member = self.member_of(&sent.namespace, ShardNo(sent.from));
         let message = sent.message()?;
         let mut state = member.member.lock();
@@ -101,7 +101,7 @@ impl Membership {
         }
         drop(state);
         member.changes.send_replace(());
-        Ok(answers.into_iter().map(|answer| (Arc::clone(&member.namespace), answer)).collect())
+        Ok((Arc::clone(&member.namespace), answers))
     }
 
     /// A home asks what this shard is to a namespace.
@@ -113,7 +113,17 @@ impl Membership {
             let message = format!("shard {} has another owner by now", home.0);
             return Err(Trouble::new(Code::ShardUnreachable, message));
         }
-        Ok(state.reconnected())
+        let message = state.reconnected();
+        // An answer may be lost, and nothing would tell; what was said twice does no harm.
+        self.send_to_home(home, &member.namespace, &message);
+        drop(state);
+        member.changes.send_replace(());
+        Ok(message)
+    }
+
+    /// What is said again to a home that may have lost it.
+    pub(super) fn reconnected(&self, namespace: &str, home: ShardNo) -> MemberMessage {
+        self.member_of(namespace, home).member.lock().reconnected()
     }
 
     /// PostgreSQL names the owner of a home.

@@ -118,6 +118,11 @@ impl Membership {
         tokio::join!(self.deliver(&shared), self.watch_owners(&shared));
     }
 
+    /// The tenure is over. Locks of operations go, and with them what they keep in memory.
+    pub(crate) fn end(&self) {
+        self.turns.end();
+    }
+
     /// Tells everything here of owners that PostgreSQL names.
     async fn watch_owners(&self, shared: &Arc<Shared>) {
         let mut changes = self.node.topology.subscribe();
@@ -139,16 +144,16 @@ impl Membership {
     }
 }
 
-/// Asks the shards what they are to a namespace whose home is here, until each has been heard or has another owner.
+/// Asks the shards what they are to a namespace whose home is here, until each has been heard and the home serves: a shard may
+/// get another owner as long as sessions have time to come back.
 pub(crate) async fn hear_all(shared: Arc<Shared>, name: Arc<str>) {
     let Some(membership) = &shared.membership else { return };
     let mut pause = PAUSE;
     loop {
-        let Some(namespace) = shared.registry.get(&name) else { return };
-        let unheard = namespace.unheard();
-        if unheard.is_empty() {
+        let Some(namespace) = shared.registry.get(&name).filter(|namespace| !namespace.is_serving()) else {
             return;
-        }
+        };
+        let unheard = namespace.unheard();
         let asked = unheard.iter().map(|(shard, _)| membership.ask_to_hear(&name, *shard));
         for message in join_all(asked).await.into_iter().flatten() {
             namespace.receive(&shared, &message);

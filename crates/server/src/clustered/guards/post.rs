@@ -63,6 +63,9 @@ pub(super) struct Batch {
     to_members: Vec<ToMember>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     to_homes: Vec<ToHome>,
+    /// An earlier call with these messages may have been answered, and the answer was lost.
+    #[serde(default)]
+    is_repeated: bool,
 }
 
 impl Outbox {
@@ -138,12 +141,13 @@ async fn deliver_to(shared: Arc<Shared>, shard: ShardNo, mut letters: UnboundedR
     let mut waiting = Vec::new();
     while letters.recv_many(&mut waiting, BATCH_LEN_MAX).await > 0 {
         let marks: Vec<Letter> = waiting.extract_if(.., |letter| matches!(letter, Letter::Mark(_))).collect();
-        let mut pause = PAUSE;
+        let (mut pause, mut is_repeated) = (PAUSE, false);
         loop {
             waiting.retain(|letter| membership.is_current(shard, letter));
-            if waiting.is_empty() || try_deliver(&shared, membership, shard, &waiting).await {
+            if waiting.is_empty() || try_deliver(&shared, membership, shard, (&waiting, is_repeated)).await {
                 break;
             }
+            is_repeated = true;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -161,14 +165,14 @@ async fn try_deliver(
     shared: &Arc<Shared>,
     membership: &Membership,
     shard: ShardNo,
-    waiting: &[Letter],
+    (waiting, is_repeated): (&[Letter], bool),
 ) -> bool {
-    let call = ShardCall::post(POST, write_batch(waiting), POST_TIMEOUT);
+    let call = ShardCall::post(POST, write_batch(waiting, is_repeated), POST_TIMEOUT);
     let Ok(answer) = membership.node.ask_shard(shard, &call).await else { return false };
     match message::read_answer::<Batch>(answer.status(), answer.body()) {
         Ok(answers) => {
-            receive_of_members(shared, answers.to_homes).await;
-            true
+            // What cannot be taken in now is said again: as the answer is lost then, the members are asked again.
+            receive_of_members(shared, answers.to_homes).await.is_ok()
         }
         Err(trouble) if matches!(trouble.code, Code::ShardUnreachable | Code::Draining) => false,
         Err(trouble) => {
@@ -178,13 +182,14 @@ async fn try_deliver(
     }
 }
 
-fn write_batch(letters: &[Letter]) -> Vec<u8> {
+fn write_batch(letters: &[Letter], is_repeated: bool) -> Vec<u8> {
     #[derive(Serialize)]
     struct Borrowed<'a> {
         to_members: Vec<&'a ToMember>,
         to_homes: Vec<&'a ToHome>,
+        is_repeated: bool,
     }
-    let mut batch = Borrowed { to_members: Vec::new(), to_homes: Vec::new() };
+    let mut batch = Borrowed { to_members: Vec::new(), to_homes: Vec::new(), is_repeated };
     for letter in letters {
         match letter {
             Letter::Message { content: Content::ToMember(message), .. } => batch.to_members.push(message),
@@ -201,21 +206,33 @@ pub(super) async fn receive(
     membership: &Membership,
     batch: Batch,
 ) -> Result<Batch, Trouble> {
-    receive_of_members(shared, batch.to_homes).await;
+    receive_of_members(shared, batch.to_homes).await?;
     let mut answers = Batch::default();
+    let mut answer =
+        |namespace: &str, said: &MemberMessage| answers.to_homes.push(ToHome::new(namespace, said));
+    let mut named: BTreeMap<String, ShardNo> = BTreeMap::new();
     for sent in batch.to_members {
-        let answered = membership.receive_of_home(sent)?;
-        answers.to_homes.extend(answered.iter().map(|(namespace, answer)| ToHome::new(namespace, answer)));
+        named.insert(sent.namespace.clone(), ShardNo(sent.from));
+        let (namespace, answered) = membership.receive_of_home(sent)?;
+        answered.iter().for_each(|said| answer(&namespace, said));
+    }
+    if batch.is_repeated {
+        // What was answered before may be lost: the home is told again where this shard stands.
+        for (namespace, home) in &named {
+            answer(namespace, &membership.reconnected(namespace, *home));
+        }
     }
     Ok(answers)
 }
 
-async fn receive_of_members(shared: &Arc<Shared>, messages: Vec<ToHome>) {
+/// Takes in all messages that can be; fails if some cannot, so that all are said again, which is harmless.
+async fn receive_of_members(shared: &Arc<Shared>, messages: Vec<ToHome>) -> Result<(), Trouble> {
     let mut by_namespace: BTreeMap<String, Vec<MemberMessage>> = BTreeMap::new();
     for sent in messages {
         let message = sent.message();
         by_namespace.entry(sent.namespace).or_default().push(message);
     }
+    let mut received = Ok(());
     for (name, messages) in by_namespace {
         let namespace = match shared.locate(&name).await {
             Ok(()) => shared.registry.ensure(shared, &name),
@@ -223,7 +240,11 @@ async fn receive_of_members(shared: &Arc<Shared>, messages: Vec<ToHome>) {
         };
         match namespace {
             Ok(namespace) => messages.iter().for_each(|message| namespace.receive(shared, message)),
-            Err(trouble) => tracing::warn!(namespace = %name, message = %trouble.message, "hear of a member"),
+            Err(trouble) => {
+                tracing::warn!(namespace = %name, message = %trouble.message, "hear of a member");
+                received = Err(trouble);
+            }
         }
     }
+    received
 }

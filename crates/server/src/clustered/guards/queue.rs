@@ -35,6 +35,8 @@ pub(crate) struct Turns(Mutex<Taken>);
 #[derive(Default)]
 struct Taken {
     turns: BTreeMap<Attempt, Turn>,
+    /// The tenure is over: nothing is kept any more.
+    is_over: bool,
     /// The call that asks was given up, and may still arrive. The oldest first.
     given_up: VecDeque<Attempt>,
 }
@@ -43,6 +45,9 @@ impl Turns {
     /// Keeps the lock of an operation; gives it back if the operation has left already.
     fn keep(&self, attempt: Attempt, turn: Turn) -> Result<(), Turn> {
         let mut taken = self.0.lock();
+        if taken.is_over {
+            return Err(turn);
+        }
         if let Some(at) = taken.given_up.iter().position(|given_up| *given_up == attempt) {
             taken.given_up.remove(at);
             return Err(turn);
@@ -64,6 +69,14 @@ impl Turns {
         drop(taken);
         // Giving it back may grant others what they wait for.
         drop(turn);
+    }
+
+    pub(super) fn end(&self) {
+        let mut taken = self.0.lock();
+        taken.is_over = true;
+        let turns = std::mem::take(&mut taken.turns);
+        drop(taken);
+        drop(turns);
     }
 
     /// A shard has another owner: what its previous ones have under way is rejected by the log.
