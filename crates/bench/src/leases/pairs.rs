@@ -56,7 +56,7 @@ impl Cpu {
         let before = server.cpu();
         let run = run();
         let pairs = run.rate * slice.as_secs_f64();
-        self.0.borrow_mut().push(micros(server.cpu() - before) / pairs);
+        self.0.borrow_mut().push(micros(server.cpu().saturating_sub(before)) / pairs);
         run
     }
 

@@ -336,7 +336,7 @@ impl Namespace {
     pub(crate) fn map_changed(&self, shared: &Shared, current: &Current) {
         let epoch = MapEpoch(current.map.epoch);
         self.guarding(shared, |home| {
-            home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources))
+            home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources));
         });
     }
 
