@@ -30,8 +30,9 @@ pub(super) const HEAR: &str = "/guards/hear";
 /// How many messages travel in one call.
 const BATCH_LEN_MAX: usize = 256;
 const POST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the end of a lock waits for shards to know of it.
-const ARRIVE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the end of a lock waits for shards to know of it. A shard that does not answer has another owner by then, unless it
+/// can reach the database and not this node.
+const ARRIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
