@@ -4,7 +4,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 # Most tests wait for servers and their clocks, not for a processor.
-export RUST_TEST_THREADS ?= $(shell expr 3 '*' "$$(nproc)")
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 
 .PHONY: help run cluster release test test-long check fix deps-build deps-cluster deps-test deps-bench bench-locks bench-docs bench-leases bench-shards bench-cluster
 
