@@ -454,7 +454,7 @@ impl Locker {
         let to = self.scene.now();
         match grip.release().await {
             Ok(()) => {}
-            // Nobody knows how long it was held. What was done under it is in the history all the same.
+            // How long it was held is unknown. What was done under it is in the history all the same.
             Err(error) if may_happen(&error) => return self.begin_anew().await,
             Err(error) => {
                 self.seen.errors.push(format!("client {number} gives back {counters:?} at {to}: {error}"));

@@ -37,7 +37,7 @@ impl Counters {
         lock
     }
 
-    /// Nobody has heard of the last lock.
+    /// The number of the last lock was told to no client, and is given out again.
     pub(crate) fn untake_lock(&mut self) {
         self.lock -= 1;
         self.locks_len -= 1;

@@ -145,7 +145,7 @@ impl LockTable {
     fn undo_lock(&mut self, lock: LockKey, cycle: Cycle) -> Outcome {
         self.remove_lock(lock);
         debug_assert!(self.woken.is_empty(), "nobody can be behind the newest request");
-        // Nobody has heard of the number yet.
+        // The number was told to no client yet.
         self.counters.untake_lock();
         Outcome::Refused(Refusal::Deadlock(cycle))
     }

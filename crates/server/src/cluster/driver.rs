@@ -346,7 +346,7 @@ pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<V
         return command_here(shared, command).await;
     }
     let body = serde_json::to_string(command).expect("a command is valid JSON");
-    // Whoever only looks is told soon if there is nobody to tell.
+    // A request that only reads the status is refused soon if shard 1 does not answer.
     let patience = if matches!(command, Command::Status) { PATIENCE } else { PATIENCE * 6 };
     let message = Message { patience, ..Message::post("/internal/driver", body) };
     let answer = shared.cluster.ask(shared, FIRST, &message).await;

@@ -264,7 +264,7 @@ impl State {
         Asking::Waits { waiting, verdict, line }
     }
 
-    /// Whether somebody else waits for a request that was made twice.
+    /// Whether another client waits for the same request.
     fn is_wanted(&self, lock: LockId) -> bool {
         self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
     }

@@ -30,7 +30,7 @@ pub(super) enum Kind {
 /// What an operation on one key needs of the shard that carries it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// That it has the key, be it to read only.
+    /// The shard has the key, at least for reading.
     Read,
     /// That it is the owner, though nothing is written.
     Owner,

@@ -185,7 +185,7 @@ fn left_over(rows: &[Row], progress: &Progress) -> String {
     format!("{unconfirmed} not confirmed: {}{more}. Removed: {removed}", stays.join("; "))
 }
 
-/// Waits until the driver knows that a task is done, so that whoever asks it next need not.
+/// Waits until the driver knows that a task is done, so that the next request need not wait.
 async fn noted(shared: &Arc<Shared>, task: Task, this: u32) -> Result<(), Trouble> {
     let started = Instant::now();
     loop {
