@@ -560,6 +560,8 @@ fn a_commit_that_is_not_replicated_is_unknown() {
     };
     set_standby("nobody");
     while wait(cluster.directory().durability()).unwrap().machines != 2 {}
+    // Commits wait from when the checkpointer has read the setting, which it does before it answers.
+    server.sql("postgres", "checkpoint");
     thread::scope(|scope| {
         let append = scope.spawn(|| log.append(epoch, 1, records(2..=2)));
         let cancel = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'";
