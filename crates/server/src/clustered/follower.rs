@@ -96,12 +96,15 @@ impl Followers {
         });
     }
 
-    /// Ends the following of a shard; gives the copy, if there is one.
-    pub(super) async fn end(&self, shard: ShardNo) -> Option<Follower> {
-        let Following { stop, task } = self.0.lock().remove(&shard)?;
-        stop.send_replace(true);
+    /// Ends the following of a shard, as far as what is called next can tell: it may be followed again at once. The copy, if
+    /// there is one, comes when its task is over.
+    pub(super) fn end(&self, shard: ShardNo) -> impl Future<Output = Option<Follower>> + use<> {
+        let ending = self.0.lock().remove(&shard).map(|Following { stop, task }| {
+            stop.send_replace(true);
+            task
+        });
         // One that fills its cache is waited for: its owner would have to do the same.
-        task.await.ok().flatten()
+        async move { ending?.await.ok().flatten() }
     }
 }
 

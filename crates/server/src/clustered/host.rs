@@ -116,8 +116,8 @@ impl Host for Handle {
     }
 
     fn unfollow(&self, shard: ShardNo) {
-        let host = Arc::clone(&self.0);
-        tokio::spawn(async move { drop(host.followers.end(shard).await) });
+        let ending = self.0.followers.end(shard);
+        tokio::spawn(async move { drop(ending.await) });
     }
 }
 
