@@ -22,6 +22,9 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_lockwood");
 
+/// So many lines of a server's log are shown when its test fails.
+const LOG_LINES_SHOWN: usize = 150;
+
 /// A running server; killed when dropped.
 pub(crate) struct Server {
     child: Child,
@@ -178,7 +181,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            let log = std::mem::replace(&mut self.log, thread::spawn(String::new)).join();
+            show_end(self.native, &log.unwrap_or_default());
+        }
     }
+}
+
+/// Shows what a server logged last: its test has failed.
+fn show_end(native: SocketAddr, log: &str) {
+    let lines: Vec<&str> = log.lines().collect();
+    let end = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+    println!("---- the log of the server at {native}, its last {} lines ----\n{}", end.len(), end.join("\n"));
 }
 
 fn command(data: &Path, flags: &[&str]) -> Command {
