@@ -117,7 +117,7 @@ impl Cluster {
 
     /// Ends a node without warning.
     pub(crate) fn kill(&mut self, number: usize) {
-        self.spread.nodes.kill(number);
+        self.spread.nodes.kill_owner(number);
     }
 
     /// Starts a node again that was killed, on what it left.

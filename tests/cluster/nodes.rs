@@ -9,6 +9,7 @@ use crate::{
 use lockwood_test_support::Postgres;
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     net::TcpListener,
     sync::atomic::{AtomicU16, Ordering},
 };
@@ -19,6 +20,8 @@ pub(crate) struct Nodes {
     /// More flags that all nodes have.
     flags: Vec<String>,
     nodes: Vec<Node>,
+    /// Shards whose owner was killed, and its epoch.
+    orphaned: BTreeMap<usize, u64>,
 }
 
 struct Node {
@@ -49,7 +52,7 @@ impl Nodes {
     /// The same with some more flags.
     pub(crate) fn start_with(url: &str, len: usize, flags: &[&str]) -> Nodes {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut nodes = Nodes { url: url.to_owned(), flags, nodes: Vec::new() };
+        let mut nodes = Nodes { url: url.to_owned(), flags, nodes: Vec::new(), orphaned: BTreeMap::new() };
         for _ in 0..len {
             nodes.add();
         }
@@ -73,14 +76,24 @@ impl Nodes {
         eventually("all shards have owners", || (1..=shards).all(|shard| self.owner_of(shard).is_some()));
     }
 
-    /// Waits until all shards have owners, and no node has more than its share.
+    /// Waits until all shards have owners that are up, and no node has more than its share.
     pub(crate) fn await_balance(&self, shards: usize) {
         let share = shards.div_ceil(self.running().count());
         eventually("shards are spread over the nodes", || {
+            let epochs = self.epochs();
+            let is_orphan = |(shard, epoch): (&usize, &u64)| epochs.get(shard).is_none_or(|now| now <= epoch);
             let owners: Vec<usize> = (1..=shards).filter_map(|shard| self.owner_of(shard)).collect();
             let has = |number| owners.iter().filter(|owner| **owner == number).count();
-            owners.len() == shards && self.running().all(|number| has(number) <= share)
+            let is_balanced = owners.len() == shards && self.running().all(|number| has(number) <= share);
+            is_balanced && !self.orphaned.iter().any(is_orphan)
         });
+    }
+
+    /// The epoch of each shard, as the nodes that are up see it.
+    fn epochs(&self) -> BTreeMap<usize, u64> {
+        let status = self.status(self.running().next().unwrap());
+        let shards = status["shards"].as_array().unwrap().iter();
+        shards.map(|row| (row["shard"].as_u64().unwrap() as usize, row["epoch"].as_u64().unwrap())).collect()
     }
 
     /// Another flag for nodes that start from now on.
@@ -139,6 +152,15 @@ impl Nodes {
     /// Ends a node without warning.
     pub(crate) fn kill(&mut self, number: usize) {
         self.end(number, Server::kill);
+    }
+
+    /// The same for a node among nodes that answer, so that [`Nodes::await_balance`] waits for other owners of its shards.
+    pub(crate) fn kill_owner(&mut self, number: usize) {
+        let epochs = self.epochs();
+        let owned = epochs.into_iter().filter(|(shard, _)| self.owner_of(*shard) == Some(number));
+        let owned: Vec<(usize, u64)> = owned.collect();
+        self.orphaned.extend(owned);
+        self.kill(number);
     }
 
     /// Asks a node to stop and waits; gives its exit code.

@@ -145,10 +145,11 @@ impl Runtime {
         }
     }
 
-    /// Ends the connections and notes what is still held.
-    pub(crate) async fn close(mut self) -> Result<(), ServeError> {
+    /// Ends the connections, waits until requests have been `answered`, and notes what is still held.
+    pub(crate) async fn close(mut self, answered: impl Future<Output = ()>) -> Result<(), ServeError> {
         self.send_away();
         self.disconnect().await;
+        answered.await;
         let closed = self.shared.grace.close(&self.shared).await;
         self.tasks.shutdown().await;
         self.shared.registry.abandon();

@@ -148,7 +148,7 @@ pub async fn run(
     ready(&bound);
     let _ = stop.recv().await;
     let held = runtime.drain(&mut stop).await;
-    runtime.close().await?;
+    runtime.close(std::future::ready(())).await?;
     Ok(if held == 0 { Stopped::Clean } else { Stopped::LocksHeld(held) })
 }
 

@@ -70,7 +70,7 @@ impl ClusterNode {
                 let sent = Call { method, target, headers, body };
                 let answer = tokio::select! {
                     answer = self.peers.call(&address, &sent, call.timeout) => answer?,
-                    () = self.moved(shard, epoch) => {
+                    () = self.silenced(shard, epoch) => {
                         return Err(unknown(&address, "another node has taken the shard over"));
                     }
                 };

@@ -317,7 +317,7 @@ impl<S: Doored> Door<S> {
         let timeout = ANSWER_TIMEOUT.saturating_add(wait);
         tokio::select! {
             answer = self.node.peers.call(address, call, timeout) => answer,
-            () = self.node.moved(shard, epoch) => {
+            () = self.node.silenced(shard, epoch) => {
                 let cause = "another node has taken the shard over".to_owned();
                 Err(CallError::Unknown { address: address.to_owned(), cause })
             }

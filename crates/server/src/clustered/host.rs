@@ -1,7 +1,7 @@
 //! Serves the shards that this node owns: opens a runtime for each tenure, and closes or abandons it. Knows nothing of
 //! when that is to happen.
 
-use super::{ClusterNode, Membership, Served, follower::Followers, serve::cache_of};
+use super::{Answering, ClusterNode, Membership, Served, follower::Followers, serve::cache_of};
 use crate::{
     authority::Authority,
     elasticsearch::Library,
@@ -62,6 +62,7 @@ pub(super) struct Tenure {
     runtime: Runtime,
     /// Tells requests that the tenure is over.
     over: watch::Sender<bool>,
+    answering: Answering,
 }
 
 /// A handle by which the driver calls the host.
@@ -79,7 +80,8 @@ impl Host for Handle {
         let Some(tenure) = tenure.filter(|tenure| tenure.epoch == epoch) else { return };
         let (shared, services) = (Arc::clone(&tenure.runtime.shared), tenure.runtime.services.clone());
         let (authority, over) = (Arc::clone(&tenure.authority), tenure.over.subscribe());
-        self.0.node.set_served(shard, Some(Served { shared, services, authority, over }));
+        let answering = tenure.answering.clone();
+        self.0.node.set_served(shard, Some(Served { shared, services, authority, over, answering }));
     }
 
     fn set_fresh(&self, shard: ShardNo, until: Option<Monotonic>) {
@@ -92,11 +94,10 @@ impl Host for Handle {
     fn stop_admitting(&self, shard: ShardNo, epoch: ShardEpoch) -> Doing<()> {
         let host = Arc::clone(&self.0);
         Box::pin(async move {
-            let Some(Tenure { runtime, over, .. }) = host.take(shard, epoch) else { return };
-            if let Err(error) = runtime.close().await {
+            let Some(Tenure { runtime, over, answering, .. }) = host.take(shard, epoch) else { return };
+            if let Err(error) = runtime.close(answering.finished()).await {
                 tracing::warn!(%error, "note what is held before a handoff");
             }
-            // What was admitted had its time.
             over.send_replace(true);
         })
     }
@@ -144,7 +145,8 @@ impl ShardHost {
             Runtime::open(origin, move || open_store(&node, &data, (shard, epoch), followed)).await?;
         let over = watch::Sender::new(false);
         let (shared, mut ended) = (Arc::clone(&runtime.shared), over.subscribe());
-        match self.install(shard, Tenure { epoch, authority, runtime, over }) {
+        match self.install(shard, Tenure { epoch, authority, runtime, over, answering: Answering::default() })
+        {
             None => {
                 tokio::spawn(watch(Arc::clone(self), shard, epoch));
                 // What a member of the cluster does besides answering requests.

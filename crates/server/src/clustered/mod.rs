@@ -43,7 +43,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
@@ -53,6 +53,11 @@ pub(crate) const FIRST: ShardNo = ShardNo(1);
 const DURABILITY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a request waits for an owner of its shard.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
+/// How long a planned end of a tenure waits for answers after it has sent away all that wait for locks.
+const ANSWERING_TIMEOUT: Duration = Duration::from_millis(300);
+const ANSWERING_INTERVAL: Duration = Duration::from_millis(2);
+/// How long an answer of a replaced owner may still be on its way.
+const LATE_ANSWER: Duration = Duration::from_millis(100);
 
 /// What makes a server a node of a cluster.
 #[derive(Debug, Clone)]
@@ -102,6 +107,22 @@ pub(crate) struct Served {
     pub(crate) authority: Arc<Authority>,
     /// Becomes true when the tenure is over.
     pub(crate) over: watch::Receiver<bool>,
+    #[expect(dead_code, reason = "only counted: each request that is being answered keeps one")]
+    pub(crate) answering: Answering,
+}
+
+/// Counts the requests that are being answered by a tenure: a planned end waits for them.
+#[derive(Clone, Default)]
+pub(crate) struct Answering(Arc<()>);
+
+impl Answering {
+    /// Waits until all requests have been answered, but not for long: one that waits for another shard may take its time.
+    async fn finished(&self) {
+        let deadline = Instant::now() + ANSWERING_TIMEOUT;
+        while Arc::strong_count(&self.0) > 1 && Instant::now() < deadline {
+            tokio::time::sleep(ANSWERING_INTERVAL).await;
+        }
+    }
 }
 
 impl Served {
@@ -286,6 +307,12 @@ impl ClusterNode {
             Some((address, epoch)) => Place::There(address, epoch),
             None => Place::Nowhere,
         }
+    }
+
+    /// Waits until no answer can come any more from a shard's owner with this epoch.
+    async fn silenced(&self, shard: ShardNo, epoch: ShardEpoch) {
+        self.moved(shard, epoch).await;
+        tokio::time::sleep(LATE_ANSWER).await;
     }
 
     /// Waits until the tenure of a shard's owner with this epoch is over.
