@@ -104,9 +104,12 @@ impl Native {
 
     /// Carries a request out on this node.
     pub(crate) async fn local(&self, request: Request) -> Response {
-        // The way most requests take; the router does the same for it, with more steps.
+        // The ways most requests take; the router does the same for them, with more steps.
         if let Some(namespace) = written_namespace(&request) {
             return documents::write_to(&self.shared, namespace, request).await;
+        }
+        if is_read_of_document(&request) {
+            return documents::read_one(&self.shared, request).await;
         }
         let router = if request.uri().query().is_some() { &self.checking } else { &self.router };
         let answer: Result<Response, Infallible> = router.clone().call(request).await;
@@ -123,4 +126,19 @@ fn written_namespace(request: &Request<Body>) -> Option<String> {
     let plain = !namespace.is_empty() && namespace.bytes().all(|byte| byte != b'/' && byte != b'%');
     let is_plain = plain && request.method() == Method::POST && request.uri().query().is_none();
     is_plain.then(|| namespace.to_owned())
+}
+
+/// Whether this is a plain `GET /v1/{namespace}/documents/{collection}/{key}`.
+fn is_read_of_document(request: &Request<Body>) -> bool {
+    let mut parts = request.uri().path().split('/');
+    let mut is_next = |matches: fn(&str) -> bool| parts.next().is_some_and(matches);
+    request.method() == Method::GET
+        && request.uri().query().is_none()
+        && is_next(str::is_empty)
+        && is_next(|part| part == "v1")
+        && is_next(|namespace| !namespace.is_empty())
+        && is_next(|word| word == "documents")
+        && is_next(|collection| !collection.is_empty())
+        && is_next(|key| !key.is_empty())
+        && parts.next().is_none()
 }

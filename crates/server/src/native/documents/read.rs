@@ -25,7 +25,10 @@ use crate::{
     trouble::Trouble,
     work::Job,
 };
-use axum::{extract::State, response::Response};
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    response::{IntoResponse, Response},
+};
 use hyper::Uri;
 use lockwood_model::{Depth, DocumentKey, FieldPath, Key, Path, Position, Projection, Resource, Scalar};
 use lockwood_storage::{NamespaceId, StoreError};
@@ -131,7 +134,7 @@ pub(super) fn selection(deleted: Deleted) -> Selection {
     }
 }
 
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::native) struct DocumentQuery {
@@ -201,6 +204,18 @@ pub(in crate::native) async fn document(
     }
     body.push(b'}');
     Ok(tagged(json(body), version))
+}
+
+/// The same for a request without parameters that did not come through the router.
+pub(in crate::native) async fn read_one(shared: &Arc<Shared>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let read = async {
+        let address = Addressed::from_request_parts(&mut parts, shared).await?;
+        let conditions = Conditions::from_request_parts(&mut parts, shared).await?;
+        let query = InQuery(DocumentQuery::default());
+        document(State(Arc::clone(shared)), address, query, conditions).await
+    };
+    read.await.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// A document, or a node of one if a path or a depth was given.
