@@ -79,6 +79,8 @@ pub(crate) struct State {
     /// When it is looked whether anybody uses the namespace at all.
     look_again_at: Option<Timestamp>,
     /// If the documents are on several shards: how the locks are enforced there.
+    /// For how many milliseconds of stale ownership its ends are postponed.
+    pub(crate) postponed_ms: u64,
     pub(crate) guards: Option<Box<HomeGuards>>,
 }
 
@@ -149,6 +151,7 @@ impl Namespace {
             None => {
                 shared.metrics.sessions_opened.add(1);
                 let owner = shared.next_owner();
+            postponed_ms: 0,
                 (owner, state.admit(owner, opening))
             }
         };
@@ -606,6 +609,7 @@ impl State {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         }
         self.deliver(effects, now, shared);
+        self.postpone_ends(shared);
     }
 
     /// The longest abandon timeout of a session that holds a lock; one that needs all of the cover will do.
@@ -703,6 +707,7 @@ impl State {
     fn deliver_one(&mut self, effect: Effect, now: Timestamp, shared: &Shared) {
         let metrics = &shared.metrics;
         tracing::debug!(namespace = %self.name, ?effect, "a lock changes");
+        self.postpone_ends(shared);
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
                 self.tell_or_hold_back(shared, (owner, lock, token), News::Granted { waited_ms });
@@ -719,6 +724,23 @@ impl State {
                 metrics.timeouts.add(1);
                 let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
                 self.tell_refused(owner, lock, trouble);
+    /// The time of holders stands still while the ownership is not fresh: they can neither renew nor come back.
+    pub(crate) fn postpone_ends(&mut self, shared: &Shared) {
+        let stale_ms = shared.authority.stale_ms();
+        let by_ms = stale_ms.saturating_sub(self.postponed_ms);
+        if by_ms == 0 {
+            return;
+        }
+        self.postponed_ms = stale_ms;
+        self.table.postpone_ends(by_ms);
+        self.leases.postpone_ends(by_ms);
+        for (until, owner) in std::mem::take(&mut self.away) {
+            let until = until.after(by_ms);
+            self.away.insert((until, owner));
+            self.sessions.get_mut(&owner).expect("a session that is away is known").away_until = Some(until);
+        }
+    }
+
             }
             Effect::Deadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);

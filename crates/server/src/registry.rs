@@ -124,3 +124,5 @@ fn make(
     }
     namespace
 }
+    // Only what it has from now on is postponed.
+    namespace.lock().postponed_ms = shared.authority.stale_ms();
