@@ -231,6 +231,28 @@ fn guards_of_arriving_keys_come_before_the_map() {
     home.actions(Ownership::Fresh);
     home.map_changed(MapEpoch(2), &only(2));
     let held = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Held));
+#[test]
+fn large_snapshot_is_sent_in_parts() {
+    let mut home = serving(&[]);
+    // Each weighs more than half of what a part may.
+    let path = |lock: u64| format!("write k/{lock}{}", "x".repeat(100_000));
+    let guards = [1, 2, 3].map(|lock| guard(lock, lock, &[&path(lock)], GuardState::Held));
+    for lock in 1..=3 {
+        home.decided(decision(lock, &[&path(lock)]), &all);
+    }
+    home.decided(decision(4, &["write k/4"]), &all);
+    home.actions(Ownership::Fresh);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Join));
+    let [first, second, third] = guards;
+    let small = guard(4, 4, &["write k/4"], GuardState::Held);
+    let expected = [
+        sent(stream(1, 1, 1), 0, HomeContent::Part(vec![first])),
+        sent(stream(1, 1, 1), 1, HomeContent::Part(vec![second])),
+        sent(stream(1, 1, 1), 2, snapshot(Phase::Serving, vec![third, small])),
+    ];
+    check(&mut home, &expected);
+}
+
     let map = HomeContent::Map(MapEpoch(2));
     let expected = [
         sent(stream(2, 1, 1), 1, held),

@@ -281,7 +281,7 @@ impl State {
     fn do_guarding(&mut self, shared: &Shared, action: Action) {
         let Some(guards) = &mut self.guards else { return };
         match action {
-            Action::Send(message) => guards.membership.send_to_member(&self.name, &message),
+            Action::Send(message) => guards.membership.send_to_member(&self.name, message),
             Action::Granted { lock, token } => {
                 for (token, HeldBack { owner, news, request, .. }) in guards.take_news(lock, token) {
                     self.tell_news(shared, (owner, lock, token), (news, request));
@@ -382,7 +382,8 @@ pub(crate) async fn lifted<'a>(
     namespace.guarding(shared, |_| ());
     let covered = covered(shared.cluster.current().as_deref(), &ended);
     let shards = membership.node.shards().into_iter();
-    membership.arrived(shards.filter(|shard| *shard != membership.shard && covered.contains(*shard))).await;
+    let others = shards.filter(|shard| *shard != membership.shard && covered.contains(*shard));
+    membership.arrived(&namespace.name, others).await;
     Ok(())
 }
 

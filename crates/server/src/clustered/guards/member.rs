@@ -49,7 +49,7 @@ impl MemberOf {
         let mut member = self.member.lock();
         if !member.is_joining() {
             let message = member.join();
-            membership.send_to_home(self.home, &self.namespace, &message);
+            membership.send_to_home(self.home, &self.namespace, message);
         }
     }
 
@@ -57,7 +57,7 @@ impl MemberOf {
     pub(super) fn finished(&self, membership: &Membership, operation: OperationId) {
         let mut member = self.member.lock();
         for message in member.finished(operation) {
-            membership.send_to_home(self.home, &self.namespace, &message);
+            membership.send_to_home(self.home, &self.namespace, message);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Membership {
     }
 
     /// A home has sent something; gives what is to be answered.
-    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<(Arc<str>, Vec<MemberMessage>), Trouble> {
+    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<Vec<MemberMessage>, Trouble> {
         let member = self.member_of(&sent.namespace, ShardNo(sent.from));
         let message = sent.message()?;
         let mut state = member.member.lock();
@@ -101,7 +101,7 @@ impl Membership {
         }
         drop(state);
         member.changes.send_replace(());
-        Ok((Arc::clone(&member.namespace), answers))
+        Ok(answers)
     }
 
     /// A home asks what this shard is to a namespace.
@@ -115,7 +115,7 @@ impl Membership {
         }
         let message = state.reconnected();
         // An answer may be lost, and nothing would tell; what was said twice does no harm.
-        self.send_to_home(home, &member.namespace, &message);
+        self.send_to_home(home, &member.namespace, message.clone());
         drop(state);
         member.changes.send_replace(());
         Ok(message)
@@ -134,7 +134,7 @@ impl Membership {
             if state.home() < HomeEpoch(epoch.0) {
                 state.home_changed(HomeEpoch(epoch.0));
                 let message = state.reconnected();
-                self.send_to_home(home, &member.namespace, &message);
+                self.send_to_home(home, &member.namespace, message);
             }
             drop(state);
             member.changes.send_replace(());
