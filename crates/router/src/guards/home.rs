@@ -183,6 +183,11 @@ impl Home {
         mem::take(&mut self.actions)
     }
 
+    /// Whether something waits for the ownership to be fresh: a lift, perhaps.
+    pub fn is_held_up(&self) -> bool {
+        !self.actions.is_empty() || !self.confirmed.is_empty()
+    }
+
     fn actions_of_a_stale_home(&mut self) -> Vec<Action> {
         if is_planted(Fault::ZombieHome) {
             let kept = mem::take(&mut self.actions);

@@ -151,8 +151,16 @@ fn stale_home_does_nothing_until_it_is_fresh_again() {
     home.decided(decision(1, &["write k/1"]), &only(1));
     home.decided(decision(2, &["write k/2"]), &only(2));
     assert_eq!(home.actions(Ownership::Stale), []);
+    assert!(home.is_held_up());
     let pending = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Pending));
     check(&mut home, &[sent(stream(1, 1, 1), 1, pending), granted(2)]);
+    assert!(!home.is_held_up());
+    // Also a lift, of which nobody may be told meanwhile.
+    home.released(LockId(1));
+    assert_eq!(home.actions(Ownership::Stale), []);
+    assert!(home.is_held_up());
+    check(&mut home, &[sent(stream(1, 1, 1), 2, HomeContent::Lift(GuardNo(1)))]);
+    assert!(!home.is_held_up());
 }
 
 #[test]
@@ -224,14 +232,6 @@ fn grace_ends_when_every_current_owner_has_been_heard_from() {
 }
 
 #[test]
-fn guards_of_arriving_keys_come_before_the_map() {
-    let mut home = serving(&[1, 2]);
-    home.decided(decision(1, &["write k/1"]), &only(1));
-    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
-    home.actions(Ownership::Fresh);
-    home.map_changed(MapEpoch(2), &only(2));
-    let held = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Held));
-#[test]
 fn large_snapshot_is_sent_in_parts() {
     let mut home = serving(&[]);
     // Each weighs more than half of what a part may.
@@ -253,6 +253,14 @@ fn large_snapshot_is_sent_in_parts() {
     check(&mut home, &expected);
 }
 
+#[test]
+fn guards_of_arriving_keys_come_before_the_map() {
+    let mut home = serving(&[1, 2]);
+    home.decided(decision(1, &["write k/1"]), &only(1));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Acknowledge(GuardNo(1))));
+    home.actions(Ownership::Fresh);
+    home.map_changed(MapEpoch(2), &only(2));
+    let held = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Held));
     let map = HomeContent::Map(MapEpoch(2));
     let expected = [
         sent(stream(2, 1, 1), 1, held),

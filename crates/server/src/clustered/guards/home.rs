@@ -21,12 +21,17 @@ use lockwood_wire::Code;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// How soon a namespace looks again whether what a change waits for has come.
 const RETRY_MS: u64 = 5;
 /// How long a request that waits for its answer waits for shards to be closed, once nothing else is in its way.
 const CLOSING_TIMEOUT_MS: u64 = 10_000;
+
+/// How long the end of a lock waits for the ownership of its home to be fresh.
+const HELD_UP_TIMEOUT: Duration = Duration::from_secs(10);
+const HELD_UP_PAUSE: Duration = Duration::from_millis(10);
 
 /// The guards of a namespace whose home is here. A part of its state.
 pub(crate) struct HomeGuards {
@@ -379,7 +384,14 @@ pub(crate) async fn lifted<'a>(
     // A guard goes after it is durable that its lock is over.
     let written = namespace.lock().written;
     shared.shard.shown(written).await?;
-    namespace.guarding(shared, |_| ());
+    let deadline = Instant::now() + HELD_UP_TIMEOUT;
+    // A home whose ownership is not fresh lifts nothing.
+    while namespace.is_held_up(shared) {
+        if Instant::now() >= deadline {
+            return Err(held_up());
+        }
+        tokio::time::sleep(HELD_UP_PAUSE).await;
+    }
     let covered = covered(shared.cluster.current().as_deref(), &ended);
     let shards = membership.node.shards().into_iter();
     let others = shards.filter(|shard| *shard != membership.shard && covered.contains(*shard));
@@ -415,3 +427,15 @@ fn not_closed(shards: &BTreeSet<ShardNo>) -> Trouble {
     );
     Trouble::new(Code::ShardUnreachable, message)
 }
+    /// Whether guards that should go do not, because the ownership of the home is not fresh.
+    fn is_held_up(&self, shared: &Shared) -> bool {
+        self.guarding(shared, |_| ());
+        self.lock().guards.as_ref().is_some_and(|guards| guards.home.is_held_up())
+    }
+
+fn held_up() -> Trouble {
+    let message = "the lock has ended, but the home of the namespace may have lost its shard, so other shards may not know of \
+                   it yet; look at the lock again";
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
