@@ -95,7 +95,7 @@ fn writer(random: &mut Random) -> Writer {
 
 fn run(seed: u64) -> Result<(usize, usize), (Violation, Vec<Choice>)> {
     let mut random = Random(seed);
-    set_small_parts(seed % 2 == 0);
+    set_small_parts(seed.is_multiple_of(2));
     let scenario = scenario(&mut random);
     let mut world = World::new(&scenario);
     let (mut history, mut held) = (Vec::new(), 0);
