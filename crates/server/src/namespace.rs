@@ -19,6 +19,7 @@ use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::{Deref, DerefMut},
     sync::{Arc, Weak},
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -78,10 +79,39 @@ pub(crate) struct State {
     pub(crate) follow: Follow,
     /// When it is looked whether anybody uses the namespace at all.
     look_again_at: Option<Timestamp>,
-    /// If the documents are on several shards: how the locks are enforced there.
     /// For how many milliseconds of stale ownership its ends are postponed.
     pub(crate) postponed_ms: u64,
+    /// If the documents are on several shards: how the locks are enforced there.
     pub(crate) guards: Option<Box<HomeGuards>>,
+}
+
+/// The state while it is changed. The timekeeper is armed anew when this goes.
+pub(crate) struct Changing<'a> {
+    namespace: &'a Namespace,
+    /// Absent while this goes.
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_ref().expect("it is there until this goes")
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_mut().expect("it is there until this goes")
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.namespace.rearm(state);
+        }
+    }
 }
 
 /// A connection's hold on a session: who it is, what it has, and where notices for it arrive.
@@ -121,6 +151,7 @@ impl Namespace {
             written,
             follow: Follow::Thread,
             look_again_at: None,
+            postponed_ms: 0,
             guards,
         };
         Namespace { name, state: Mutex::new(state), is_guarded, cover, alarm: Arc::new(Notify::new()) }
@@ -128,6 +159,11 @@ impl Namespace {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// The same to change something: the timekeeper hears of what is due earlier.
+    pub(crate) fn change(&self) -> Changing<'_> {
+        Changing { namespace: self, state: Some(self.state.lock()) }
     }
 
     /// Opens a session and puts back the locks it held before a restart of the server. If the session is
@@ -139,7 +175,7 @@ impl Namespace {
         opening: Opening,
         locks: &[Reclaimed],
     ) -> Result<Admission, Opening> {
-        let mut state = self.lock();
+        let mut state = self.change();
         if state.closed {
             return Err(opening);
         }
@@ -151,7 +187,6 @@ impl Namespace {
             None => {
                 shared.metrics.sessions_opened.add(1);
                 let owner = shared.next_owner();
-            postponed_ms: 0,
                 (owner, state.admit(owner, opening))
             }
         };
@@ -161,7 +196,7 @@ impl Namespace {
 
     /// Takes up a session again that is known, perhaps by an attempt whose answer got lost.
     pub(crate) fn attach(&self, shared: &Shared, session: &str, locks: &[Reclaimed]) -> Option<Admission> {
-        let mut state = self.lock();
+        let mut state = self.change();
         let owner = *state.by_id.get(session)?;
         shared.metrics.sessions_attached.add(1);
         let inbox = state.readmit(owner);
@@ -277,7 +312,7 @@ impl Namespace {
 
     /// The server is about to stop: who waits is sent away, who holds is told.
     pub(crate) fn drain(&self, shared: &Shared) {
-        let mut state = self.lock();
+        let mut state = self.change();
         let now = shared.clock.now();
         state.send_waiters_away(now, shared);
         for session in state.sessions.values() {
@@ -574,6 +609,7 @@ impl State {
     }
 
     fn leave(&mut self, shared: &Shared, owner: OwnerId, seat: u64, now: Timestamp) {
+        self.postpone_ends(shared);
         let Some(session) = self.sessions.get_mut(&owner).filter(|session| session.seat == seat) else {
             return;
         };
@@ -609,7 +645,6 @@ impl State {
             ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
         }
         self.deliver(effects, now, shared);
-        self.postpone_ends(shared);
     }
 
     /// The longest abandon timeout of a session that holds a lock; one that needs all of the cover will do.
@@ -672,6 +707,7 @@ impl State {
 
     /// Carries out some of what is due. The rest is due still: it must not keep everybody waiting.
     pub(crate) fn expire(&mut self, shared: &Shared, now: Timestamp) {
+        self.postpone_ends(shared);
         if self.next_deadline().is_none_or(|next| next > now) || !shared.authority.is_fresh() {
             return;
         }
@@ -685,6 +721,23 @@ impl State {
         for _ in 0..EXPIRED_LEN {
             let Some(&(_, owner)) = self.away.first().filter(|(until, _)| *until <= now) else { return };
             self.remove_session(shared, owner, now);
+        }
+    }
+
+    /// The time of holders stands still while the ownership is not fresh: they can neither renew nor come back.
+    pub(crate) fn postpone_ends(&mut self, shared: &Shared) {
+        let stale_ms = shared.authority.stale_ms();
+        let by_ms = stale_ms.saturating_sub(self.postponed_ms);
+        if by_ms == 0 {
+            return;
+        }
+        self.postponed_ms = stale_ms;
+        self.table.postpone_ends(by_ms);
+        self.leases.postpone_ends(by_ms);
+        for (until, owner) in std::mem::take(&mut self.away) {
+            let until = until.after(by_ms);
+            self.away.insert((until, owner));
+            self.sessions.get_mut(&owner).expect("a session that is away is known").away_until = Some(until);
         }
     }
 
@@ -707,7 +760,6 @@ impl State {
     fn deliver_one(&mut self, effect: Effect, now: Timestamp, shared: &Shared) {
         let metrics = &shared.metrics;
         tracing::debug!(namespace = %self.name, ?effect, "a lock changes");
-        self.postpone_ends(shared);
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
                 self.tell_or_hold_back(shared, (owner, lock, token), News::Granted { waited_ms });
@@ -724,23 +776,6 @@ impl State {
                 metrics.timeouts.add(1);
                 let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
                 self.tell_refused(owner, lock, trouble);
-    /// The time of holders stands still while the ownership is not fresh: they can neither renew nor come back.
-    pub(crate) fn postpone_ends(&mut self, shared: &Shared) {
-        let stale_ms = shared.authority.stale_ms();
-        let by_ms = stale_ms.saturating_sub(self.postponed_ms);
-        if by_ms == 0 {
-            return;
-        }
-        self.postponed_ms = stale_ms;
-        self.table.postpone_ends(by_ms);
-        self.leases.postpone_ends(by_ms);
-        for (until, owner) in std::mem::take(&mut self.away) {
-            let until = until.after(by_ms);
-            self.away.insert((until, owner));
-            self.sessions.get_mut(&owner).expect("a session that is away is known").away_until = Some(until);
-        }
-    }
-
             }
             Effect::Deadlocked { owner, lock, cycle } => {
                 metrics.deadlocks.add(1);
