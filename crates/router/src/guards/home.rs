@@ -183,9 +183,10 @@ impl Home {
         mem::take(&mut self.actions)
     }
 
-    /// Whether something waits for the ownership to be fresh: a lift, perhaps.
+    /// Whether members may keep guards that are to go: lifts wait for the ownership to be fresh, and in grace members keep
+    /// what they have of earlier homes, also of locks that have ended since.
     pub fn is_held_up(&self) -> bool {
-        !self.actions.is_empty() || !self.confirmed.is_empty()
+        self.phase() == Phase::Grace || !self.actions.is_empty() || !self.confirmed.is_empty()
     }
 
     fn actions_of_a_stale_home(&mut self) -> Vec<Action> {

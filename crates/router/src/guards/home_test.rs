@@ -254,6 +254,23 @@ fn large_snapshot_is_sent_in_parts() {
 }
 
 #[test]
+fn ends_of_locks_are_held_up_until_grace_is_over() {
+    let owners = BTreeMap::from([(ShardNo(1), ShardEpoch(1))]);
+    let mut home = Home::takeover(HOME, MAP, owners);
+    home.restored(decision(1, &["write k"]), &all);
+    home.released(LockId(1));
+    check(&mut home, &[]);
+    // The member has the guard of an earlier home, and no lift of this one concerns it.
+    home.receive(&says(stream(1, 1, 1), MemberContent::Join));
+    check(&mut home, &[sent(stream(1, 1, 1), 0, snapshot(Phase::Grace, vec![]))]);
+    assert!(home.is_held_up());
+    home.sessions_over();
+    let complete = sent(stream(1, 1, 1), 1, snapshot(Phase::Serving, vec![]));
+    check(&mut home, &[complete, Action::GraceEnded]);
+    assert!(!home.is_held_up());
+}
+
+#[test]
 fn guards_of_arriving_keys_come_before_the_map() {
     let mut home = serving(&[1, 2]);
     home.decided(decision(1, &["write k/1"]), &only(1));

@@ -29,7 +29,7 @@ const RETRY_MS: u64 = 5;
 /// How long a request that waits for its answer waits for shards to be closed, once nothing else is in its way.
 const CLOSING_TIMEOUT_MS: u64 = 10_000;
 
-/// How long the end of a lock waits for the ownership of its home to be fresh.
+/// How long the end of a lock waits for the ownership of its home to be fresh, and for grace to be over.
 const HELD_UP_TIMEOUT: Duration = Duration::from_secs(10);
 const HELD_UP_PAUSE: Duration = Duration::from_millis(10);
 
@@ -435,7 +435,7 @@ impl Namespace {
         state.guards.as_ref().map(|guards| guards.home.unheard().collect()).unwrap_or_default()
     }
 
-    /// Whether guards that should go do not, because the ownership of the home is not fresh.
+    /// Whether guards that should go may stay, because the ownership of the home is not fresh or it is in grace.
     fn is_held_up(&self, shared: &Shared) -> bool {
         self.guarding(shared, |_| ());
         self.lock().guards.as_ref().is_some_and(|guards| guards.home.is_held_up())
@@ -470,10 +470,13 @@ pub(crate) async fn lifted<'a>(
     let written = namespace.lock().written;
     shared.shard.shown(written).await?;
     let deadline = Instant::now() + HELD_UP_TIMEOUT;
-    // A home whose ownership is not fresh lifts nothing.
+    // A home whose ownership is not fresh lifts nothing, and one in grace does not reach what members have of earlier homes.
     while namespace.is_held_up(shared) {
         if Instant::now() >= deadline {
-            return Err(held_up());
+            match shared.authority.is_fresh() {
+                true => break,
+                false => return Err(held_up()),
+            }
         }
         tokio::time::sleep(HELD_UP_PAUSE).await;
     }
