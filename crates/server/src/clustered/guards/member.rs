@@ -8,7 +8,7 @@ use super::{
 use crate::trouble::Trouble;
 use lockwood_router::{
     ShardEpoch, ShardNo,
-    guards::{Admission, HomeEpoch, Member, MemberMessage, Operation, OperationId},
+    guards::{Admission, HomeEpoch, Member, MemberContent, MemberMessage, Operation, OperationId},
 };
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
@@ -99,6 +99,9 @@ impl Membership {
         if is_news {
             answers.push(state.reconnected());
         }
+        // A call that its sender has given up may be carried out late: a join that is only in its answer would be lost.
+        let joins = answers.iter().filter(|said| said.content == MemberContent::Join);
+        joins.for_each(|said| self.send_to_home(member.home, &member.namespace, said.clone()));
         drop(state);
         member.changes.send_replace(());
         Ok(answers)
@@ -121,9 +124,13 @@ impl Membership {
         Ok(message)
     }
 
-    /// What is said again to a home that may have lost it.
-    pub(super) fn reconnected(&self, namespace: &str, home: ShardNo) -> MemberMessage {
-        self.member_of(namespace, home).member.lock().reconnected()
+    /// Says again where this shard stands, to a home that may have lost it. Not in an answer: that of a call which its sender
+    /// has given up is lost, and a member that waits for the answer to its join ignores everything else.
+    pub(super) fn say_again(&self, namespace: &str, home: ShardNo) {
+        let member = self.member_of(namespace, home);
+        let mut state = member.member.lock();
+        let message = state.reconnected();
+        self.send_to_home(home, &member.namespace, message);
     }
 
     /// PostgreSQL names the owner of a home.

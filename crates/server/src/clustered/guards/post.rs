@@ -176,13 +176,11 @@ impl Membership {
         for name in queue.take_lost(BATCH_LEN_MAX) {
             match name.to {
                 Side::Member => parcel.hears.push(name),
-                Side::Home => {
-                    let said = self.reconnected(&name.namespace, home);
-                    parcel.written.extend(self.write(name, &Letter::ToHome(said)));
-                }
+                // That is posted, and taken below.
+                Side::Home => self.say_again(&name.namespace, home),
             }
         }
-        let mut bytes: usize = parcel.written.iter().map(|written| written.json.get().len()).sum();
+        let mut bytes = 0;
         while parcel.written.len() < BATCH_LEN_MAX
             && let Some((name, letter)) = queue.take()
         {
@@ -326,7 +324,7 @@ pub(super) async fn receive(shared: &Arc<Shared>, membership: &Membership, batch
     if is_repeated {
         // What was answered before may be lost: the home is told again where this shard stands.
         for (name, home) in &named {
-            answers.to_homes.push(ToHome::new(name, &membership.reconnected(name, *home)));
+            membership.say_again(name, *home);
         }
     }
     for asked in hears {
