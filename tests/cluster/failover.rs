@@ -84,6 +84,26 @@ fn a_paused_owner_neither_writes_nor_answers_when_it_goes_on() {
     all_there(&nodes, 7);
 }
 
+/// No other node takes the shard, so the paused owner goes on with what it had.
+#[test]
+fn the_time_of_a_lease_stands_still_while_its_owner_is_paused() {
+    let nodes = Nodes::start(1);
+    let holder = Leaseholder::new(nodes.server(1), "job");
+    let leased = holder.take_for("write user/7", 10_000);
+    let epoch = || nodes.status(1)["shards"][0]["epoch"].clone();
+    let before = epoch();
+    nodes.server(1).signal("-STOP");
+    // Longer than the lease lasts.
+    thread::sleep(Duration::from_secs(11));
+    nodes.server(1).signal("-CONT");
+    eventually("it serves again", || holder.poll(leased.lock, 0).status != 503);
+    let renewed = holder.renew(leased.lock, &json!({ "ttl_ms": HOUR, "token": leased.token }));
+    assert_eq!(renewed.status, 200, "{}", renewed.body);
+    assert_eq!(epoch(), before, "it is the same ownership");
+    let refused = nodes.store(1).send("PUT", "documents/user/7?wait_ms=0", "{}");
+    refused.assert_problem(423, "locked");
+}
+
 #[test]
 fn a_session_keeps_its_lock_over_a_takeover() {
     let mut nodes = Nodes::start(3);

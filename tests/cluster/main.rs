@@ -42,6 +42,7 @@ mod deadlocks;
 mod doors;
 mod failover;
 mod followers;
+mod guard_streams;
 mod guide;
 mod homes;
 mod lock_storm;

@@ -43,6 +43,27 @@ fn a_session_locks_on_every_shard_through_any_node() {
     ann.bye();
 }
 
+/// Once a client is told that a lock has ended, or has another token, no shard accepts the token that it had.
+#[test]
+fn a_token_is_over_when_its_client_is_told() {
+    let cluster = start(2);
+    let bob = cluster.holder(2, "bob");
+    assert_eq!((write(&bob, 1, &[]), write(&bob, 2, &[])), (200, 200));
+    for turn in 0..40 {
+        let mut ann = Peer::open(cluster.node(1), "ann");
+        let held = ann.hold("read user");
+        let strong = ann.convert(&held, "write", 0);
+        assert_eq!(strong["type"], "converted", "{strong}");
+        for key in 1..=2 {
+            assert_eq!(write(&bob, key, &[held.token]), 409, "turn {turn}: a superseded token");
+        }
+        ann.bye();
+        for key in 1..=2 {
+            assert_eq!(write(&bob, key, &[strong["token"].as_u64().unwrap()]), 409, "turn {turn}: after bye");
+        }
+    }
+}
+
 #[test]
 fn a_session_is_queued_and_granted_in_turn() {
     let cluster = start(2);

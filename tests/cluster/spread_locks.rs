@@ -156,3 +156,20 @@ fn transfer(cluster: &Cluster, node: usize, dice: &mut Dice) {
     }
     assert_eq!(owner.release(held.lock, &json!({ "owner": owner.owner })).status, 200);
 }
+
+/// Each namespace is asked about through one node only, so the other one hears of it by the question itself.
+#[test]
+fn a_node_that_hears_of_a_namespace_for_the_first_time_respects_its_locks() {
+    let cluster = Cluster::start(2, json!({ "function": "modulo", "shards": 2 }));
+    for number in 0..8 {
+        let name = format!("shop{number}");
+        let store = cluster.store(number % 2 + 1, &name);
+        let ann = Leaseholder { store: store.clone(), owner: "ann".to_owned() };
+        ann.take("write user");
+        for key in 1..=2 {
+            let target = format!("documents/user/{key}?isolation=locked&wait_ms=0");
+            let reply = store.send("GET", &target, "");
+            reply.assert_problem(423, "locked");
+        }
+    }
+}

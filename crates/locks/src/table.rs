@@ -339,6 +339,27 @@ impl LockTable {
         }
     }
 
+    /// Time stood still for holders: locks that end by themselves, or with an absent owner, end so much later. Waits are not
+    /// prolonged.
+    pub fn postpone_ends(&mut self, by_ms: u64) {
+        let is_end = |deadline: Deadline| matches!(deadline, Deadline::Expiry(_) | Deadline::Owner(_));
+        let (ends, rest) = std::mem::take(&mut self.deadlines).into_iter().partition(|(_, due)| is_end(*due));
+        self.deadlines = rest;
+        let ends: BTreeSet<(Timestamp, Deadline)> = ends;
+        for (at, deadline) in ends {
+            let at = at.after(by_ms);
+            match deadline {
+                Deadline::Expiry(lock) => self.locks[self.by_id[&lock].0 as usize].end = End::At(at),
+                Deadline::Owner(owner) => {
+                    self.owners.get_mut(&owner).expect("an owner that is away has locks").away_until =
+                        Some(at);
+                }
+                Deadline::Wait(_) | Deadline::Conversion(_) => unreachable!("these are no ends"),
+            }
+            self.deadlines.insert((at, deadline));
+        }
+    }
+
     /// When [`LockTable::expire`] has something to do next.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)

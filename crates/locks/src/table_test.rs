@@ -703,6 +703,26 @@ mod lease {
     }
 
     #[test]
+    fn time_that_stood_still_postpones_ends_and_no_waits() {
+        let mut scene = Scene::new();
+        lease(&mut scene, A, "write a", 10);
+        lease(&mut scene, B, "write b", 10);
+        scene.lock(C, "write c");
+        scene.leave(C, Waiters::Leave, 12);
+        scene.lock_within(D, "write a", Wait::Millis(20));
+        scene.act(|table, _, _| table.postpone_ends(100));
+        assert_eq!(scene.view(1).expires_at, Some(START.after(110)));
+        assert!(scene.table.renew(B, LockId(2), Some(START.after(30))).is_ok());
+        assert_eq!(scene.pass(20), [timed_out(D, 4, &[1])]);
+        let expired = |owner, lock, held_ms| Effect::Expired { owner, lock: LockId(lock), held_ms };
+        assert_eq!(scene.pass(10), [expired(B, 2, 30)]);
+        assert_eq!(scene.pass(79), []);
+        assert_eq!(scene.pass(1), [expired(A, 1, 110)]);
+        assert_eq!(scene.pass(2), [abandoned(C, 3, Some(112))]);
+        assert_eq!(scene.table.next_deadline(), None);
+    }
+
+    #[test]
     fn it_comes_back_with_its_number_its_token_and_its_end() {
         let mut scene = Scene::starting_at(100).frozen();
         let recorded = Recorded {

@@ -13,8 +13,8 @@
 //! of one document from sharing a sync.
 
 use crate::{
-    cluster::Admitted,
-    clustered::{Admittance, News, Use},
+    cluster::{Admitted, SYSTEM},
+    clustered::{Admittance, Membership, News, Use},
     lease::Verdict,
     namespace::{Namespace, State},
     schemas::{self, Held, Named, Rechecks, check_named},
@@ -462,8 +462,11 @@ pub(crate) fn owner_of(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Resul
 
 /// What readers see, if nobody has a lock in the namespace at all; then it does not matter what is read.
 pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Option<Reading> {
-    let is_remote = shared.membership.as_ref().is_some_and(|membership| membership.knows_remote_home(name));
-    if is_remote || !terms.is_free(shared, name) {
+    let knows_home =
+        |membership: &Arc<Membership>| membership.knows(name) && !membership.knows_remote_home(name);
+    // Another shard may be the home of a namespace that nothing is known of: it has the locks.
+    let is_home_here = name == SYSTEM || shared.membership.as_ref().is_none_or(knows_home);
+    if !is_home_here || !terms.is_free(shared, name) {
         return None;
     }
     let Some(namespace) = shared.registry.get(name) else {

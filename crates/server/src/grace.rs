@@ -12,7 +12,7 @@
 //!
 //! A planned stop notes which sessions hold locks. A period whose holders are known ends when all of them are back.
 
-use crate::{namespace::Namespace, shared::Shared};
+use crate::{authority::Authority, namespace::Namespace, shared::Shared};
 use lockwood_storage::{GraceBook, GraceRecord, Ledger, StoreError};
 use lockwood_wire::GraceInfo;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ const HOLDERS_LEN_MAX: usize = 10_000;
 pub(crate) struct Grace {
     ledger: Arc<Ledger>,
     started: Instant,
+    /// While it is not fresh, sessions cannot come back: that time does not count.
+    authority: Arc<Authority>,
     /// False once all periods are over: whoever asks then need not look into the book.
     active: AtomicBool,
     /// Locked after the registry and after any namespace.
@@ -178,7 +180,11 @@ struct Over {
 
 impl Grace {
     /// Continues with what the ledger had.
-    pub(crate) fn start(ledger: Arc<Ledger>, found: &GraceBook) -> Result<Grace, StoreError> {
+    pub(crate) fn start(
+        ledger: Arc<Ledger>,
+        found: &GraceBook,
+        authority: Arc<Authority>,
+    ) -> Result<Grace, StoreError> {
         let begun = found.begun();
         if *found != GraceBook::default() {
             ledger.begin_grace(found, &begun)?;
@@ -194,6 +200,7 @@ impl Grace {
             awaited: Mutex::new(awaited.collect()),
             ledger,
             started: Instant::now(),
+            authority,
             active: AtomicBool::new(book.is_active()),
             book: Mutex::new(book),
             turn: Arc::default(),
@@ -246,7 +253,8 @@ impl Grace {
     }
 
     fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        let ran_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        ran_ms.saturating_sub(self.authority.stale_ms())
     }
 
     /// What a new namespace of this name starts with.
@@ -494,7 +502,10 @@ mod tests {
 
     fn open(memory: &Memory) -> (Arc<Grace>, GraceBook) {
         let (ledger, recovered) = Ledger::open(Arc::new(memory.clone()), [1; 32]).unwrap();
-        (Arc::new(Grace::start(Arc::new(ledger), &recovered.grace).unwrap()), recovered.grace)
+        (
+            Arc::new(Grace::start(Arc::new(ledger), &recovered.grace, Arc::new(Authority::sole())).unwrap()),
+            recovered.grace,
+        )
     }
 
     fn namespace(grace: &Grace, name: &str) -> Namespace {
@@ -545,7 +556,7 @@ mod tests {
     fn a_period_of_all_namespaces_has_exceptions() {
         let book = GraceBook { everywhere_ms: 60_000, ..GraceBook::default() };
         let (ledger, _) = Ledger::open(Arc::new(Memory::default()), [1; 32]).unwrap();
-        let grace = Grace::start(Arc::new(ledger), &book).unwrap();
+        let grace = Grace::start(Arc::new(ledger), &book, Arc::new(Authority::sole())).unwrap();
         grace.book.lock().entry(&"a".into(), &Arc::default()).period_ms = 0;
         assert_eq!(grace.left_ms("a"), 0);
         assert!(grace.left_ms("b") > 1000 && grace.everywhere_left_ms() > 1000);

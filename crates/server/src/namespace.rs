@@ -19,6 +19,7 @@ use lockwood_wire::{Code, HeldLock, LockInfo, Reclaim, Tree, WaitEdge, WaitGraph
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::{Deref, DerefMut},
     sync::{Arc, Weak},
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -78,8 +79,39 @@ pub(crate) struct State {
     pub(crate) follow: Follow,
     /// When it is looked whether anybody uses the namespace at all.
     look_again_at: Option<Timestamp>,
+    /// For how many milliseconds of stale ownership its ends are postponed.
+    pub(crate) postponed_ms: u64,
     /// If the documents are on several shards: how the locks are enforced there.
     pub(crate) guards: Option<Box<HomeGuards>>,
+}
+
+/// The state while it is changed. The timekeeper is armed anew when this goes.
+pub(crate) struct Changing<'a> {
+    namespace: &'a Namespace,
+    /// Absent while this goes.
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_ref().expect("it is there until this goes")
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_mut().expect("it is there until this goes")
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.namespace.rearm(state);
+        }
+    }
 }
 
 /// A connection's hold on a session: who it is, what it has, and where notices for it arrive.
@@ -119,6 +151,7 @@ impl Namespace {
             written,
             follow: Follow::Thread,
             look_again_at: None,
+            postponed_ms: 0,
             guards,
         };
         Namespace { name, state: Mutex::new(state), is_guarded, cover, alarm: Arc::new(Notify::new()) }
@@ -126,6 +159,11 @@ impl Namespace {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// The same to change something: the timekeeper hears of what is due earlier.
+    pub(crate) fn change(&self) -> Changing<'_> {
+        Changing { namespace: self, state: Some(self.state.lock()) }
     }
 
     /// Opens a session and puts back the locks it held before a restart of the server. If the session is
@@ -137,7 +175,7 @@ impl Namespace {
         opening: Opening,
         locks: &[Reclaimed],
     ) -> Result<Admission, Opening> {
-        let mut state = self.lock();
+        let mut state = self.change();
         if state.closed {
             return Err(opening);
         }
@@ -158,7 +196,7 @@ impl Namespace {
 
     /// Takes up a session again that is known, perhaps by an attempt whose answer got lost.
     pub(crate) fn attach(&self, shared: &Shared, session: &str, locks: &[Reclaimed]) -> Option<Admission> {
-        let mut state = self.lock();
+        let mut state = self.change();
         let owner = *state.by_id.get(session)?;
         shared.metrics.sessions_attached.add(1);
         let inbox = state.readmit(owner);
@@ -274,7 +312,7 @@ impl Namespace {
 
     /// The server is about to stop: who waits is sent away, who holds is told.
     pub(crate) fn drain(&self, shared: &Shared) {
-        let mut state = self.lock();
+        let mut state = self.change();
         let now = shared.clock.now();
         state.send_waiters_away(now, shared);
         for session in state.sessions.values() {
@@ -571,6 +609,7 @@ impl State {
     }
 
     fn leave(&mut self, shared: &Shared, owner: OwnerId, seat: u64, now: Timestamp) {
+        self.postpone_ends(shared);
         let Some(session) = self.sessions.get_mut(&owner).filter(|session| session.seat == seat) else {
             return;
         };
@@ -668,6 +707,7 @@ impl State {
 
     /// Carries out some of what is due. The rest is due still: it must not keep everybody waiting.
     pub(crate) fn expire(&mut self, shared: &Shared, now: Timestamp) {
+        self.postpone_ends(shared);
         if self.next_deadline().is_none_or(|next| next > now) || !shared.authority.is_fresh() {
             return;
         }
@@ -681,6 +721,23 @@ impl State {
         for _ in 0..EXPIRED_LEN {
             let Some(&(_, owner)) = self.away.first().filter(|(until, _)| *until <= now) else { return };
             self.remove_session(shared, owner, now);
+        }
+    }
+
+    /// The time of holders stands still while the ownership is not fresh: they can neither renew nor come back.
+    pub(crate) fn postpone_ends(&mut self, shared: &Shared) {
+        let stale_ms = shared.authority.stale_ms();
+        let by_ms = stale_ms.saturating_sub(self.postponed_ms);
+        if by_ms == 0 {
+            return;
+        }
+        self.postponed_ms = stale_ms;
+        self.table.postpone_ends(by_ms);
+        self.leases.postpone_ends(by_ms);
+        for (until, owner) in std::mem::take(&mut self.away) {
+            let until = until.after(by_ms);
+            self.away.insert((until, owner));
+            self.sessions.get_mut(&owner).expect("a session that is away is known").away_until = Some(until);
         }
     }
 

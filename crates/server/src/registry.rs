@@ -25,6 +25,16 @@ impl Registry {
 
     /// The namespace of this name, made if need be.
     pub(crate) fn ensure(&self, shared: &Arc<Shared>, name: &str) -> Result<Arc<Namespace>, Trouble> {
+        self.ensure_within(shared, name, shared.config.limits.namespaces_max)
+    }
+
+    /// The same for a member of a namespace whose home is here, however many there are: the limit is for clients, and the
+    /// member has let some in already.
+    pub(crate) fn ensure_home(&self, shared: &Arc<Shared>, name: &str) -> Result<Arc<Namespace>, Trouble> {
+        self.ensure_within(shared, name, u64::MAX)
+    }
+
+    fn ensure_within(&self, shared: &Arc<Shared>, name: &str, limit: u64) -> Result<Arc<Namespace>, Trouble> {
         if let Some(namespace) = self.get(name).filter(|namespace| fits(shared, namespace)) {
             return Ok(namespace);
         }
@@ -37,7 +47,6 @@ impl Registry {
             shared.numbers.retire(next);
             namespaces.remove(name);
         }
-        let limit = shared.config.limits.namespaces_max;
         if namespaces.len() as u64 >= limit {
             return Err(Trouble::too_many("namespaces_max", limit, "there are too many namespaces in use"));
         }
@@ -116,6 +125,8 @@ fn make(
         Box::new(HomeGuards::new(membership, shared.cluster.epoch()))
     });
     let namespace = Namespace::new(name.into(), table, (shared.shard.last_index(), cover), guards);
+    // Only what it has from now on is postponed.
+    namespace.lock().postponed_ms = shared.authority.stale_ms();
     let namespace = Arc::new(namespace);
     namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
     tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));

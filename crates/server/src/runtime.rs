@@ -264,8 +264,8 @@ async fn open(
         blocking(move || Numbers::start(ledger, ceiling)).await?
     };
     let grace = {
-        let ledger = Arc::clone(&ledger);
-        blocking(move || Grace::start(ledger, &grace)).await?
+        let (ledger, authority) = (Arc::clone(&ledger), Arc::clone(&authority));
+        blocking(move || Grace::start(ledger, &grace, authority)).await?
     };
     let clock = Clock::new();
     let cluster = Cluster::new(membership.as_ref());

@@ -4,7 +4,7 @@
 use crate::{
     clustered::{News, lifted},
     lease::queue_full,
-    namespace::{Admission, Namespace, Reclaimed, State},
+    namespace::{Admission, Changing, Namespace, Reclaimed, State},
     schemas::names_fields,
     session::{Notice, Opening},
     shared::Shared,
@@ -14,9 +14,9 @@ use crate::{
 use lockwood_locks::{
     CancelOutcome, Change, ConvertError, ConvertOutcome, Effect, Outcome, Rank, Refusal, Request,
 };
-use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Wait};
+use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Token, Wait};
 use lockwood_wire::{Code, HeldLock};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -206,7 +206,6 @@ impl Seat {
                 self.remember(&mut state, lock, request);
                 let news = News::Granted { waited_ms: 0 };
                 if !state.may_tell(&self.shared, (self.owner, lock, token), (news, request)) {
-                    self.namespace.rearm(state);
                     return Ok(Answer::Closing { lock });
                 }
                 metrics.grants.add(1);
@@ -218,7 +217,6 @@ impl Seat {
                 metrics.waits.add(1);
                 self.remember(&mut state, lock, request);
                 let line = describe(&state, lock, now);
-                self.namespace.rearm(state);
                 Ok(Answer::Queued { lock, line })
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.shared)),
@@ -242,7 +240,6 @@ impl Seat {
         state.forget(self.owner, lock);
         if let Some(view) = guarded {
             self.lifting.lock().extend(view.resources);
-            self.namespace.rearm(state);
         }
         Ok(())
     }
@@ -284,6 +281,7 @@ impl Seat {
         let (draining, full) = (self.shared.is_draining(), self.is_full(&state));
         let wait = if draining || full { Wait::Never } else { wait };
         let now = self.shared.clock.now();
+        let before = state.table.view(lock).and_then(|view| view.token);
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.convert(self.owner, lock, change, wait, now, &mut effects);
         tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?outcome, "a session converts a lock");
@@ -296,24 +294,41 @@ impl Seat {
                     (News::Converted, Some(request)),
                 ) =>
             {
-                self.namespace.rearm(state);
                 Ok(Answer::Closing { lock })
             }
             ConvertOutcome::Converted { token } => {
                 self.rest_on(state.written);
+                self.supersede(&state, lock, before, token);
                 Ok(Answer::Done { lock, token: token.0 })
             }
             ConvertOutcome::Queued => {
                 self.shared.metrics.waits.add(1);
                 self.remember(&mut state, lock, Some(request));
                 let line = view::line(&state, lock, now);
-                self.namespace.rearm(state);
                 Ok(Answer::Queued { lock, line })
             }
             ConvertOutcome::Refused(Refusal::Busy { .. }) if draining => Err(Trouble::draining()),
             ConvertOutcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.shared)),
             ConvertOutcome::Refused(refusal) => Err(view::refused(&self.shared, &state, &refusal, None, now)),
             ConvertOutcome::Invalid(error) => Err(invalid_conversion(lock, error)),
+        }
+    }
+
+    /// The session is to be told of a conversion that waited.
+    pub(crate) fn converted(&self, lock: LockId, record: u64) {
+        self.rest_on(record);
+        if self.namespace.is_guarded {
+            self.lifting.lock().extend(self.namespace.resources_of(lock));
+        }
+    }
+
+    /// Before a conversion is told, all shards reject the token that the lock had before.
+    fn supersede(&self, state: &State, lock: LockId, before: Option<Token>, token: Token) {
+        if self.namespace.is_guarded
+            && before != Some(token)
+            && let Some(view) = state.table.view(lock)
+        {
+            self.lifting.lock().extend(view.resources);
         }
     }
 
@@ -328,12 +343,18 @@ impl Seat {
 
     /// Ends the session with all its locks.
     pub(crate) fn end(&self) {
+        if self.namespace.is_guarded
+            && let Ok(state) = self.speak()
+        {
+            let held = state.table.owned(self.owner).filter(|view| view.token.is_some());
+            self.lifting.lock().extend(held.flat_map(|view| view.resources));
+        }
         self.namespace.end(&self.shared, self.owner, self.number);
     }
 
     /// The namespace, if this is still the connection that speaks for the session.
-    fn speak(&self) -> Result<MutexGuard<'_, State>, Trouble> {
-        let state = self.namespace.lock();
+    fn speak(&self) -> Result<Changing<'_>, Trouble> {
+        let state = self.namespace.change();
         match state.is_seated(self.owner, self.number) {
             true => Ok(state),
             false => Err(Trouble::new(Code::Replaced, "another connection has taken over this session")),

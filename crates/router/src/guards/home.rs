@@ -28,6 +28,9 @@ use std::{
     sync::Arc,
 };
 
+/// How much the guards of one message weigh at the most: a part of a snapshot travels in less than a call.
+const PART_WEIGHT_MAX: usize = 128 * 1024;
+
 /// Whether a home may still act as the owner, at the moment it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
@@ -178,6 +181,12 @@ impl Home {
         }
         self.grant_confirmed();
         mem::take(&mut self.actions)
+    }
+
+    /// Whether members may keep guards that are to go: lifts wait for the ownership to be fresh, and in grace members keep
+    /// what they have of earlier homes, also of locks that have ended since.
+    pub fn is_held_up(&self) -> bool {
+        self.phase() == Phase::Grace || !self.actions.is_empty() || !self.confirmed.is_empty()
     }
 
     fn actions_of_a_stale_home(&mut self) -> Vec<Action> {
@@ -425,7 +434,10 @@ impl Home {
 
     fn send_snapshot(&mut self, shard: ShardNo) {
         let covering = self.guards.values().filter(|entry| entry.covered.contains(shard));
-        let guards = covering.map(|entry| entry.guard.clone()).collect();
+        let (parts, guards) = in_parts(covering.map(|entry| entry.guard.clone()), part_weight_max());
+        for part in parts {
+            self.send(shard, HomeContent::Part(part));
+        }
         self.send(shard, HomeContent::Snapshot { phase: self.phase(), map: self.map, guards });
     }
 
@@ -560,4 +572,40 @@ impl Home {
         let numbers = self.locks.keys().map(|lock| self.numbers_of(*lock).len()).sum::<usize>();
         assert_eq!(numbers, self.guards.len(), "every guard of a lock exists");
     }
+}
+
+/// Guards in parts that each weigh no more than this, unless it is one guard; the last part by itself.
+fn in_parts(guards: impl Iterator<Item = Guard>, weight_max: usize) -> (Vec<Vec<Guard>>, Vec<Guard>) {
+    let (mut parts, mut part, mut weight) = (Vec::new(), Vec::new(), 0);
+    for guard in guards {
+        let more = guard.weight();
+        if weight + more > weight_max && !part.is_empty() {
+            parts.push(mem::take(&mut part));
+            weight = 0;
+        }
+        weight += more;
+        part.push(guard);
+    }
+    (parts, part)
+}
+
+#[cfg(not(test))]
+fn part_weight_max() -> usize {
+    PART_WEIGHT_MAX
+}
+
+#[cfg(test)]
+thread_local! {
+    static PART_WEIGHT: std::cell::Cell<usize> = const { std::cell::Cell::new(PART_WEIGHT_MAX) };
+}
+
+/// From now on snapshots of this thread have parts of one guard, or of the size that they have.
+#[cfg(test)]
+pub(super) fn set_small_parts(are_small: bool) {
+    PART_WEIGHT.set(if are_small { 1 } else { PART_WEIGHT_MAX });
+}
+
+#[cfg(test)]
+fn part_weight_max() -> usize {
+    PART_WEIGHT.get()
 }

@@ -151,8 +151,16 @@ fn stale_home_does_nothing_until_it_is_fresh_again() {
     home.decided(decision(1, &["write k/1"]), &only(1));
     home.decided(decision(2, &["write k/2"]), &only(2));
     assert_eq!(home.actions(Ownership::Stale), []);
+    assert!(home.is_held_up());
     let pending = HomeContent::Guard(guard(1, 1, &["write k/1"], GuardState::Pending));
     check(&mut home, &[sent(stream(1, 1, 1), 1, pending), granted(2)]);
+    assert!(!home.is_held_up());
+    // Also a lift, of which nobody may be told meanwhile.
+    home.released(LockId(1));
+    assert_eq!(home.actions(Ownership::Stale), []);
+    assert!(home.is_held_up());
+    check(&mut home, &[sent(stream(1, 1, 1), 2, HomeContent::Lift(GuardNo(1)))]);
+    assert!(!home.is_held_up());
 }
 
 #[test]
@@ -221,6 +229,45 @@ fn grace_ends_when_every_current_owner_has_been_heard_from() {
     ];
     check(&mut home, &expected);
     assert_eq!(home.phase(), Phase::Serving);
+}
+
+#[test]
+fn large_snapshot_is_sent_in_parts() {
+    let mut home = serving(&[]);
+    // Each weighs more than half of what a part may.
+    let path = |lock: u64| format!("write k/{lock}{}", "x".repeat(100_000));
+    let guards = [1, 2, 3].map(|lock| guard(lock, lock, &[&path(lock)], GuardState::Held));
+    for lock in 1..=3 {
+        home.decided(decision(lock, &[&path(lock)]), &all);
+    }
+    home.decided(decision(4, &["write k/4"]), &all);
+    home.actions(Ownership::Fresh);
+    home.receive(&says(stream(1, 1, 1), MemberContent::Join));
+    let [first, second, third] = guards;
+    let small = guard(4, 4, &["write k/4"], GuardState::Held);
+    let expected = [
+        sent(stream(1, 1, 1), 0, HomeContent::Part(vec![first])),
+        sent(stream(1, 1, 1), 1, HomeContent::Part(vec![second])),
+        sent(stream(1, 1, 1), 2, snapshot(Phase::Serving, vec![third, small])),
+    ];
+    check(&mut home, &expected);
+}
+
+#[test]
+fn ends_of_locks_are_held_up_until_grace_is_over() {
+    let owners = BTreeMap::from([(ShardNo(1), ShardEpoch(1))]);
+    let mut home = Home::takeover(HOME, MAP, owners);
+    home.restored(decision(1, &["write k"]), &all);
+    home.released(LockId(1));
+    check(&mut home, &[]);
+    // The member has the guard of an earlier home, and no lift of this one concerns it.
+    home.receive(&says(stream(1, 1, 1), MemberContent::Join));
+    check(&mut home, &[sent(stream(1, 1, 1), 0, snapshot(Phase::Grace, vec![]))]);
+    assert!(home.is_held_up());
+    home.sessions_over();
+    let complete = sent(stream(1, 1, 1), 1, snapshot(Phase::Serving, vec![]));
+    check(&mut home, &[complete, Action::GraceEnded]);
+    assert!(!home.is_held_up());
 }
 
 #[test]

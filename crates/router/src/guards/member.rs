@@ -106,6 +106,8 @@ pub struct Member {
     /// The newest home known. Everything from earlier ones is ignored.
     home: HomeEpoch,
     inbox: Inbox,
+    /// Guards of a snapshot that has arrived in part.
+    parts: Vec<Guard>,
     join_last: JoinNo,
     map: MapEpoch,
     guards: BTreeMap<GuardId, Guard>,
@@ -122,8 +124,8 @@ pub struct Member {
 enum Inbox {
     /// Nothing: it has not joined this home.
     Closed,
-    /// The snapshot that answers this join.
-    Asked(JoinNo),
+    /// The snapshot that answers this join, or the next part of it.
+    Asked(JoinNo, SequenceNo),
     /// The next message of this stream.
     Open(JoinNo, SequenceNo),
 }
@@ -146,6 +148,7 @@ impl Member {
             state: MemberState::Outside,
             home,
             inbox: Inbox::Closed,
+            parts: Vec::new(),
             join_last: JoinNo(0),
             map: MapEpoch(0),
             guards: BTreeMap::new(),
@@ -174,7 +177,7 @@ impl Member {
 
     /// Whether it has asked the newest home it knows, and has no answer yet.
     pub fn is_joining(&self) -> bool {
-        matches!(self.inbox, Inbox::Asked(_))
+        matches!(self.inbox, Inbox::Asked(..))
     }
 
     /// The guards it keeps.
@@ -273,6 +276,7 @@ impl Member {
         if home > self.home {
             self.home = home;
             self.inbox = Inbox::Closed;
+            self.parts.clear();
             self.draining.clear();
         }
     }
@@ -280,7 +284,8 @@ impl Member {
     /// Asks the home for membership. Repeat it when no answer comes; only the answer to the last one counts.
     pub fn join(&mut self) -> MemberMessage {
         self.join_last.0 += 1;
-        self.inbox = Inbox::Asked(self.join_last);
+        self.inbox = Inbox::Asked(self.join_last, SequenceNo(0));
+        self.parts.clear();
         self.message(self.join_last, MemberContent::Join)
     }
 
@@ -292,6 +297,7 @@ impl Member {
         }
         self.join_last.0 += 1;
         (self.state, self.inbox) = (MemberState::Outside, Inbox::Closed);
+        self.parts.clear();
         self.replace_guards(Vec::new());
         Some(self.message(self.join_last, MemberContent::Leave))
     }
@@ -312,9 +318,18 @@ impl Member {
             Place::Stale => return Vec::new(),
             Place::Gap => return vec![self.join()],
         }
-        self.inbox = Inbox::Open(stream.join, SequenceNo(sequence.0 + 1));
+        let next = SequenceNo(sequence.0 + 1);
+        self.inbox = match (self.inbox, &content) {
+            (Inbox::Asked(join, _), HomeContent::Part(_)) => Inbox::Asked(join, next),
+            _ => Inbox::Open(stream.join, next),
+        };
         match content {
-            HomeContent::Snapshot { phase, map, guards } => self.take_snapshot(phase, map, guards),
+            HomeContent::Part(guards) => self.parts.extend(guards),
+            HomeContent::Snapshot { phase, map, guards } => {
+                let mut all = std::mem::take(&mut self.parts);
+                all.extend(guards);
+                self.take_snapshot(phase, map, all);
+            }
             HomeContent::Guard(guard) => self.take_guard(guard),
             HomeContent::Lift(number) => self.remove_guard(GuardId { home: self.home, number }),
             HomeContent::Map(map) => self.map = map,
@@ -329,21 +344,18 @@ impl Member {
             return Place::Stale;
         }
         let next = match self.inbox {
-            Inbox::Asked(join) if join == stream.join => SequenceNo(0),
-            Inbox::Open(join, next) if join == stream.join => next,
+            Inbox::Asked(join, next) | Inbox::Open(join, next) if join == stream.join => next,
             _ => return Place::Stale,
         };
         if is_planted(Fault::IgnoreGaps) && self.has_joined() && sequence > next {
             return Place::Next;
         }
-        let is_first = sequence == SequenceNo(0);
+        let begins = matches!(content, HomeContent::Part(_) | HomeContent::Snapshot { .. });
         match sequence.cmp(&next) {
             std::cmp::Ordering::Less => Place::Stale,
             std::cmp::Ordering::Greater => Place::Gap,
             // A stream that does not begin with a snapshot is out of order as well.
-            std::cmp::Ordering::Equal if is_first && !matches!(content, HomeContent::Snapshot { .. }) => {
-                Place::Gap
-            }
+            std::cmp::Ordering::Equal if self.is_joining() && !begins => Place::Gap,
             std::cmp::Ordering::Equal => Place::Next,
         }
     }

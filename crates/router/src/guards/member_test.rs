@@ -73,6 +73,35 @@ fn shard_joins_before_it_serves() {
 }
 
 #[test]
+fn snapshot_in_parts_counts_when_it_is_complete() {
+    let held = |number, text| guard(HOME, number, &[text], GuardState::Held);
+    let part = |number, text| HomeContent::Part(vec![held(number, text)]);
+    let mut member = Member::new(ShardNo(1), ShardEpoch(1), HOME);
+    member.join();
+    assert_eq!(member.receive(from_home(1, 0, part(1, "write k/1"))), []);
+    assert!(member.is_joining() && !member.has_joined());
+    assert_eq!(member.admit(anonymous(1, &["write k/3"])), Admission::MustJoin);
+    // One that is missing is noticed, and what came before it does not count.
+    let gap = from_home(1, 2, snapshot(Phase::Serving, vec![]));
+    assert_eq!(member.receive(gap), [to_home(2, MemberContent::Join)]);
+    assert_eq!(member.receive(from_home(2, 0, part(2, "write k/2"))), []);
+    let pending = guard(HOME, 3, &["write k/4"], GuardState::Pending);
+    let acknowledged = to_home(2, MemberContent::Acknowledge(GuardNo(3)));
+    let last = snapshot(Phase::Serving, vec![pending]);
+    assert_eq!(member.receive(from_home(2, 1, last)), [acknowledged]);
+    assert_eq!(member.admit(anonymous(2, &["write k/1"])), Admission::Admitted);
+    assert_eq!(member.admit(anonymous(3, &["write k/2"])), behind(2));
+    assert_eq!(member.admit(anonymous(4, &["write k/4"])), behind(3));
+    // The next one takes the place of all of it.
+    assert_eq!(member.receive(from_home(2, 2, part(4, "write k/5"))), []);
+    assert_eq!(member.admit(anonymous(5, &["write k/2"])), behind(2));
+    assert_eq!(member.receive(from_home(2, 3, snapshot(Phase::Serving, vec![]))), []);
+    assert_eq!(member.admit(anonymous(6, &["write k/2"])), Admission::Admitted);
+    assert_eq!(member.admit(anonymous(7, &["write k/5"])), behind(4));
+    member.check_invariants();
+}
+
+#[test]
 fn conflicts_are_those_of_locks() {
     let guards = [&["read k:2"][..], &["write a/1:1"], &["list b"], &["update c"]];
     let held = |(index, texts): (usize, &&[&str])| guard(HOME, index as u64 + 1, texts, GuardState::Held);

@@ -74,6 +74,13 @@ impl Guard {
     pub fn owner_id(&self) -> (HomeEpoch, OwnerId) {
         (self.id.home, self.owner)
     }
+
+    /// About how many bytes it has.
+    pub fn weight(&self) -> usize {
+        let weight =
+            |resource: &Resource| 32 + resource.path.segments().map(|name| 4 + name.len()).sum::<usize>();
+        128 + self.resources.iter().map(weight).sum::<usize>()
+    }
 }
 
 /// How far the lock of a guard is.
@@ -141,13 +148,15 @@ pub struct HomeMessage {
 /// What a home tells a member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HomeContent {
+    /// Some of the guards of the snapshot that follows, if that is too large for one message. Nothing comes in between.
+    Part(Vec<Guard>),
     /// All guards that concern the shard: the answer to a join, and again when grace ends.
     Snapshot {
         /// Whether the set is complete: during grace a member keeps what it had besides.
         phase: Phase,
         /// The map by which the guards were chosen. During grace the guards of arriving keys are not complete by it.
         map: MapEpoch,
-        /// The guards.
+        /// The guards, without those of the parts before.
         guards: Vec<Guard>,
     },
     /// One more guard.

@@ -3,6 +3,7 @@
 
 use super::{
     fault::{Fault, plant},
+    home::set_small_parts,
     scenario_test::{By, Scenario, Step, Writer, resources},
     world_test::{Choice, Violation, World},
 };
@@ -94,6 +95,7 @@ fn writer(random: &mut Random) -> Writer {
 
 fn run(seed: u64) -> Result<(usize, usize), (Violation, Vec<Choice>)> {
     let mut random = Random(seed);
+    set_small_parts(seed.is_multiple_of(2));
     let scenario = scenario(&mut random);
     let mut world = World::new(&scenario);
     let (mut history, mut held) = (Vec::new(), 0);

@@ -51,7 +51,8 @@ pub(crate) fn others_in(shared: &Shared, name: &str) -> Option<Trouble> {
 /// The lease that stands for the document at this path, if its time is not over.
 pub(crate) fn at_path(shared: &Shared, namespace: &str, path: &Path) -> Option<Lease> {
     let namespace = shared.registry.get(namespace)?;
-    let state = namespace.lock();
+    let mut state = namespace.lock();
+    state.postpone_ends(shared);
     let now = shared.clock.now();
     let lease = state.leases.get(*state.leases.by_path.get(path)?)?;
     lease.is_alive(now).then(|| lease.clone())
@@ -60,7 +61,8 @@ pub(crate) fn at_path(shared: &Shared, namespace: &str, path: &Path) -> Option<L
 /// The leases that stand for documents below this path, in the order they were granted.
 pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<Lease> {
     let Some(namespace) = shared.registry.get(namespace) else { return Vec::new() };
-    let state = namespace.lock();
+    let mut state = namespace.lock();
+    state.postpone_ends(shared);
     let now = shared.clock.now();
     let is_meant = |lease: &&Lease| {
         lease.via == LeaseVia::Elasticsearch

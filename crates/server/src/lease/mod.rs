@@ -80,6 +80,13 @@ impl Leases {
         self.held.insert(lease.lock, lease);
     }
 
+    /// All leases end so much later.
+    pub(crate) fn postpone_ends(&mut self, by_ms: u64) {
+        for lease in self.held.values_mut() {
+            lease.expires_at = lease.expires_at.map(|at| at.after(by_ms));
+        }
+    }
+
     fn remove(&mut self, lock: LockId) -> Option<Lease> {
         let lease = self.held.remove(&lock)?;
         if let [only] = &lease.resources[..]

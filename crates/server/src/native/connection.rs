@@ -255,7 +255,7 @@ impl Conversation for Talk {
                 (ServerMessage::Granted { id: request, lock: lock.0, token }, Flow::Continue)
             }
             Notice::Converted { request, lock, token, after } => {
-                self.rest_on(after);
+                self.seat.converted(lock, after);
                 (ServerMessage::Converted { id: request, lock: lock.0, token }, Flow::Continue)
             }
             Notice::Refused { request, lock, trouble } => {
@@ -302,10 +302,6 @@ impl Talk {
             self.shared.metrics.requests.refused(Interface::Native, *code);
         }
         replies.text(&message.encode());
-    }
-
-    fn rest_on(&self, record: u64) {
-        self.seat.rest_on(record);
     }
 
     fn draining(&self) -> ServerMessage {

@@ -21,6 +21,7 @@ use lockwood_wire::Code;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// How soon a namespace looks again whether what a change waits for has come.
@@ -28,22 +29,72 @@ const RETRY_MS: u64 = 5;
 /// How long a request that waits for its answer waits for shards to be closed, once nothing else is in its way.
 const CLOSING_TIMEOUT_MS: u64 = 10_000;
 
+/// How long the end of a lock waits for the ownership of its home to be fresh, and for grace to be over.
+const HELD_UP_TIMEOUT: Duration = Duration::from_secs(10);
+const HELD_UP_PAUSE: Duration = Duration::from_millis(10);
+
 /// The guards of a namespace whose home is here. A part of its state.
 pub(crate) struct HomeGuards {
     membership: Arc<Membership>,
     home: Home,
-    /// Held locks that may be other than their guards, and since which record of the log that can be relied on.
-    changed: BTreeMap<LockId, u64>,
+    changed: Changed,
     /// What the guards of each lock were made of last.
     guarded: HashMap<LockId, (Token, Vec<Resource>)>,
     /// What clients rely on: the last token and resources of each lock that shards are closed for.
     confirmed: HashMap<LockId, (Token, Vec<Resource>)>,
     /// What clients are to be told when the shards are closed, in the order in which it was decided.
-    held_back: BTreeMap<(LockId, Token, u64), HeldBack>,
+    held_back: BTreeMap<HeldBackKey, HeldBack>,
     held_back_last: u64,
+    /// When those of them are given up that have an end.
+    given_up: BTreeSet<(Timestamp, HeldBackKey)>,
     /// When to look again, if something waits that nothing tells of.
     retry_at: Option<Timestamp>,
 }
+
+/// Held locks that may be other than their guards, and since which record of the log that can be relied on. One that waits
+/// for something is not looked at before that has come, however much happens meanwhile.
+#[derive(Default)]
+struct Changed {
+    /// To be looked at.
+    now: BTreeMap<LockId, u64>,
+    /// To be looked at when shards have been heard, or an earlier change of the lock is confirmed.
+    later: BTreeMap<LockId, u64>,
+}
+
+impl Changed {
+    fn note(&mut self, lock: LockId, record: u64) {
+        self.later.remove(&lock);
+        self.now.insert(lock, record);
+    }
+
+    fn take(&mut self) -> BTreeMap<LockId, u64> {
+        std::mem::take(&mut self.now)
+    }
+
+    fn defer(&mut self, lock: LockId, record: u64) {
+        self.later.insert(lock, record);
+    }
+
+    /// What a lock has waited for has come.
+    fn resume(&mut self, lock: LockId) {
+        if let Some(record) = self.later.remove(&lock) {
+            self.now.entry(lock).or_insert(record);
+        }
+    }
+
+    fn resume_all(&mut self) {
+        for (lock, record) in std::mem::take(&mut self.later) {
+            self.now.entry(lock).or_insert(record);
+        }
+    }
+
+    fn contains(&self, lock: LockId) -> bool {
+        self.now.contains_key(&lock) || self.later.contains_key(&lock)
+    }
+}
+
+/// A lock, the token that is told, and a number that orders what is told of both.
+type HeldBackKey = (LockId, Token, u64);
 
 struct HeldBack {
     owner: OwnerId,
@@ -79,17 +130,18 @@ impl HomeGuards {
         HomeGuards {
             membership: Arc::clone(membership),
             home,
-            changed: BTreeMap::new(),
+            changed: Changed::default(),
             guarded: HashMap::new(),
             confirmed: HashMap::new(),
             held_back: BTreeMap::new(),
             held_back_last: 0,
+            given_up: BTreeSet::new(),
             retry_at: None,
         }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let given_up = self.held_back.values().filter_map(|held| held.until).min();
+        let given_up = self.given_up.first().map(|(until, _)| *until);
         [self.retry_at, given_up].into_iter().flatten().min()
     }
 
@@ -102,7 +154,37 @@ impl HomeGuards {
         let until = matches!(news, News::Granted { .. }).then(|| now.after(CLOSING_TIMEOUT_MS));
         self.held_back_last += 1;
         let key = (lock, token, self.held_back_last);
+        self.given_up.extend(until.map(|until| (until, key)));
         self.held_back.insert(key, HeldBack { owner, news, request, until });
+    }
+
+    fn take_held_back(&mut self, key: HeldBackKey) -> Option<HeldBack> {
+        let held = self.held_back.remove(&key)?;
+        if let Some(until) = held.until {
+            self.given_up.remove(&(until, key));
+        }
+        Some(held)
+    }
+
+    /// Nothing is told of a lock that is gone.
+    fn drop_news(&mut self, lock: LockId) {
+        let all = (lock, Token(0), 0)..=(lock, Token(u64::MAX), u64::MAX);
+        let keys: Vec<HeldBackKey> = self.held_back.range(all).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.take_held_back(key);
+        }
+    }
+
+    /// The locks whose requests have waited for long enough.
+    fn take_given_up(&mut self, now: Timestamp) -> Vec<(LockId, OwnerId)> {
+        let mut taken = Vec::new();
+        while self.given_up.first().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, key)) = self.given_up.pop_first() else { break };
+            let Some(held) = self.held_back.get_mut(&key) else { continue };
+            held.until = None;
+            taken.push((key.0, held.owner));
+        }
+        taken
     }
 
     /// What clients rely on of a lock, as long as that is not what the table says.
@@ -118,12 +200,12 @@ impl HomeGuards {
 
     /// Whether clients are not to rely yet on what the table says of a lock.
     pub(crate) fn is_pending(&self, lock: LockId) -> bool {
-        self.changed.contains_key(&lock) || self.home.is_pending(lock)
+        self.changed.contains(lock) || self.home.is_pending(lock)
     }
 
     /// Whether clients are not to know yet that a lock is held.
     fn is_new(&self, lock: LockId) -> bool {
-        let is_unseen = self.changed.contains_key(&lock) && !self.guarded.contains_key(&lock);
+        let is_unseen = self.changed.contains(lock) && !self.guarded.contains_key(&lock);
         is_unseen || self.home.is_new(lock)
     }
 
@@ -174,8 +256,8 @@ impl HomeGuards {
             self.confirmed.insert(lock, guarded.clone());
         }
         let up_to = (lock, Token(0), 0)..=(lock, token, u64::MAX);
-        let told: Vec<(LockId, Token, u64)> = self.held_back.range(up_to).map(|(key, _)| *key).collect();
-        told.iter().filter_map(|key| Some((key.1, self.held_back.remove(key)?))).collect()
+        let told: Vec<HeldBackKey> = self.held_back.range(up_to).map(|(key, _)| *key).collect();
+        told.into_iter().filter_map(|key| Some((key.1, self.take_held_back(key)?))).collect()
     }
 }
 
@@ -255,23 +337,26 @@ impl State {
         self.note_ended(shared);
         let written = self.written;
         let Some(guards) = &mut self.guards else { return };
-        guards.changed.extend(changed.into_iter().map(|lock| (lock, written)));
+        for lock in changed {
+            guards.changed.note(lock, written);
+        }
         guards.retry_at = None;
-        if guards.changed.is_empty() {
+        let changed = guards.changed.take();
+        if changed.is_empty() {
             return;
         }
         let current = shared.cluster.current();
-        for (lock, record) in std::mem::take(&mut guards.changed) {
+        for (lock, record) in changed {
             let held = self.table.view(lock).filter(|view| view.token.is_some());
             if held.is_none() {
-                guards.held_back.retain(|(of, _, _), _| *of != lock);
+                guards.drop_news(lock);
             }
             let is_durable = shared.shard.shows(record);
             match guards.look(lock, held, is_durable, current.as_deref()) {
                 Look::Done => {}
-                Look::Later => drop(guards.changed.insert(lock, record)),
+                Look::Later => guards.changed.defer(lock, record),
                 Look::Retry => {
-                    guards.changed.insert(lock, record);
+                    guards.changed.note(lock, record);
                     guards.retry_at = Some(Timestamp(0));
                 }
             }
@@ -281,15 +366,19 @@ impl State {
     fn do_guarding(&mut self, shared: &Shared, action: Action) {
         let Some(guards) = &mut self.guards else { return };
         match action {
-            Action::Send(message) => guards.membership.send_to_member(&self.name, &message),
+            Action::Send(message) => guards.membership.send_to_member(&self.name, message),
             Action::Granted { lock, token } => {
+                guards.changed.resume(lock);
                 for (token, HeldBack { owner, news, request, .. }) in guards.take_news(lock, token) {
                     self.tell_news(shared, (owner, lock, token), (news, request));
                 }
             }
             // The shard learns of the latest home from the database, and joins that one.
             Action::Reject(stream) => tracing::debug!(?stream, "a member of another home"),
-            Action::GraceEnded => tracing::debug!(namespace = %self.name, "all shards have been heard"),
+            Action::GraceEnded => {
+                tracing::debug!(namespace = %self.name, "all shards have been heard");
+                guards.changed.resume_all();
+            }
         }
     }
 
@@ -305,12 +394,7 @@ impl State {
     /// Requests that wait for shards that cannot be reached are given up.
     pub(crate) fn give_up_closing(&mut self, shared: &Shared, now: Timestamp) {
         let Some(guards) = &mut self.guards else { return };
-        let mut late: Vec<(LockId, OwnerId)> = Vec::new();
-        for ((lock, ..), held) in &mut guards.held_back {
-            if held.until.take_if(|until| *until <= now).is_some() {
-                late.push((*lock, held.owner));
-            }
-        }
+        let mut late = guards.take_given_up(now);
         // A session waits on.
         late.retain(|(lock, _)| self.is_awaited(*lock));
         for (lock, owner) in late {
@@ -351,6 +435,12 @@ impl Namespace {
         state.guards.as_ref().map(|guards| guards.home.unheard().collect()).unwrap_or_default()
     }
 
+    /// Whether guards that should go may stay, because the ownership of the home is not fresh or it is in grace.
+    fn is_held_up(&self, shared: &Shared) -> bool {
+        self.guarding(shared, |_| ());
+        self.lock().guards.as_ref().is_some_and(|guards| guards.home.is_held_up())
+    }
+
     fn guarding(&self, shared: &Shared, act: impl FnOnce(&mut Home)) {
         let mut state = self.lock();
         if let Some(guards) = &mut state.guards {
@@ -379,10 +469,21 @@ pub(crate) async fn lifted<'a>(
     // A guard goes after it is durable that its lock is over.
     let written = namespace.lock().written;
     shared.shard.shown(written).await?;
-    namespace.guarding(shared, |_| ());
+    let deadline = Instant::now() + HELD_UP_TIMEOUT;
+    // A home whose ownership is not fresh lifts nothing, and one in grace does not reach what members have of earlier homes.
+    while namespace.is_held_up(shared) {
+        if Instant::now() >= deadline {
+            match shared.authority.is_fresh() {
+                true => break,
+                false => return Err(held_up()),
+            }
+        }
+        tokio::time::sleep(HELD_UP_PAUSE).await;
+    }
     let covered = covered(shared.cluster.current().as_deref(), &ended);
     let shards = membership.node.shards().into_iter();
-    membership.arrived(shards.filter(|shard| *shard != membership.shard && covered.contains(*shard))).await;
+    let others = shards.filter(|shard| *shard != membership.shard && covered.contains(*shard));
+    membership.arrived(&namespace.name, others).await;
     Ok(())
 }
 
@@ -405,6 +506,12 @@ fn covered(current: Option<&Current>, resources: &[Resource]) -> Covered {
     Covered::Shards(shards)
 }
 
+fn held_up() -> Trouble {
+    let message = "the lock has ended, but the home of the namespace may have lost its shard, so other shards may not know of \
+                   it yet; look at the lock again";
+    Trouble::new(Code::ShardUnreachable, message)
+}
+
 fn not_closed(shards: &BTreeSet<ShardNo>) -> Trouble {
     let named: Vec<String> = shards.iter().map(|shard| shard.0.to_string()).collect();
     let message = format!(
@@ -413,4 +520,30 @@ fn not_closed(shards: &BTreeSet<ShardNo>) -> Trouble {
         named.join(", ")
     );
     Trouble::new(Code::ShardUnreachable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_waits_for_shards_is_looked_at_once() {
+        let mut changed = Changed::default();
+        for lock in 1..=3 {
+            changed.note(LockId(lock), lock);
+            let taken = changed.take();
+            // Only the new one, however many wait.
+            assert_eq!(taken, BTreeMap::from([(LockId(lock), lock)]));
+            taken.into_iter().for_each(|(lock, record)| changed.defer(lock, record));
+        }
+        assert!(changed.contains(LockId(1)) && changed.take().is_empty());
+        // It changes again: what is later counts.
+        changed.note(LockId(2), 9);
+        changed.resume(LockId(1));
+        changed.resume(LockId(2));
+        assert_eq!(changed.take(), BTreeMap::from([(LockId(1), 1), (LockId(2), 9)]));
+        changed.resume_all();
+        assert_eq!(changed.take(), BTreeMap::from([(LockId(3), 3)]));
+        assert!(!changed.contains(LockId(3)));
+    }
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::trouble::Trouble;
 use lockwood_router::{
     ShardEpoch, ShardNo,
-    guards::{Admission, HomeEpoch, Member, MemberMessage, Operation, OperationId},
+    guards::{Admission, HomeEpoch, Member, MemberContent, MemberMessage, Operation, OperationId},
 };
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
@@ -49,7 +49,7 @@ impl MemberOf {
         let mut member = self.member.lock();
         if !member.is_joining() {
             let message = member.join();
-            membership.send_to_home(self.home, &self.namespace, &message);
+            membership.send_to_home(self.home, &self.namespace, message);
         }
     }
 
@@ -57,7 +57,7 @@ impl MemberOf {
     pub(super) fn finished(&self, membership: &Membership, operation: OperationId) {
         let mut member = self.member.lock();
         for message in member.finished(operation) {
-            membership.send_to_home(self.home, &self.namespace, &message);
+            membership.send_to_home(self.home, &self.namespace, message);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Membership {
     }
 
     /// A home has sent something; gives what is to be answered.
-    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<(Arc<str>, Vec<MemberMessage>), Trouble> {
+    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<Vec<MemberMessage>, Trouble> {
         let member = self.member_of(&sent.namespace, ShardNo(sent.from));
         let message = sent.message()?;
         let mut state = member.member.lock();
@@ -99,9 +99,12 @@ impl Membership {
         if is_news {
             answers.push(state.reconnected());
         }
+        // A call that its sender has given up may be carried out late: a join that is only in its answer would be lost.
+        let joins = answers.iter().filter(|said| said.content == MemberContent::Join);
+        joins.for_each(|said| self.send_to_home(member.home, &member.namespace, said.clone()));
         drop(state);
         member.changes.send_replace(());
-        Ok((Arc::clone(&member.namespace), answers))
+        Ok(answers)
     }
 
     /// A home asks what this shard is to a namespace.
@@ -115,15 +118,19 @@ impl Membership {
         }
         let message = state.reconnected();
         // An answer may be lost, and nothing would tell; what was said twice does no harm.
-        self.send_to_home(home, &member.namespace, &message);
+        self.send_to_home(home, &member.namespace, message.clone());
         drop(state);
         member.changes.send_replace(());
         Ok(message)
     }
 
-    /// What is said again to a home that may have lost it.
-    pub(super) fn reconnected(&self, namespace: &str, home: ShardNo) -> MemberMessage {
-        self.member_of(namespace, home).member.lock().reconnected()
+    /// Says again where this shard stands, to a home that may have lost it. Not in an answer: that of a call which its sender
+    /// has given up is lost, and a member that waits for the answer to its join ignores everything else.
+    pub(super) fn say_again(&self, namespace: &str, home: ShardNo) {
+        let member = self.member_of(namespace, home);
+        let mut state = member.member.lock();
+        let message = state.reconnected();
+        self.send_to_home(home, &member.namespace, message);
     }
 
     /// PostgreSQL names the owner of a home.
@@ -134,7 +141,7 @@ impl Membership {
             if state.home() < HomeEpoch(epoch.0) {
                 state.home_changed(HomeEpoch(epoch.0));
                 let message = state.reconnected();
-                self.send_to_home(home, &member.namespace, &message);
+                self.send_to_home(home, &member.namespace, message);
             }
             drop(state);
             member.changes.send_replace(());

@@ -109,6 +109,7 @@ struct WireHomeMessage {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WireHomeContent {
+    Part(Vec<WireGuard>),
     Snapshot { in_grace: bool, map: u64, guards: Vec<WireGuard> },
     Guard(WireGuard),
     Lift(u64),
@@ -129,6 +130,7 @@ struct WireGuard {
 impl ToMember {
     pub(super) fn new(namespace: &str, from: ShardNo, message: &HomeMessage) -> ToMember {
         let content = match &message.content {
+            HomeContent::Part(guards) => WireHomeContent::Part(guards.iter().map(WireGuard::from).collect()),
             HomeContent::Snapshot { phase, map, guards } => WireHomeContent::Snapshot {
                 in_grace: *phase == Phase::Grace,
                 map: map.0,
@@ -144,11 +146,15 @@ impl ToMember {
     }
 
     pub(super) fn message(self) -> Result<HomeMessage, Trouble> {
+        let read = |guards: Vec<WireGuard>| -> Result<Vec<Guard>, Trouble> {
+            guards.into_iter().map(WireGuard::into_model).collect()
+        };
         let content = match self.message.content {
+            WireHomeContent::Part(guards) => HomeContent::Part(read(guards)?),
             WireHomeContent::Snapshot { in_grace, map, guards } => HomeContent::Snapshot {
                 phase: if in_grace { Phase::Grace } else { Phase::Serving },
                 map: MapEpoch(map),
-                guards: guards.into_iter().map(WireGuard::into_model).collect::<Result<_, _>>()?,
+                guards: read(guards)?,
             },
             WireHomeContent::Guard(guard) => HomeContent::Guard(guard.into_model()?),
             WireHomeContent::Lift(number) => HomeContent::Lift(GuardNo(number)),
@@ -338,6 +344,7 @@ mod tests {
                 map: MapEpoch(2),
                 guards: vec![guard(GuardState::Held), guard(GuardState::Pending)],
             },
+            HomeContent::Part(vec![guard(GuardState::Held)]),
             HomeContent::Guard(guard(GuardState::Pending)),
             HomeContent::Lift(GuardNo(4)),
             HomeContent::Map(MapEpoch(11)),

@@ -12,6 +12,7 @@ mod admittance;
 mod home;
 mod member;
 mod message;
+mod outbox;
 mod parting;
 mod post;
 mod queue;
@@ -27,7 +28,7 @@ use futures_util::future::join_all;
 use lockwood_cluster::Placed;
 use lockwood_router::{ShardEpoch, ShardNo, ShardRow};
 use member::Members;
-use post::Outbox;
+use outbox::Outbox;
 use queue::Turns;
 use std::{
     collections::BTreeMap,

@@ -1,34 +1,35 @@
 //! Delivers what homes and members tell each other: to each shard in the order in which it was said, again and again until it
-//! arrives or its receiver is replaced. Knows nothing of what is said.
+//! arrives or its receiver is replaced. A namespace whose messages the receiver does not take in keeps none of the others
+//! waiting: its two sides join anew. Knows nothing of what is said.
 
 use super::{
     Membership,
     message::{self, Hear, ToHome, ToMember},
+    outbox::{LaneName, Letter, Queue, Side},
 };
-use crate::{clustered::ShardCall, shared::Shared, trouble::Trouble};
+use crate::{clustered::ShardCall, shared::Shared};
 use futures_util::future::join_all;
+use lockwood_cluster::CallError;
 use lockwood_router::{
     ShardEpoch, ShardNo,
     guards::{HomeMessage, MemberMessage, Stream},
 };
 use lockwood_wire::Code;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    oneshot,
-};
+use tokio::sync::oneshot;
 
 pub(super) const POST: &str = "/guards/post";
 pub(super) const HEAR: &str = "/guards/hear";
 
-/// How many messages travel in one call.
+/// How many messages travel in one call, and how many bytes of them; a larger message travels alone.
 const BATCH_LEN_MAX: usize = 256;
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
 const POST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of a lock waits for shards to know of it. A shard that does not answer has another owner by then, unless it
 /// can reach the database and not this node.
@@ -36,67 +37,87 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// What waits to be delivered. At most a message for each lock and each operation, and only as long as the receiver's shard
-/// has the same owner.
-pub(super) struct Outbox {
-    send: UnboundedSender<(ShardNo, Letter)>,
-    /// Taken by the task that delivers.
-    receive: Mutex<Option<UnboundedReceiver<(ShardNo, Letter)>>>,
+/// What one call takes to a shard.
+#[derive(Default)]
+struct Parcel {
+    written: Vec<Written>,
+    /// Namespaces whose member is to say anew where it stands.
+    hears: Vec<LaneName>,
+    /// Of lanes all of whose messages before are in here, or have arrived.
+    marks: Vec<(LaneName, oneshot::Sender<()>)>,
 }
 
-/// What goes to one shard, in order.
-enum Letter {
-    /// A message, and the shard and epoch for which it is meant.
-    Message { stream: Stream, content: Content },
-    /// Everything before it has arrived.
-    Mark(oneshot::Sender<()>),
+/// A message as it travels.
+struct Written {
+    name: LaneName,
+    stream: Stream,
+    is_snapshot: bool,
+    json: Box<RawValue>,
 }
 
-enum Content {
-    ToMember(ToMember),
-    ToHome(ToHome),
+/// What came of a call.
+enum Delivery {
+    /// It arrived; these lanes were not taken in.
+    Arrived(BTreeSet<LaneName>),
+    /// The receiver takes none of it.
+    Refused,
+    /// The receiver cannot be reached, or is not the owner any more. It may have taken it in all the same.
+    Away { is_unknown: bool },
 }
 
 /// Several messages to one shard, in order.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct Batch {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     to_members: Vec<ToMember>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     to_homes: Vec<ToHome>,
+    /// Namespaces whose members are to say anew where they stand.
+    #[serde(default)]
+    hears: Vec<Hear>,
     /// An earlier call with these messages may have been answered, and the answer was lost.
     #[serde(default)]
     is_repeated: bool,
 }
 
-impl Outbox {
-    pub(super) fn new() -> Outbox {
-        let (send, receive) = unbounded_channel();
-        Outbox { send, receive: Mutex::new(Some(receive)) }
-    }
+/// The same, as it is sent.
+#[derive(Serialize)]
+struct BatchToSend<'a> {
+    to_members: Vec<&'a RawValue>,
+    to_homes: Vec<&'a RawValue>,
+    hears: Vec<Hear>,
+    is_repeated: bool,
+}
 
-    fn post(&self, shard: ShardNo, letter: Letter) {
-        // Without a receiver the tenure is over.
-        let _ = self.send.send((shard, letter));
-    }
+/// What a shard answers to messages.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Answers {
+    #[serde(default)]
+    to_homes: Vec<ToHome>,
+    /// Namespaces whose members, and whose homes, have not taken in what they were told.
+    #[serde(default)]
+    refused_members: BTreeSet<String>,
+    #[serde(default)]
+    refused_homes: BTreeSet<String>,
 }
 
 impl Membership {
-    pub(super) fn send_to_member(&self, namespace: &str, message: &HomeMessage) {
-        let content = Content::ToMember(ToMember::new(namespace, self.shard, message));
-        self.outbox.post(message.stream.shard, Letter::Message { stream: message.stream, content });
+    pub(super) fn send_to_member(&self, namespace: &Arc<str>, message: HomeMessage) {
+        let name = LaneName { namespace: Arc::clone(namespace), to: Side::Member };
+        self.outbox.post(message.stream.shard, name, Letter::ToMember(message));
     }
 
-    pub(super) fn send_to_home(&self, home: ShardNo, namespace: &str, message: &MemberMessage) {
-        let content = Content::ToHome(ToHome::new(namespace, message));
-        self.outbox.post(home, Letter::Message { stream: message.stream, content });
+    pub(super) fn send_to_home(&self, home: ShardNo, namespace: &Arc<str>, message: MemberMessage) {
+        let name = LaneName { namespace: Arc::clone(namespace), to: Side::Home };
+        self.outbox.post(home, name, Letter::ToHome(message));
     }
 
-    /// Waits until everything that was sent to these shards so far has arrived, but not for long.
-    pub(super) async fn arrived(&self, shards: impl IntoIterator<Item = ShardNo>) {
+    /// Waits until everything that the members of a namespace at these shards were told so far has arrived, but not for long.
+    pub(super) async fn arrived(&self, namespace: &Arc<str>, shards: impl IntoIterator<Item = ShardNo>) {
         let marks = shards.into_iter().map(|shard| {
             let (mark, arrived) = oneshot::channel();
-            self.outbox.post(shard, Letter::Mark(mark));
+            let name = LaneName { namespace: Arc::clone(namespace), to: Side::Member };
+            self.outbox.post(shard, name, Letter::Mark(mark));
             tokio::time::timeout(ARRIVE_TIMEOUT, arrived)
         });
         join_all(marks).await;
@@ -104,27 +125,29 @@ impl Membership {
 
     /// Delivers for as long as the tenure.
     pub(super) async fn deliver(&self, shared: &Arc<Shared>) {
-        let Some(mut all) = self.outbox.receive.lock().take() else { return };
-        let mut by_shard: HashMap<ShardNo, UnboundedSender<Letter>> = HashMap::new();
+        let mut served: BTreeSet<ShardNo> = BTreeSet::new();
         let mut tasks = tokio::task::JoinSet::new();
-        while let Some((shard, letter)) = all.recv().await {
-            let queue = by_shard.entry(shard).or_insert_with(|| {
-                let (send, receive) = unbounded_channel();
-                tasks.spawn(deliver_to(Arc::clone(shared), shard, receive));
-                send
-            });
-            let _ = queue.send(letter);
+        loop {
+            for (shard, queue) in self.outbox.queues() {
+                if served.insert(shard) {
+                    tasks.spawn(deliver_to(Arc::clone(shared), shard, queue));
+                }
+            }
+            self.outbox.grown.notified().await;
         }
     }
 
     /// Whether the receiver of a message can still be what it was when the message was made.
-    fn is_current(&self, receiver: ShardNo, letter: &Letter) -> bool {
-        let Letter::Message { stream, content } = letter else { return false };
-        let epoch = match content {
-            Content::ToMember(_) => stream.shard_epoch,
-            Content::ToHome(_) => ShardEpoch(stream.home.0),
+    fn is_current(&self, receiver: ShardNo, written: &Written) -> bool {
+        let epoch = match written.name.to {
+            Side::Member => written.stream.shard_epoch,
+            Side::Home => ShardEpoch(written.stream.home.0),
         };
         self.node.topology.view().shard(receiver).is_none_or(|row| row.epoch <= epoch)
+    }
+
+    fn hear_of(&self, name: &LaneName) -> Hear {
+        Hear { namespace: name.namespace.to_string(), from: self.shard.0, home: self.epoch.0 }
     }
 
     /// Asks a shard what it is to a namespace whose home is here. None if it does not answer.
@@ -135,30 +158,99 @@ impl Membership {
         let answer: ToHome = message::read_answer(answer.status(), answer.body()).ok()?;
         Some(answer.message())
     }
-}
 
-async fn deliver_to(shared: Arc<Shared>, shard: ShardNo, mut letters: UnboundedReceiver<Letter>) {
-    let Some(membership) = &shared.membership else { return };
-    let mut waiting = Vec::new();
-    while letters.recv_many(&mut waiting, BATCH_LEN_MAX).await > 0 {
-        let marks: Vec<Letter> = waiting.extract_if(.., |letter| matches!(letter, Letter::Mark(_))).collect();
-        let (mut pause, mut is_repeated) = (PAUSE, false);
-        loop {
-            waiting.retain(|letter| membership.is_current(shard, letter));
-            if waiting.is_empty() || try_deliver(&shared, membership, shard, (&waiting, is_repeated)).await {
+    fn write(&self, name: LaneName, letter: &Letter) -> Option<Written> {
+        let stream = letter.stream()?;
+        let json = match letter {
+            Letter::ToMember(message) => to_raw_value(&ToMember::new(&name.namespace, self.shard, message)),
+            Letter::ToHome(message) => to_raw_value(&ToHome::new(&name.namespace, message)),
+            Letter::Mark(_) => return None,
+        };
+        let json = json.expect("names and numbers can be written");
+        Some(Written { name, stream, is_snapshot: letter.is_snapshot(), json })
+    }
+
+    /// Takes what one call can take.
+    fn pack(&self, home: ShardNo, queue: &Queue, bytes_max: usize) -> Parcel {
+        let mut parcel = Parcel::default();
+        for name in queue.take_lost(BATCH_LEN_MAX) {
+            match name.to {
+                Side::Member => parcel.hears.push(name),
+                // That is posted, and taken below.
+                Side::Home => self.say_again(&name.namespace, home),
+            }
+        }
+        let mut bytes = 0;
+        while parcel.written.len() < BATCH_LEN_MAX
+            && let Some((name, letter)) = queue.take()
+        {
+            let Some(written) = self.write(name.clone(), &letter) else {
+                if let Letter::Mark(mark) = letter {
+                    parcel.marks.push((name, mark));
+                }
+                continue;
+            };
+            bytes += written.json.get().len();
+            if bytes > bytes_max && !parcel.written.is_empty() {
+                queue.put_back(&name, letter);
                 break;
             }
-            is_repeated = true;
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            parcel.written.push(written);
         }
-        waiting.clear();
-        // Some came after them; that does no harm.
-        for mark in marks {
-            if let Letter::Mark(arrived) = mark {
-                let _ = arrived.send(());
+        queue.next_turn();
+        parcel
+    }
+}
+
+async fn deliver_to(shared: Arc<Shared>, shard: ShardNo, queue: Arc<Queue>) {
+    let Some(membership) = &shared.membership else { return };
+    let limit = usize::try_from(shared.config.limits.peer_body_bytes_max).unwrap_or(usize::MAX);
+    loop {
+        queue.ready().await;
+        let mut parcel = membership.pack(shard, &queue, BATCH_BYTES_MAX.min(limit));
+        let refused = deliver(&shared, membership, shard, &mut parcel).await;
+        for written in parcel.written.iter().filter(|written| !refused.contains(&written.name)) {
+            queue.arrived(&written.name, written.is_snapshot);
+        }
+        for name in &refused {
+            queue.lose(name.clone());
+        }
+        for (name, mark) in parcel.marks {
+            if refused.contains(&name) {
+                membership.outbox.post(shard, name, Letter::Mark(mark));
+            } else {
+                let _ = mark.send(());
             }
         }
+    }
+}
+
+/// Delivers a parcel, however long that takes; gives the lanes that are not taken in.
+async fn deliver(
+    shared: &Arc<Shared>,
+    membership: &Membership,
+    shard: ShardNo,
+    parcel: &mut Parcel,
+) -> BTreeSet<LaneName> {
+    let (mut pause, mut is_repeated) = (PAUSE, false);
+    loop {
+        parcel.written.retain(|written| membership.is_current(shard, written));
+        if parcel.written.is_empty() && parcel.hears.is_empty() {
+            return BTreeSet::new();
+        }
+        // A home that was replaced must lift nothing: the next one may have given it to others.
+        if shared.authority.is_fresh() {
+            match try_deliver(shared, membership, shard, (parcel, is_repeated)).await {
+                Delivery::Arrived(refused) => return refused,
+                Delivery::Refused => {
+                    let names = parcel.written.iter().map(|written| &written.name);
+                    return names.chain(&parcel.hears).cloned().collect();
+                }
+                Delivery::Away { is_unknown } => is_repeated |= is_unknown,
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -166,86 +258,104 @@ async fn try_deliver(
     shared: &Arc<Shared>,
     membership: &Membership,
     shard: ShardNo,
-    (waiting, is_repeated): (&[Letter], bool),
-) -> bool {
-    let call = ShardCall::post(POST, write_batch(waiting, is_repeated), POST_TIMEOUT);
-    let Ok(answer) = membership.node.ask_shard(shard, &call).await else { return false };
-    match message::read_answer::<Batch>(answer.status(), answer.body()) {
-        Ok(answers) => {
-            // What cannot be taken in now is said again: as the answer is lost then, the members are asked again.
-            receive_of_members(shared, answers.to_homes).await.is_ok()
+    (parcel, is_repeated): (&Parcel, bool),
+) -> Delivery {
+    let call = ShardCall::post(POST, parcel.write(membership, is_repeated), POST_TIMEOUT);
+    let answer = match membership.node.ask_shard(shard, &call).await {
+        Ok(answer) => answer,
+        Err(error) => return Delivery::Away { is_unknown: matches!(error, CallError::Unknown { .. }) },
+    };
+    match message::read_answer::<Answers>(answer.status(), answer.body()) {
+        Ok(Answers { to_homes, refused_members, refused_homes }) => {
+            let name = |namespace: &String, to| LaneName { namespace: namespace.as_str().into(), to };
+            // What cannot be taken in here is lost with the answer, so the member is asked again.
+            let lost = receive_of_members(shared, to_homes).await;
+            let members = refused_members.iter().chain(&lost).map(|namespace| name(namespace, Side::Member));
+            let homes = refused_homes.iter().map(|namespace| name(namespace, Side::Home));
+            Delivery::Arrived(members.chain(homes).collect())
         }
-        Err(trouble) if matches!(trouble.code, Code::ShardUnreachable | Code::Draining) => false,
+        Err(trouble) if matches!(trouble.code, Code::ShardUnreachable | Code::Draining) => {
+            Delivery::Away { is_unknown: true }
+        }
         Err(trouble) => {
             tracing::warn!(shard = shard.0, code = ?trouble.code, message = %trouble.message, "tell a shard about guards");
-            false
+            Delivery::Refused
         }
     }
 }
 
-fn write_batch(letters: &[Letter], is_repeated: bool) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Borrowed<'a> {
-        to_members: Vec<&'a ToMember>,
-        to_homes: Vec<&'a ToHome>,
-        is_repeated: bool,
+impl Parcel {
+    fn write(&self, membership: &Membership, is_repeated: bool) -> Vec<u8> {
+        let to = |side| {
+            let written = self.written.iter().filter(move |written| written.name.to == side);
+            written.map(|written| &*written.json).collect()
+        };
+        let hears = self.hears.iter().map(|name| membership.hear_of(name)).collect();
+        message::write(&BatchToSend {
+            to_members: to(Side::Member),
+            to_homes: to(Side::Home),
+            hears,
+            is_repeated,
+        })
     }
-    let mut batch = Borrowed { to_members: Vec::new(), to_homes: Vec::new(), is_repeated };
-    for letter in letters {
-        match letter {
-            Letter::Message { content: Content::ToMember(message), .. } => batch.to_members.push(message),
-            Letter::Message { content: Content::ToHome(message), .. } => batch.to_homes.push(message),
-            Letter::Mark(_) => {}
-        }
-    }
-    message::write(&batch)
 }
 
 /// Carries out what another shard has sent; gives the answer.
-pub(super) async fn receive(
-    shared: &Arc<Shared>,
-    membership: &Membership,
-    batch: Batch,
-) -> Result<Batch, Trouble> {
-    receive_of_members(shared, batch.to_homes).await?;
-    let mut answers = Batch::default();
-    let mut answer =
-        |namespace: &str, said: &MemberMessage| answers.to_homes.push(ToHome::new(namespace, said));
+pub(super) async fn receive(shared: &Arc<Shared>, membership: &Membership, batch: Batch) -> Answers {
+    let Batch { to_members, to_homes, hears, is_repeated } = batch;
+    let mut answers =
+        Answers { refused_homes: receive_of_members(shared, to_homes).await, ..Answers::default() };
     let mut named: BTreeMap<String, ShardNo> = BTreeMap::new();
-    for sent in batch.to_members {
-        named.insert(sent.namespace.clone(), ShardNo(sent.from));
-        let (namespace, answered) = membership.receive_of_home(sent)?;
-        answered.iter().for_each(|said| answer(&namespace, said));
-    }
-    if batch.is_repeated {
-        // What was answered before may be lost: the home is told again where this shard stands.
-        for (namespace, home) in &named {
-            answer(namespace, &membership.reconnected(namespace, *home));
+    for sent in to_members {
+        let name = sent.namespace.clone();
+        // Without one of its messages the others mean nothing.
+        if answers.refused_members.contains(&name) {
+            continue;
+        }
+        named.insert(name.clone(), ShardNo(sent.from));
+        match membership.receive_of_home(sent) {
+            Ok(said) => answers.to_homes.extend(said.iter().map(|said| ToHome::new(&name, said))),
+            Err(trouble) => {
+                tracing::warn!(namespace = %name, message = %trouble.message, "hear of a home");
+                answers.refused_members.insert(name);
+            }
         }
     }
-    Ok(answers)
+    if is_repeated {
+        // What was answered before may be lost: the home is told again where this shard stands.
+        for (name, home) in &named {
+            membership.say_again(name, *home);
+        }
+    }
+    for asked in hears {
+        match membership.hear(&asked, ShardNo(asked.from)) {
+            Ok(said) => answers.to_homes.push(ToHome::new(&asked.namespace, &said)),
+            Err(_) => drop(answers.refused_members.insert(asked.namespace)),
+        }
+    }
+    answers
 }
 
-/// Takes in all messages that can be; fails if some cannot, so that all are said again, which is harmless.
-async fn receive_of_members(shared: &Arc<Shared>, messages: Vec<ToHome>) -> Result<(), Trouble> {
+/// Takes in all messages that can be; gives the namespaces whose are not.
+async fn receive_of_members(shared: &Arc<Shared>, messages: Vec<ToHome>) -> BTreeSet<String> {
     let mut by_namespace: BTreeMap<String, Vec<MemberMessage>> = BTreeMap::new();
     for sent in messages {
         let message = sent.message();
         by_namespace.entry(sent.namespace).or_default().push(message);
     }
-    let mut received = Ok(());
+    let mut refused = BTreeSet::new();
     for (name, messages) in by_namespace {
         let namespace = match shared.locate(&name).await {
-            Ok(()) => shared.registry.ensure(shared, &name),
+            Ok(()) => shared.registry.ensure_home(shared, &name),
             Err(trouble) => Err(trouble),
         };
         match namespace {
             Ok(namespace) => messages.iter().for_each(|message| namespace.receive(shared, message)),
             Err(trouble) => {
                 tracing::warn!(namespace = %name, message = %trouble.message, "hear of a member");
-                received = Err(trouble);
+                refused.insert(name);
             }
         }
     }
-    received
+    refused
 }

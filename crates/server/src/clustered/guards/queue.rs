@@ -116,7 +116,7 @@ async fn try_answer(
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         POST => {
-            Ok(axum::Json(post::receive(shared, membership, message::read(&body)?).await?).into_response())
+            Ok(axum::Json(post::receive(shared, membership, message::read(&body)?).await).into_response())
         }
         HEAR => {
             let asked: Hear = message::read(&body)?;
