@@ -60,8 +60,9 @@ bench-shards: deps-bench ## measure routing, search over shards and resharding o
 	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
 	./target/release/lockwood-bench shards
 
-bench-cluster: deps-bench ## measure nodes over PostgreSQL: takeovers, writes beside its own, a hop
-	$(CARGO) build --locked --release -p lockwood -p lockwood-bench
+bench-cluster: deps-bench ## measure nodes over PostgreSQL: takeovers, writes beside its own, a hop, leases beside etcd, moving documents
+	$(CARGO) build --locked --release -p lockwood
+	$(CARGO) build --locked --release -p lockwood-bench --features etcd
 	./target/release/lockwood-bench cluster
 
 deps-build:

@@ -53,6 +53,7 @@ mod namespace_locks;
 mod operating;
 mod operations;
 mod operations_locks;
+mod peer_tls;
 mod procedures;
 mod refusals;
 mod register_storm;

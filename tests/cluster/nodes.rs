@@ -6,12 +6,16 @@ use crate::{
     http,
     store::Store,
 };
-use lockwood_test_support::Postgres;
+use lockwood_test_support::{Authority, Postgres};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
     net::TcpListener,
-    sync::atomic::{AtomicU16, Ordering},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 /// Nodes `n1`, `n2` and so on. A node that ended can be started again on the same data and addresses.
@@ -19,6 +23,8 @@ pub(crate) struct Nodes {
     url: String,
     /// More flags that all nodes have.
     flags: Vec<String>,
+    /// Signs the certificates of nodes that start from now on, if calls between them are encrypted.
+    authority: Option<Arc<Authority>>,
     nodes: Vec<Node>,
     /// Shards whose owner was killed, and its epoch.
     orphaned: BTreeMap<usize, u64>,
@@ -51,8 +57,19 @@ impl Nodes {
 
     /// The same with some more flags.
     pub(crate) fn start_with(url: &str, len: usize, flags: &[&str]) -> Nodes {
+        Nodes::start_trusting(url, len, flags, None)
+    }
+
+    /// The same with calls between nodes encrypted, if there is an authority.
+    pub(crate) fn start_trusting(
+        url: &str,
+        len: usize,
+        flags: &[&str],
+        authority: Option<Arc<Authority>>,
+    ) -> Nodes {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut nodes = Nodes { url: url.to_owned(), flags, nodes: Vec::new(), orphaned: BTreeMap::new() };
+        let (nodes, orphaned) = (Vec::new(), BTreeMap::new());
+        let mut nodes = Nodes { url: url.to_owned(), flags, authority, nodes, orphaned };
         for _ in 0..len {
             nodes.add();
         }
@@ -101,6 +118,11 @@ impl Nodes {
         self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
     }
 
+    /// Who signs the certificates of nodes that start from now on; they encrypt nothing without.
+    pub(crate) fn set_authority(&mut self, authority: Option<Arc<Authority>>) {
+        self.authority = authority;
+    }
+
     pub(crate) fn add(&mut self) {
         self.add_on(&self.url.clone());
     }
@@ -120,6 +142,8 @@ impl Nodes {
         let mut flags =
             vec!["--cluster", &url, "--node", &name, "--advertise", &peer, "--peer-listen", &peer];
         flags.extend(self.flags.iter().map(String::as_str));
+        let tls = self.authority.as_ref().map(|authority| tls_flags(authority, &name, &peer));
+        flags.extend(tls.iter().flatten().map(String::as_str));
         let State::Down(ended) = &mut node.state else { panic!("n{number} is up") };
         let server = match ended.take() {
             Some(ended) => ended.restart_at(&node.listen, &flags),
@@ -220,6 +244,22 @@ impl Nodes {
         eventually("another node takes over", || self.owner().is_some_and(|owner| owner != number));
         self.owner().unwrap()
     }
+}
+
+/// The files of a node with this name and address.
+fn tls_flags(authority: &Authority, name: &str, peer: &str) -> [String; 6] {
+    let (host, _) = peer.rsplit_once(':').unwrap();
+    let issued = authority.issue(name, &[&format!("IP:{host}")], 30);
+    let file = |path: &Path| path.to_str().unwrap().to_owned();
+    let flag = str::to_owned;
+    [
+        flag("--peer-cert"),
+        file(&issued.certificate),
+        flag("--peer-key"),
+        file(&issued.key),
+        flag("--peer-ca"),
+        file(&authority.certificate()),
+    ]
 }
 
 /// Connections that are made while a node is down must not take its port, nor may another test that looks for one at the same

@@ -27,14 +27,15 @@ what:
   docs         documents, beside PostgreSQL and Tarantool
   leases       leases, what they cost others, search and join, beside etcd and PostgreSQL
   shards       a hop, a search over shards and moving documents, beside Tarantool
-  cluster      nodes over PostgreSQL: takeovers, writes beside its own, a hop
+  cluster      nodes over PostgreSQL: takeovers, writes beside its own, a hop, leases beside etcd, calls between nodes,
+               moving documents
 
 --json         print a list of objects instead of a table
 --quick        shorter, and with a tenth of the documents where there are many
 --only <part>  docs: disk, create, update, bulk, get, filter, all, as-of, feed, lock-check, million
                leases: pairs, enforcement, search, join, expiry
                shards: routing, search, moving
-               cluster: takeover, writes, hop";
+               cluster: takeover, writes, hop, pairs, calls, moving";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -4,7 +4,7 @@ use crate::{limits::LimitArgs, target::parse_listen, wait::parse_span};
 use anyhow::Context;
 use lockwood_server::{
     Bound, Config, ElasticsearchConfig, LocktopusConfig, NodeConfig, OpenslidesConfig, SchemaRegistryConfig,
-    Stopped,
+    Stopped, TlsFiles,
 };
 use lockwood_wire::GraceInfo;
 use serde_json::json;
@@ -40,6 +40,9 @@ Examples:
   lockwood serve --schema-registry       and the REST interface of the Schema Registry on 127.0.0.1:8081
   lockwood serve --cluster postgres://lockwood@db.example/lockwood --advertise node1.example:7118
                                          as a node of a cluster; see `lockwood cluster --help`
+  lockwood serve --cluster postgres://lockwood@db.example/lockwood --advertise node1.example:7118 \\
+      --peer-cert node1.pem --peer-key node1.key --peer-ca nodes-ca.pem
+                                         the same, with calls between nodes encrypted and verified
   lockwood serve --data /var/lib/lockwood --log-format json
 
 Signals: the first SIGTERM or SIGINT drains (new locks are refused, holders are told, the server waits up \
@@ -159,6 +162,19 @@ struct ClusterArgs {
     #[arg(long, value_name = "ADDR", requires = "database", value_parser = parse_listen)]
     peer_listen: Option<SocketAddr>,
 
+    /// This node's certificate (PEM, with those between it and the authority): calls between nodes are encrypted, and both
+    /// sides verified. Goes with --peer-key and --peer-ca, on all nodes; taken up again when the files change
+    #[arg(long, value_name = "FILE", requires = "database")]
+    peer_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, closed to other users
+    #[arg(long, value_name = "FILE", requires = "database")]
+    peer_key: Option<PathBuf>,
+
+    /// The certificates of the authorities that sign those of nodes, for example one of your own, made with openssl
+    #[arg(long, value_name = "FILE", requires = "database")]
+    peer_ca: Option<PathBuf>,
+
     /// How many shards the cluster should have; those that are missing are made [default: 1]
     #[arg(long, value_name = "N", env = "LOCKWOOD_SHARDS", requires = "database",
         value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX))]
@@ -170,14 +186,37 @@ struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    fn node(&self) -> Option<NodeConfig> {
-        Some(NodeConfig {
-            database: self.database.clone()?,
+    fn node(&self) -> anyhow::Result<Option<NodeConfig>> {
+        let tls = self.tls()?;
+        let Some(database) = self.database.clone() else { return Ok(None) };
+        Ok(Some(NodeConfig {
+            database,
             name: self.node.clone(),
             advertise: self.advertise.clone(),
             peer_listen: self.peer_listen.unwrap_or_else(|| peer_listen(self.advertise.as_deref())),
             shards: self.shards,
-        })
+            tls,
+        }))
+    }
+
+    /// All three files, or none.
+    fn tls(&self) -> anyhow::Result<Option<TlsFiles>> {
+        match (self.peer_cert.clone(), self.peer_key.clone(), self.peer_ca.clone()) {
+            (None, None, None) => Ok(None),
+            (Some(certificate), Some(key), Some(authority)) => {
+                Ok(Some(TlsFiles { certificate, key, authority }))
+            }
+            (certificate, key, _) => {
+                let missing = match (certificate, key) {
+                    (None, _) => "--peer-cert FILE, the certificate of this node",
+                    (_, None) => "--peer-key FILE, the private key of its certificate",
+                    _ => "--peer-ca FILE, the authority that signs the certificates of nodes",
+                };
+                anyhow::bail!(
+                    "TLS between nodes takes three files, so that both sides can verify each other; add {missing}"
+                )
+            }
+        }
     }
 }
 
@@ -521,7 +560,7 @@ pub(crate) fn close_new_files() {
 impl Args {
     fn into_config(self) -> anyhow::Result<Config> {
         let locktopus = self.locktopus.config()?;
-        let node = self.cluster.node();
+        let node = self.cluster.node()?;
         anyhow::ensure!(
             self.cluster.advertise.is_none() || node.is_some(),
             "--advertise is for nodes of a cluster; it goes with --cluster"

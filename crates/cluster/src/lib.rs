@@ -6,6 +6,7 @@ mod database;
 mod driver;
 mod peers;
 mod proof;
+mod tls;
 mod topology;
 
 pub use clock::monotonic;
@@ -13,4 +14,5 @@ pub use database::{Database, DatabaseError, Placed};
 pub use driver::{Doing, Driver, HINT, Host, Reports};
 pub use peers::{Answer, Call, CallError, Peers, now_ms};
 pub use proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, ProofError, Prover};
+pub use tls::{Encrypted, PeerTls, Refused, TLS_REQUIRED, TlsError, TlsFiles, requires_tls, speaks_tls};
 pub use topology::Topology;

@@ -1,7 +1,10 @@
 //! Calls to other nodes: each proved, over connections that are kept for the next call. Says whether a call that failed
 //! may have been carried out. Knows nothing of what the calls ask for, nor of which node should be asked.
 
-use crate::proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, Prover};
+use crate::{
+    proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, Prover},
+    tls::{PeerTls, TLS_REQUIRED, Unconnected, rejection, requires_tls},
+};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -20,7 +23,10 @@ use std::{
     task::{Context, Poll},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 
 /// A node that does not accept a connection within this time counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,7 +75,11 @@ pub enum CallError {
     },
 }
 
-type Connection = SendRequest<Full<Bytes>>;
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    /// That of the certificates with which it was made.
+    generation: u64,
+}
 
 /// The connections to all other nodes. Cheap to clone.
 #[derive(Clone)]
@@ -77,16 +87,44 @@ pub struct Peers(Arc<Pool>);
 
 struct Pool {
     prover: Arc<Prover>,
+    /// Encrypts all calls, if there is one.
+    tls: Option<Arc<PeerTls>>,
     idle: Mutex<HashMap<String, Vec<Connection>>>,
     /// Who answers at an address, as far as it is known.
     incarnations: Mutex<HashMap<String, Incarnation>>,
+    /// How the last connection to an address began: well, or why this node and that one cannot talk.
+    begun: Mutex<HashMap<String, Result<(), String>>>,
 }
 
 impl Peers {
-    /// None yet.
+    /// None yet. With certificates all calls are encrypted.
     #[must_use]
-    pub fn new(prover: Arc<Prover>) -> Peers {
-        Peers(Arc::new(Pool { prover, idle: Mutex::default(), incarnations: Mutex::default() }))
+    pub fn new(prover: Arc<Prover>, tls: Option<Arc<PeerTls>>) -> Peers {
+        let (idle, incarnations, begun) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Peers(Arc::new(Pool { prover, tls, idle, incarnations, begun }))
+    }
+
+    /// What encrypts calls.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<PeerTls>> {
+        self.0.tls.as_ref()
+    }
+
+    /// Why this node and the one at an address cannot talk although the network would let them, if that is so.
+    #[must_use]
+    pub fn misfit(&self, address: &str) -> Option<String> {
+        self.0.begun.lock().get(address)?.clone().err()
+    }
+
+    /// Whether nothing is known against the node at an address.
+    #[must_use]
+    pub fn is_reached(&self, address: &str) -> bool {
+        matches!(self.0.begun.lock().get(address), Some(Ok(())))
+    }
+
+    /// Forgets how connections to all other addresses began.
+    pub fn retain(&self, addresses: &[String]) {
+        self.0.begun.lock().retain(|address, _| addresses.contains(address));
     }
 
     /// Makes a call; the answer's body is still to come. `timeout` is for the head of the answer.
@@ -130,10 +168,10 @@ impl Pool {
         let mut request = self.request(address, call);
         // A kept connection may have been closed meanwhile; then the request comes back unsent.
         while let Some(mut connection) = self.take_idle(address) {
-            if !matches!(tokio::time::timeout(timeout, connection.ready()).await, Ok(Ok(()))) {
+            if !matches!(tokio::time::timeout(timeout, connection.sender.ready()).await, Ok(Ok(()))) {
                 continue;
             }
-            match tokio::time::timeout(timeout, connection.try_send_request(request)).await {
+            match tokio::time::timeout(timeout, connection.sender.try_send_request(request)).await {
                 Ok(Ok(answer)) => return Ok(self.answer(address, answer, connection)),
                 Ok(Err(mut error)) => match error.take_message() {
                     Some(unsent) => request = unsent,
@@ -142,12 +180,71 @@ impl Pool {
                 Err(_) => return Err(unknown(address, &"it took too long")),
             }
         }
-        let mut connection = connect(address).await?;
-        match tokio::time::timeout(timeout, connection.send_request(request)).await {
-            Ok(Ok(answer)) => Ok(self.answer(address, answer, connection)),
-            Ok(Err(error)) => Err(unknown(address, &error)),
+        let mut connection = self.connect(address).await?;
+        match tokio::time::timeout(timeout, connection.sender.send_request(request)).await {
+            Ok(Ok(answer)) if self.tls.is_none() && answer.headers().contains_key(TLS_REQUIRED) => {
+                Err(self.misfits(address, requires_tls()))
+            }
+            Ok(Ok(answer)) => {
+                self.begun.lock().insert(address.to_owned(), Ok(()));
+                Ok(self.answer(address, answer, connection))
+            }
+            // In TLS 1.3 a caller is done before its certificate was looked at.
+            Ok(Err(error)) => Err(match rejection(&error) {
+                Some(cause) => self.misfits(address, cause),
+                None => unknown(address, &error),
+            }),
             Err(_) => Err(unknown(address, &"it took too long")),
         }
+    }
+
+    /// Nothing was done: the two nodes do not understand or trust each other.
+    fn misfits(&self, address: &str, cause: String) -> CallError {
+        self.idle.lock().remove(address);
+        let before = self.begun.lock().insert(address.to_owned(), Err(cause.clone()));
+        if before.is_none_or(|before| before.err().as_ref() != Some(&cause)) {
+            tracing::warn!(address, cause, "a node cannot be called");
+        }
+        CallError::NotSent { address: address.to_owned(), cause }
+    }
+
+    async fn connect(&self, address: &str) -> Result<Connection, CallError> {
+        let generation = self.generation();
+        let connecting = async {
+            let tcp = TcpStream::connect(address).await;
+            let tcp = tcp.map_err(|error| self.unreached(address, &error))?;
+            let _ = tcp.set_nodelay(true);
+            let Some(tls) = &self.tls else { return self.speak_http(address, tcp).await };
+            match tls.connect(address, tcp).await {
+                Ok(encrypted) => self.speak_http(address, encrypted).await,
+                Err(Unconnected::Misfit(cause)) => Err(self.misfits(address, cause)),
+                Err(Unconnected::Lost(cause)) => Err(self.unreached(address, &cause)),
+            }
+        };
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        let sender = connected.unwrap_or_else(|_| Err(self.unreached(address, &"it took too long")))?;
+        Ok(Connection { sender, generation })
+    }
+
+    async fn speak_http(
+        &self,
+        address: &str,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<SendRequest<Full<Bytes>>, CallError> {
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| self.unreached(address, &error))?;
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
+    }
+
+    /// Nothing was done, and whether the two nodes would understand each other is not known.
+    fn unreached(&self, address: &str, cause: &dyn Display) -> CallError {
+        self.begun.lock().remove(address);
+        CallError::NotSent { address: address.to_owned(), cause: cause.to_string() }
+    }
+
+    fn generation(&self) -> u64 {
+        self.tls.as_ref().map_or(0, |tls| tls.generation())
     }
 
     fn request(&self, address: &str, call: &Call) -> Request<Full<Bytes>> {
@@ -186,8 +283,13 @@ impl Pool {
         answer
     }
 
+    /// A connection for the next call. Those that were made with other certificates are closed.
     fn take_idle(&self, address: &str) -> Option<Connection> {
-        self.idle.lock().get_mut(address)?.pop()
+        let generation = self.generation();
+        let mut idle = self.idle.lock();
+        let kept = idle.get_mut(address)?;
+        kept.retain(|connection| connection.generation == generation);
+        kept.pop()
     }
 }
 
@@ -200,23 +302,6 @@ pub fn now_ms() -> u64 {
 
 fn unknown(address: &str, cause: &dyn Display) -> CallError {
     CallError::Unknown { address: address.to_owned(), cause: cause.to_string() }
-}
-
-async fn connect(address: &str) -> Result<Connection, CallError> {
-    let not_sent = |cause: String| CallError::NotSent { address: address.to_owned(), cause };
-    let connecting = async {
-        let tcp = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        let _ = tcp.set_nodelay(true);
-        http1::handshake(TokioIo::new(tcp)).await.map_err(|error| error.to_string())
-    };
-    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(Ok((sender, connection))) => {
-            tokio::spawn(connection.with_upgrades());
-            Ok(sender)
-        }
-        Ok(Err(cause)) => Err(not_sent(cause)),
-        Err(_) => Err(not_sent("it took too long".to_owned())),
-    }
 }
 
 /// The body of an answer. Its connection is kept for the next call once all of it was read.

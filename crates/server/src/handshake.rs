@@ -1,6 +1,6 @@
 //! The WebSocket handshake on an HTTP connection. Knows nothing of what is said afterwards.
 
-use crate::peer_stream::PeerStream;
+use crate::{peer_stream::PeerStream, stream::Stream};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     header::{
@@ -8,7 +8,6 @@ use hyper::{
     },
 };
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 /// Why a request is no handshake.
@@ -25,7 +24,7 @@ pub(crate) struct Upgrade(hyper::upgrade::OnUpgrade);
 
 impl Upgrade {
     /// The connection, and what the other side has sent already; nothing if it is gone.
-    pub(crate) async fn complete(self) -> Option<(TcpStream, Vec<u8>)> {
+    pub(crate) async fn complete(self) -> Option<(Stream, Vec<u8>)> {
         let upgraded = self.0.await.ok()?;
         let parts = upgraded.downcast::<TokioIo<PeerStream>>().ok()?;
         Some((parts.io.into_inner().into_inner(), parts.read_buf.to_vec()))

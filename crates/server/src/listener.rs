@@ -9,6 +9,7 @@ use crate::{
     metrics::Interface,
     outgoing::Outgoing,
     peer_stream::PeerStream,
+    stream::Stream,
     trouble::Trouble,
 };
 use hyper::{Method, Request, Response, Version, body::Incoming, server::conn::http1, service::service_fn};
@@ -58,6 +59,14 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
     ) -> Result<Option<AllowedPage>, Trouble> {
         guard::admit(config, local, request)
     }
+    /// Whether nothing is said on its connections before they are encrypted.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+    /// A new connection as requests come over it; none if it may not go on.
+    fn admit(&self, tcp: TcpStream, _: SocketAddr) -> impl Future<Output = Option<Stream>> + Send {
+        std::future::ready(Some(Stream::Plain(tcp)))
+    }
     /// Whether a request changes nothing, so that its answer can be refused when it is made.
     fn is_read(&self, method: &Method, path: &str) -> bool;
     /// Says why a request does not get to [`Service::answer`], in the way of the interface.
@@ -84,12 +93,13 @@ pub(crate) async fn listen(listener: TcpListener, front: Arc<Front>, service: im
 async fn serve(tcp: TcpStream, peer: SocketAddr, counted: Counted, service: impl Service) {
     let limit = counted.0.config.limits.connections_max;
     if counted.0.connections.load(Ordering::Relaxed) > limit {
-        return refuse(tcp, &counted.0, limit).await;
+        return refuse(tcp, &counted.0, limit, service.is_encrypted()).await;
     }
     let _ = tcp.set_nodelay(true);
     let Ok(local) = tcp.local_addr() else { return };
+    let Some(stream) = service.admit(tcp, peer).await else { return };
     let counted = Arc::new(counted);
-    let (stream, torn) = PeerStream::new(tcp, counted.0.config.write_timeout);
+    let (stream, torn) = PeerStream::new(stream, counted.0.config.write_timeout);
     let marks_no_end = Arc::new(AtomicBool::new(false));
     let is_old = Arc::clone(&marks_no_end);
     let answers = service_fn(move |mut request: Request<Incoming>| {
@@ -177,8 +187,12 @@ pub(crate) fn refusal<S: Service>(trouble: Trouble) -> Response<S::Body> {
     response
 }
 
-async fn refuse(mut tcp: TcpStream, front: &Front, limit: u64) {
+async fn refuse(mut tcp: TcpStream, front: &Front, limit: u64, is_encrypted: bool) {
     front.metrics.connections_refused.add(1);
+    if is_encrypted {
+        // A handshake is what there are too many of.
+        return;
+    }
     let problem =
         Trouble::too_many("connections_max", limit, "there are too many connections").into_problem();
     let body = serde_json::to_string(&problem).expect("a problem is valid JSON");

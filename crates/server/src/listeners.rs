@@ -63,9 +63,14 @@ impl Listeners {
         Ok(Listeners { native, locktopus, openslides, elasticsearch, schema_registry, left_out })
     }
 
-    /// The listener for other nodes.
-    pub(crate) async fn bind_peers(config: &Config, address: SocketAddr) -> Result<TcpListener, ServeError> {
-        bind(config, address, "--peer-listen ADDR").await
+    /// The listener for other nodes. One that asks for certificates may be anywhere.
+    pub(crate) async fn bind_peers(
+        config: &Config,
+        address: SocketAddr,
+        is_encrypted: bool,
+    ) -> Result<TcpListener, ServeError> {
+        let flag = "--peer-listen ADDR";
+        if is_encrypted { bind_anywhere(address, flag).await } else { bind(config, address, flag).await }
     }
 
     /// Has each listener answer by its interface, until what this gives is dropped.
@@ -142,6 +147,10 @@ async fn bind(config: &Config, address: SocketAddr, flag: &'static str) -> Resul
     if !address.ip().is_loopback() && !config.insecure {
         return Err(ServeError::NotLoopback(address));
     }
+    bind_anywhere(address, flag).await
+}
+
+async fn bind_anywhere(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|cause| ServeError::Listen { address, flag, cause })
 }
 

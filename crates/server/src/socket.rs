@@ -6,11 +6,11 @@ use crate::{
     memory::{Account, FREE_BYTES, Share},
     session::Notice,
     shared::Shared,
+    stream::Stream,
 };
 use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     sync::mpsc::UnboundedReceiver,
     time::Instant,
 };
@@ -76,7 +76,7 @@ impl From<io::Error> for Gone {
 }
 
 pub(crate) struct Socket {
-    tcp: TcpStream,
+    stream: Stream,
     decoder: Decoder,
     pub(crate) replies: Encoder,
     heard_at: Instant,
@@ -92,10 +92,10 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Takes over a connection after its handshake; `received` is what the other side has already sent.
-    pub(crate) fn new(tcp: TcpStream, received: &[u8], shared: &Shared) -> Socket {
+    pub(crate) fn new(stream: Stream, received: &[u8], shared: &Shared) -> Socket {
         let config = &shared.config;
         Socket {
-            tcp,
+            stream,
             decoder: Decoder::new(received, config.limits.message_bytes_max as usize),
             replies: Encoder::default(),
             heard_at: Instant::now(),
@@ -218,7 +218,7 @@ impl Socket {
 
     /// Reads what is here, without waiting.
     fn read_ready(&mut self) -> Result<(), Gone> {
-        match self.tcp.try_read_buf(self.decoder.room()) {
+        match self.stream.try_read_buf(self.decoder.room()) {
             Ok(0) => Err(Gone),
             Ok(_) => {
                 self.heard_at = Instant::now();
@@ -294,7 +294,7 @@ impl Socket {
     }
 
     async fn read(&mut self) -> Result<(), Gone> {
-        match self.tcp.read_buf(self.decoder.room()).await? {
+        match self.stream.read_buf(self.decoder.room()).await? {
             0 => Err(Gone),
             _ => {
                 self.heard_at = Instant::now();
@@ -320,7 +320,7 @@ impl Socket {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
-        let written = match self.tcp.try_write(&self.replies.bytes) {
+        let written = match self.stream.try_write(&self.replies.bytes) {
             Ok(written) => written,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
@@ -328,7 +328,8 @@ impl Socket {
         if written < self.replies.bytes.len() {
             let waiting = self.replies.bytes.capacity();
             let _share = (waiting > FREE_BYTES).then(|| self.account.charge(waiting));
-            self.tcp.write_all(&self.replies.bytes[written..]).await?;
+            self.stream.write_all(&self.replies.bytes[written..]).await?;
+            self.stream.flush().await?;
         }
         self.replies.clear();
         Ok(())
@@ -339,10 +340,10 @@ impl Socket {
     pub(crate) async fn close(&mut self, goodbye: Goodbye) -> Result<(), Gone> {
         self.replies.close(goodbye.code, goodbye.reason);
         self.flush().await?;
-        self.tcp.shutdown().await?;
+        self.stream.shutdown().await?;
         let rest = async {
             let mut scrap = [0; 4096];
-            while self.tcp.read(&mut scrap).await.is_ok_and(|count| count > 0) {}
+            while self.stream.read(&mut scrap).await.is_ok_and(|count| count > 0) {}
         };
         let _ = tokio::time::timeout(CLOSE_PATIENCE, rest).await;
         Ok(())

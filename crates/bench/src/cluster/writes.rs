@@ -5,15 +5,13 @@ use crate::{
     figure::Figure,
     stage::{
         KEYS_LEN, Stage, disk, document,
-        http::Http,
-        load::{self, Client, Work},
-        lockwood::{self, Lease, Lockwood},
+        load::{self, Client},
+        lockwood::{self, Leaser, Lockwood},
         nodes::Nodes,
         postgres::Script,
         run::{self, Contender, Run},
     },
 };
-use std::time::{Duration, Instant};
 
 const CLIENTS: [usize; 2] = [1, 32];
 const CLIENT_KEYS: u64 = KEYS_LEN / CLIENTS[1] as u64;
@@ -68,22 +66,6 @@ fn insert(stage: &Stage, clients: usize) -> Run {
 fn pairs(stage: &Stage, node: &Lockwood, clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let path = format!(r#"["bench","{number}"]"#);
-        let take = lockwood::take("pairs", &format!("client-{number}"), &path, 60_000);
-        Leaser { connection: node.connect().await, take }
+        Leaser::new(node.connect().await, "pairs", (number, &path), 60_000)
     })
-}
-
-/// Takes and releases one path.
-struct Leaser {
-    connection: Http,
-    take: Vec<u8>,
-}
-
-impl Work for Leaser {
-    async fn once(&mut self) -> Duration {
-        let start = Instant::now();
-        let lease = Lease::read(self.connection.call(&self.take).await);
-        self.connection.call(&lockwood::release("pairs", lease)).await;
-        start.elapsed()
-    }
 }

@@ -6,17 +6,13 @@ use crate::{
     peer::Peer,
     stage::{
         Stage, disk,
-        http::Http,
-        load::{self, Work, micros},
-        lockwood::{self, Lease},
+        load::{self, micros},
+        lockwood::Leaser,
         postgres::Script,
         run::{self, Contender, Run, median},
     },
 };
-use std::{
-    cell::RefCell,
-    time::{Duration, Instant},
-};
+use std::{cell::RefCell, time::Duration};
 
 const CLIENTS: [usize; 2] = [1, 32];
 const NAMESPACE: &str = "pairs";
@@ -36,7 +32,7 @@ fn measure_with(stage: &Stage, clients: usize) -> Vec<Figure> {
             lockwood.of(&stage.lockwood().peer, stage.slice(), || pairs_lockwood(stage, clients))
         }),
         #[cfg(feature = "etcd")]
-        Contender::new("etcd", || etcd.of(&stage.etcd().peer, stage.slice(), || pairs_etcd(stage, clients))),
+        Contender::new("etcd", || etcd.of(stage.etcd().peer(), stage.slice(), || pairs_etcd(stage, clients))),
         Contender::new("postgresql", || pairs_postgres(stage, clients)),
         Contender::new("disk alone", || disk::appends(stage)),
     ];
@@ -70,31 +66,17 @@ impl Cpu {
 fn pairs_lockwood(stage: &Stage, clients: usize) -> Run {
     load::run(clients, stage.slice(), async |number| {
         let path = format!(r#"["bench","{number}"]"#);
-        let take = lockwood::take(NAMESPACE, &format!("client-{number}"), &path, TTL_MS);
-        Leaser { connection: stage.lockwood().connect().await, take }
+        Leaser::new(stage.lockwood().connect().await, NAMESPACE, (number, &path), TTL_MS)
     })
-}
-
-/// Takes and releases one path.
-struct Leaser {
-    connection: Http,
-    take: Vec<u8>,
-}
-
-impl Work for Leaser {
-    async fn once(&mut self) -> Duration {
-        let start = Instant::now();
-        let lease = Lease::read(self.connection.call(&self.take).await);
-        self.connection.call(&lockwood::release(NAMESPACE, lease)).await;
-        start.elapsed()
-    }
 }
 
 #[cfg(feature = "etcd")]
 fn pairs_etcd(stage: &Stage, clients: usize) -> Run {
     // Started here, because a start waits in its own way.
     let etcd = stage.etcd();
-    load::run(clients, stage.slice(), async |number| etcd.locker(format!("bench/{number}"), TTL_MS).await)
+    load::run(clients, stage.slice(), async |number| {
+        etcd.locker((number, format!("bench/{number}")), TTL_MS).await
+    })
 }
 
 /// A row for each lock that is held. Somebody else's lock that is not over would return no row, which ends

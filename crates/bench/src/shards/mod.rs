@@ -5,6 +5,8 @@ mod moving;
 mod routing;
 mod search;
 
+pub(crate) use moving::measure as moving;
+
 use crate::stage::Part;
 
 /// What can be measured by itself.

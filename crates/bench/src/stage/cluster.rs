@@ -3,12 +3,9 @@
 use super::{
     Stage,
     http::{self, Session},
-    lockwood::{self, Lockwood},
+    lockwood::Lockwood,
     nodes::Nodes,
 };
-
-/// How many names are tried until one has its home where it should.
-const NAMES_LEN_MAX: usize = 100;
 
 pub(crate) struct Cluster {
     nodes: Nodes,
@@ -32,15 +29,11 @@ impl Cluster {
     /// A namespace with its home at shard 1, so that its documents there are no further hop away. It has one document, in a
     /// collection of its own.
     pub(crate) fn namespace(&self, name: &str) -> String {
-        let mut session = self.at(1).session();
-        let here = || self.nodes.namespaces_of(1).expect("the database says so");
-        let mut names = (0..NAMES_LEN_MAX).map(|number| format!("{name}-{number}"));
-        let is_here = |name: &String| {
-            let before = here();
-            session.call(&lockwood::create(name, "first", 1));
-            here() > before
-        };
-        names.find(is_here).expect("homes are spread over the shards")
+        self.nodes.namespace_at(1, name)
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// A map with so many shards, which stay where they are.

@@ -3,9 +3,14 @@
 use super::{
     document,
     http::{self, Http, Session},
+    load::Work,
 };
 use crate::peer::{self, Peer};
-use std::{net::SocketAddr, path::PathBuf, time::Instant};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 use tokio::task::JoinSet;
 
 /// How many connections take many leases.
@@ -105,6 +110,34 @@ impl Lease {
     pub(crate) fn read(answer: &str) -> Lease {
         let number = |name| http::number_after(answer, name).unwrap_or_else(|| panic!("{name} in {answer}"));
         Lease { lock: number("\"lock\":"), token: number("\"token\":") }
+    }
+}
+
+/// Takes and releases one path again and again.
+pub(crate) struct Leaser {
+    connection: Http,
+    namespace: String,
+    take: Vec<u8>,
+}
+
+impl Leaser {
+    pub(crate) fn new(
+        connection: Http,
+        namespace: &str,
+        (number, path): (usize, &str),
+        ttl_ms: u64,
+    ) -> Leaser {
+        let take = take(namespace, &format!("client-{number}"), path, ttl_ms);
+        Leaser { connection, namespace: namespace.to_owned(), take }
+    }
+}
+
+impl Work for Leaser {
+    async fn once(&mut self) -> Duration {
+        let start = Instant::now();
+        let lease = Lease::read(self.connection.call(&self.take).await);
+        self.connection.call(&release(&self.namespace, lease)).await;
+        start.elapsed()
     }
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Stage {
     tarantool: OnceCell<Tarantool>,
     #[cfg(feature = "etcd")]
     etcd: OnceCell<etcd::Etcd>,
+    #[cfg(feature = "etcd")]
+    etcd_of_three: OnceCell<etcd::Etcd>,
     data: TempDir,
 }
 
@@ -80,6 +82,8 @@ impl Stage {
             tarantool: OnceCell::new(),
             #[cfg(feature = "etcd")]
             etcd: OnceCell::new(),
+            #[cfg(feature = "etcd")]
+            etcd_of_three: OnceCell::new(),
             data,
         }
     }
@@ -120,7 +124,12 @@ impl Stage {
 
     #[cfg(feature = "etcd")]
     pub(crate) fn etcd(&self) -> &etcd::Etcd {
-        self.etcd.get_or_init(|| etcd::Etcd::start(&self.directory("etcd")))
+        self.etcd.get_or_init(|| etcd::Etcd::start(&self.directory("etcd"), 1))
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd_of_three(&self) -> &etcd::Etcd {
+        self.etcd_of_three.get_or_init(|| etcd::Etcd::start(&self.directory("etcd-of-three"), 3))
     }
 
     /// A directory of that name, made if it is not there.

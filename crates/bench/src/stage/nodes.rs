@@ -1,12 +1,20 @@
 //! Several of our own servers as nodes over one PostgreSQL. Knows nothing of measuring.
 
-use super::{http, lockwood::Lockwood};
+use super::{
+    http,
+    lockwood::{self, Lockwood},
+};
 use crate::peer::{self, Peer};
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
+
+/// How many names are tried until one has its home where it should.
+const NAMES_LEN_MAX: usize = 100;
+/// What calls between nodes are about that clients cause.
+const CALLS: [&str; 3] = ["request", "shard", "guards"];
 
 /// Nodes `n0`, `n1` and so on; each shard is owned by one of them.
 pub(crate) struct Nodes {
@@ -96,6 +104,32 @@ impl Nodes {
         let status = self.status()?;
         let owner = http::number_after(&status, &format!("{{\"shard\":{shard},\"owner\":\"n"))?;
         usize::try_from(owner).ok()
+    }
+
+    /// A namespace with its home at a shard. It has one document, in a collection of its own.
+    pub(crate) fn namespace_at(&self, shard: u64, name: &str) -> String {
+        let owner = self.owner_of(shard).expect("each shard has an owner");
+        let mut session = self.node(owner).session();
+        let there = || self.namespaces_of(shard).expect("the database says so");
+        let mut names = (0..NAMES_LEN_MAX).map(|number| format!("{name}-{number}"));
+        let is_there = |name: &String| {
+            let before = there();
+            session.call(&lockwood::create(name, "first", 1));
+            there() > before
+        };
+        names.find(is_there).expect("homes are spread over the shards")
+    }
+
+    /// How many calls to each other the nodes have made for clients, if they count them.
+    pub(crate) fn calls(&self) -> Option<u64> {
+        let of = |node: &Lockwood| -> Option<u64> {
+            let mut session = node.session();
+            let text = session.call(&http::get("/metrics"));
+            let kind =
+                |kind| http::number_after(text, &format!("lockwood_peer_calls_total{{kind=\"{kind}\"}} "));
+            CALLS.into_iter().map(kind).sum()
+        };
+        self.nodes.iter().flatten().map(of).sum()
     }
 
     /// How many namespaces have their home at a shard.

@@ -127,6 +127,23 @@ fn one_machine(report: &DurabilityReport) -> Option<Alert> {
     Some(alert("one machine", text.to_owned()))
 }
 
+/// What is wrong between a node and others although the network works: those that it cannot talk to, and why; and its own
+/// certificate.
+pub(super) fn connections(
+    own: &NodeName,
+    misfits: &[(NodeName, String)],
+    certificate: Option<String>,
+) -> Vec<Alert> {
+    let misfits = misfits.iter().map(|(name, cause)| {
+        let text = format!(
+            "{own} cannot call {name}, so requests through one for shards of the other fail: {cause}"
+        );
+        alert(&format!("misfit {name}"), text)
+    });
+    let certificate = certificate.map(|problem| alert("certificate", format!("on {own} {problem}")));
+    misfits.chain(certificate).collect()
+}
+
 fn alert(key: &str, text: String) -> Alert {
     Alert { key: key.to_owned(), text }
 }
@@ -184,6 +201,17 @@ mod tests {
         check(live(), shard(Some("a"), 100, Target::Pinned("c".into())), 0, &["unpinned 1"]);
         check(vec![node("a", 100, true), node("b", 900, false)], owned(100), 0, &[]);
         check(vec![node("a", 100, true), node("b", 900, true)], owned(100), 0, &["stuck a"]);
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_called_is_named_with_the_cause() {
+        let misfits = [(NodeName::from("b"), "it does not speak TLS".to_owned())];
+        let alerts =
+            connections(&NodeName::from("a"), &misfits, Some("the certificate has expired".to_owned()));
+        let keys: Vec<&str> = alerts.iter().map(|alert| alert.key.as_str()).collect();
+        assert_eq!(keys, ["misfit b", "certificate"]);
+        assert!(alerts[0].text.contains("a cannot call b") && alerts[0].text.contains("does not speak TLS"));
+        assert_eq!(connections(&NodeName::from("a"), &[], None), []);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::{
     ClusterNode,
+    alerts::{self, Alert},
     host::{ShardHost, first_free},
     serve::cache_of,
 };
@@ -74,6 +75,9 @@ pub(super) struct Own {
     pub(super) copies: Vec<Followed>,
     /// Logs that it found to lack acknowledged records, in words.
     pub(super) losses: Vec<String>,
+    /// What is wrong between it and other nodes, in words.
+    #[serde(default)]
+    pub(super) connections: Vec<String>,
 }
 
 /// The shards that this node follows.
@@ -355,7 +359,11 @@ impl ClusterNode {
         let followed = |(shard, copy): (&ShardNo, &Arc<Copy>)| {
             Some(Followed { shard: shard.0, lag_ms: copy.lag_ms()?, last: copy.last() })
         };
-        Own { copies: copies.iter().filter_map(followed).collect(), losses: self.losses.lock().clone() }
+        Own {
+            copies: copies.iter().filter_map(followed).collect(),
+            losses: self.losses.lock().clone(),
+            connections: self.connection_alerts().into_iter().map(|alert| alert.text).collect(),
+        }
     }
 
     /// What all nodes tell of themselves, as far as they answer at once.
@@ -372,6 +380,25 @@ impl ClusterNode {
         };
         let live = view.nodes.iter().filter(|node| node.age_ms <= LIVE_MS);
         join_all(live.map(ask)).await
+    }
+
+    /// What is wrong between this node and others.
+    pub(super) fn connection_alerts(&self) -> Vec<Alert> {
+        let (view, own) = (self.topology.view(), self.topology.own());
+        let misfit = |node: &NodeRow| Some((node.name.clone(), self.peers.misfit(&node.address)?));
+        let misfits: Vec<_> = view.nodes.iter().filter(|node| node.name != *own).filter_map(misfit).collect();
+        alerts::connections(own, &misfits, self.peers.tls().and_then(|tls| tls.problem()))
+    }
+
+    /// Calls all nodes that are live and were not called yet, so that it is known whether they can be.
+    pub(super) async fn try_others(&self) {
+        let view = self.topology.view();
+        let others = view.nodes.iter().filter(|node| node.name != *self.topology.own());
+        let live = others.filter(|node| node.age_ms <= LIVE_MS).map(|node| node.address.clone());
+        let live: Vec<String> = live.collect();
+        self.peers.retain(&live);
+        let unknown = live.iter().filter(|address| !self.peers.is_reached(address));
+        join_all(unknown.map(|address| self.told_by(address))).await;
     }
 
     async fn told_by(&self, address: &str) -> Option<Own> {

@@ -16,6 +16,7 @@ mod gather;
 mod guards;
 mod homes;
 mod host;
+mod newcomer;
 mod peer_door;
 pub(crate) mod preferences;
 mod reads;
@@ -33,7 +34,7 @@ use crate::{
     authority::Authority, cluster::SYSTEM, front::Front, metrics::Interface, runtime::Services,
     shared::Shared, trouble::Trouble,
 };
-use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, Topology};
+use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, TlsFiles, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_storage::postgres::DurabilityReport;
 use lockwood_wire::Code;
@@ -72,6 +73,8 @@ pub struct NodeConfig {
     pub peer_listen: SocketAddr,
     /// The shards that the cluster should have; there may be more already.
     pub shards: Option<u32>,
+    /// With what calls between nodes are encrypted, if they are.
+    pub tls: Option<TlsFiles>,
 }
 
 /// This node, as its doors see it.
@@ -80,6 +83,7 @@ pub(crate) struct ClusterNode {
     pub(crate) topology: Arc<Topology>,
     pub(crate) peers: Peers,
     pub(crate) prover: Arc<Prover>,
+    doorkeeper: newcomer::Doorkeeper,
     /// To the driver of this node's ownership.
     pub(crate) reports: Reports,
     pub(crate) database: Arc<Database>,
@@ -159,6 +163,7 @@ impl ClusterNode {
             topology,
             peers,
             prover,
+            doorkeeper: newcomer::Doorkeeper::default(),
             reports,
             homes: Arc::new(Homes::new(Arc::clone(&database))),
             database,

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
     guard::AllowedPage, listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
-    schema_registry::SchemaRegistry, trouble::Trouble,
+    schema_registry::SchemaRegistry, stream::Stream, trouble::Trouble,
 };
 use axum::{Json, response::IntoResponse};
 #[cfg(test)]
@@ -23,6 +23,7 @@ use lockwood_cluster::{BodyDigest, Covered, INCARNATION, PROOF, ProofError, now_
 use lockwood_router::{ShardNo, ownership::Event};
 use lockwood_wire::Code;
 use std::{net::SocketAddr, sync::Arc};
+use tokio::net::TcpStream;
 
 /// The header with the address of the client that another node speaks for.
 pub(super) const CLIENT: &str = "lockwood-client";
@@ -53,6 +54,14 @@ impl Service for PeerDoor {
 
     fn interface(&self) -> Interface {
         Interface::Peer
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.0.peers.tls().is_some()
+    }
+
+    async fn admit(&self, tcp: TcpStream, peer: SocketAddr) -> Option<Stream> {
+        self.0.doorkeeper.admit(self.0.peers.tls().map(|tls| &**tls), tcp, peer).await
     }
 
     async fn answer(&self, peer: SocketAddr, request: Request<Arriving>) -> Answer {

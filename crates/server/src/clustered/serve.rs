@@ -20,7 +20,7 @@ use crate::{
     schema_registry::SchemaRegistry,
     serve::{Bound, ServeError, Stopped, open_library},
 };
-use lockwood_cluster::{Database, Driver, Incarnation, Peers, Prover, Reports, Topology};
+use lockwood_cluster::{Database, Driver, Incarnation, PeerTls, Peers, Prover, Reports, Topology};
 use lockwood_router::{
     NodeName, Preferences, ShardNo,
     ownership::{Event, Ownership, Policy},
@@ -39,6 +39,8 @@ const NAME_TIMEOUT: Duration = Duration::from_secs(6);
 /// How the directories of caches are called, before their numbers.
 const CACHE: &str = "shard-";
 const NAME_INTERVAL: Duration = Duration::from_millis(200);
+/// How often it is looked for new certificates.
+const TLS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a planned stop may take; then the other nodes wait until the ownership is stale.
 const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -53,10 +55,13 @@ pub(crate) async fn run(
     config.limit_defaults();
     check_cache(&config.data)?;
     let listeners = Listeners::bind(&mut config).await?;
-    let peers = Listeners::bind_peers(&config, settings.peer_listen).await?;
+    let peers = Listeners::bind_peers(&config, settings.peer_listen, settings.tls.is_some()).await?;
     let library = open_library(&config)?;
     let incarnation = Incarnation::draw();
     let advertise = settings.advertise.clone().unwrap_or_else(|| address(&peers).to_string());
+    let tls = settings.tls.clone().map(|files| PeerTls::load(files, &advertise)).transpose();
+    let tls =
+        tls.map_err(|error| ServeError::Setting(format!("no TLS between nodes: {error}")))?.map(Arc::new);
     let name = NodeName::from(settings.name.as_deref().unwrap_or(&advertise));
     let policy = Policy::default();
     let database = Arc::new(Database::connect(&settings.database, policy.stale_after_ms).await?);
@@ -71,7 +76,7 @@ pub(crate) async fn run(
     let front = Front::new(config);
     let prover = Arc::new(Prover::new(key, incarnation));
     let topology = Arc::new(Topology::new(name.clone()));
-    let (calls, proofs) = (Peers::new(Arc::clone(&prover)), prover);
+    let (calls, proofs) = (Peers::new(Arc::clone(&prover), tls.clone()), prover);
     let (reports, inbox) = Reports::channel();
     let reached = (reports.clone(), Arc::clone(&database));
     let node = ClusterNode::new(
@@ -108,6 +113,9 @@ pub(crate) async fn run(
     let mut driving = tokio::spawn(driver.run(ownership, inbox));
     tokio::spawn(preferences::watch(Arc::clone(&node)));
     tokio::spawn(status::watch(Arc::clone(&node)));
+    if let Some(tls) = tls {
+        tokio::spawn(keep_fresh(tls));
+    }
     let bound = listeners.bound(Vec::new());
     let _listening = serve(listeners, peers, &front, &node);
     ready(&bound);
@@ -145,6 +153,16 @@ async fn register(
         tokio::time::sleep(NAME_INTERVAL).await;
     }
     Ok(())
+}
+
+/// Takes up files for TLS that have changed.
+async fn keep_fresh(tls: Arc<PeerTls>) {
+    loop {
+        tokio::time::sleep(TLS_INTERVAL).await;
+        let tls = Arc::clone(&tls);
+        // Files may be on a disk that is slow.
+        let _ = tokio::task::spawn_blocking(move || tls.refresh()).await;
+    }
 }
 
 /// A node keeps caches in its data directory; what a single server has there would be neither used nor seen.

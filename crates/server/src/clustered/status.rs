@@ -34,6 +34,8 @@ const HOMES_TIMEOUT: Duration = Duration::from_secs(1);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked for alerts.
 const ALERTS_INTERVAL: Duration = Duration::from_secs(1);
+/// So many looks for alerts come with one at nodes that were not reached yet.
+const TRIES_INTERVAL: u64 = 5;
 
 /// What a request asks of the node itself, or of its cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -201,7 +203,7 @@ async fn status_now(node: &ClusterNode) -> ClusterStatus {
     let (homes, told) = tokio::join!(reading, node.all_tell());
     let homes = homes.ok().and_then(Result::ok);
     let mut status = status(node);
-    for (name, Own { copies, losses }) in told {
+    for (name, Own { copies, losses, connections }) in told {
         for Followed { shard, lag_ms, last } in copies {
             if let Some(found) = status.shards.iter_mut().find(|found| found.shard == shard) {
                 found.followers.push(ClusterFollowerInfo { node: name.to_string(), lag_ms, last });
@@ -212,6 +214,8 @@ async fn status_now(node: &ClusterNode) -> ClusterStatus {
                 "{loss}: restore the database from a backup that has it, or go on without, and restart {name} to end this alert"
             )
         }));
+        // Its own ones this node has said already.
+        status.alerts.extend(connections.into_iter().filter(|_| name != *node.topology.own()));
     }
     for shard in &mut status.shards {
         let count = |homes: &BTreeMap<_, u64>| homes.get(&ShardNo(shard.shard)).copied().unwrap_or_default();
@@ -242,14 +246,19 @@ fn status(node: &ClusterNode) -> ClusterStatus {
 fn seen(node: &ClusterNode) -> Vec<Alert> {
     let (view, durability) = (node.topology.view(), node.durability.lock());
     let (own, since_ms) = (node.topology.own(), node.topology.age_ms());
-    Seen { own, view: &view, since_ms, durability: Some(&durability) }.alerts()
+    let mut alerts = Seen { own, view: &view, since_ms, durability: Some(&durability) }.alerts();
+    alerts.extend(node.connection_alerts());
+    alerts
 }
 
 /// Logs alerts when they begin and when they are over.
 pub(super) async fn watch(node: Arc<ClusterNode>) {
     let mut told = Told::default();
-    loop {
+    for looks in 0_u64.. {
         tokio::time::sleep(ALERTS_INTERVAL).await;
+        if looks % TRIES_INTERVAL == 0 {
+            node.try_others().await;
+        }
         // Until rows were read there is nothing to say.
         if node.topology.age_ms() != u64::MAX {
             told.tell(&seen(&node));

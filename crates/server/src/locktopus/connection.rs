@@ -9,11 +9,12 @@ use crate::{
     session::Notice,
     shared::Shared,
     socket::{Conversation, Flow, Goodbye, Socket},
+    stream::Stream,
     trouble::Trouble,
 };
 use lockwood_model::LockId;
 use lockwood_wire::Code;
-use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The close code of the original for everything it does not like.
 const CLOSE_ERROR: u16 = 3000;
@@ -21,9 +22,9 @@ const CLOSE_GOING_AWAY: u16 = 1001;
 const CLOSE_BAD_FRAME: u16 = 1002;
 
 /// Carries on a connection until it ends.
-pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, tcp: TcpStream, received: &[u8]) {
+pub(crate) async fn run(shared: &Shared, seat: Seat, log_locks: bool, stream: Stream, received: &[u8]) {
     let first_number = seat.namespace().first_number();
-    let mut socket = Socket::new(tcp, received, shared);
+    let mut socket = Socket::new(stream, received, shared);
     // The seat is given up here, before the last words are said.
     let ending =
         socket.converse(&mut Talk { shared, seat, first_number, turn: Turn::Ready, log_locks }).await;

@@ -154,8 +154,8 @@ impl Locktopus {
         if log {
             tracing::info!(%peer, namespace = ?seat.namespace().name, "locktopus client connected");
         }
-        if let Some((tcp, received)) = upgrade.complete().await {
-            connection::run(&self.shared, seat, self.config().log_locks, tcp, &received).await;
+        if let Some((stream, received)) = upgrade.complete().await {
+            connection::run(&self.shared, seat, self.config().log_locks, stream, &received).await;
         }
         if log {
             tracing::info!(%peer, "locktopus client disconnected");

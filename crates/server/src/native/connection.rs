@@ -10,6 +10,7 @@ use crate::{
     session::{Notice, Opening, Via},
     shared::Shared,
     socket::{CLOSE_TRY_LATER, Conversation, Flow, Goodbye, NO_MEMORY, Socket},
+    stream::Stream,
     trouble::Trouble,
     view::Line,
 };
@@ -17,7 +18,7 @@ use lockwood_locks::Change;
 use lockwood_model::{AddressError, Depth, LockId, NodeAddress, Path, Resource, Wait};
 use lockwood_wire::{ClientMessage, Code, Reclaim, ServerMessage, WireResource};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tokio::{net::TcpStream, sync::mpsc::UnboundedReceiver};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long a new connection may take to say who it is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -36,10 +37,10 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     namespace: &str,
     peer: SocketAddr,
-    tcp: TcpStream,
+    stream: Stream,
     received: &[u8],
 ) {
-    let mut socket = Socket::new(tcp, received, &shared);
+    let mut socket = Socket::new(stream, received, &shared);
     let ending = match introduce(&shared, namespace, peer, &mut socket).await {
         // The seat is given up here, before the last words are said.
         Some(seat) => socket.converse(&mut Talk { shared, seat }).await,

@@ -208,8 +208,8 @@ async fn session(State(shared): App, InPath(namespace): InPath<String>, mut requ
     match crate::handshake::accept::<_, Body>(&mut request) {
         Ok((response, upgrade)) => {
             tokio::spawn(async move {
-                if let Some((tcp, received)) = upgrade.complete().await {
-                    connection::run(shared, &namespace, peer, tcp, &received).await;
+                if let Some((stream, received)) = upgrade.complete().await {
+                    connection::run(shared, &namespace, peer, stream, &received).await;
                 }
                 drop(counted);
             });

@@ -417,8 +417,8 @@ impl Feed {
             })?;
         let mut following = self.follow(after).await?;
         tokio::spawn(async move {
-            if let Some((tcp, received)) = upgrade.complete().await {
-                let mut socket = Socket::new(tcp, &received, &self.shared);
+            if let Some((stream, received)) = upgrade.complete().await {
+                let mut socket = Socket::new(stream, &received, &self.shared);
                 let ending = socket.broadcast(&mut following).await;
                 drop(following);
                 if let Ok(goodbye) = ending {
