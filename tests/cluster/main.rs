@@ -46,6 +46,7 @@ mod guide;
 mod homes;
 mod lock_storm;
 mod locks;
+mod misfits;
 mod moving_locks;
 mod moving_waiters;
 mod namespace_locks;

@@ -132,7 +132,8 @@ async fn decide(
 ) -> Result<(), Trouble> {
     let (admitted, current) = shared.cluster.admit_everywhere(namespace).await?;
     let documents = std::slice::from_ref(at);
-    let amendment = Amendment { documents, resources: gate::whole(at).into(), answer: retry.answer() };
+    let (resources, answer) = (gate::whole(at).into(), retry.answer());
+    let amendment = Amendment { documents, resources, makes: None, answer };
     gate::transact_everywhere(shared, namespace, &amendment, admitted, make).await?;
     match current {
         Some(current) => everywhere::give(shared, &current, namespace, at).await,
