@@ -39,6 +39,7 @@ mod conversions;
 mod crash_points;
 mod database;
 mod deadlocks;
+mod definitions;
 mod doors;
 mod failover;
 mod followers;

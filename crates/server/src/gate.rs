@@ -165,17 +165,16 @@ pub(crate) async fn transact<T>(
     amend(shared, namespace, amendment, (terms, admitted), (&rules, checked)).await
 }
 
-/// The same for what every shard has: it is nobody's key, and only the server itself writes it.
-pub(crate) async fn transact_everywhere<T>(
+/// The same for what is registered: no shard of the map owns it, and only the server itself writes it.
+pub(crate) async fn transact_registered<T>(
     shared: &Arc<Shared>,
     namespace: &str,
     amendment: &Amendment<'_>,
-    admitted: Admitted,
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
     let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
     let rules = shared.schemas.held(namespace);
-    amend(shared, namespace, amendment, (&terms, admitted), (&rules, make)).await
+    amend(shared, namespace, amendment, (&terms, Admitted::default()), (&rules, make)).await
 }
 
 async fn amend<T>(

@@ -15,13 +15,16 @@ use lockwood_locks::LockView;
 use lockwood_model::{LockId, NodeAddress, OwnerId, Resource, Timestamp, Token};
 use lockwood_router::{
     Route, ShardEpoch, ShardNo,
-    guards::{Action, Covered, Decision, Home, HomeEpoch, MapEpoch, MemberMessage, Ownership, Phase},
+    guards::{
+        Action, Covered, Decision, DefinitionsNo, Home, HomeEpoch, MapEpoch, MemberMessage, Ownership, Phase,
+    },
 };
 use lockwood_wire::Code;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
+use tokio::sync::watch;
 
 /// How soon a namespace looks again whether what a change waits for has come.
 const RETRY_MS: u64 = 5;
@@ -43,6 +46,8 @@ pub(crate) struct HomeGuards {
     held_back_last: u64,
     /// When to look again, if something waits that nothing tells of.
     retry_at: Option<Timestamp>,
+    /// What is registered, as far as all shards go by it; none as long as that is not known.
+    defined: watch::Sender<Option<DefinitionsNo>>,
 }
 
 struct HeldBack {
@@ -73,9 +78,11 @@ enum Look {
 impl HomeGuards {
     /// Those of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
     /// have been heard.
-    pub(crate) fn new(membership: &Arc<Membership>, map: u64) -> HomeGuards {
-        let home =
+    /// What is registered so far is in the log up to the record `last`.
+    pub(crate) fn new(membership: &Arc<Membership>, map: u64, last: u64) -> HomeGuards {
+        let mut home =
             Home::takeover(HomeEpoch(membership.epoch.0), MapEpoch(map), membership.owners_elsewhere());
+        home.redefined(DefinitionsNo(last));
         HomeGuards {
             membership: Arc::clone(membership),
             home,
@@ -85,6 +92,7 @@ impl HomeGuards {
             held_back: BTreeMap::new(),
             held_back_last: 0,
             retry_at: None,
+            defined: watch::Sender::new(None),
         }
     }
 
@@ -234,6 +242,8 @@ impl State {
             let ownership = if shared.authority.is_fresh() { Ownership::Fresh } else { Ownership::Stale };
             let actions = guards.home.actions(ownership);
             if actions.is_empty() {
+                let defined = guards.home.defined();
+                guards.defined.send_if_modified(|known| std::mem::replace(known, defined) != defined);
                 let waits = ownership == Ownership::Stale || guards.retry_at.is_some();
                 guards.retry_at = waits.then(|| shared.clock.now().after(RETRY_MS));
                 return;
@@ -349,6 +359,24 @@ impl Namespace {
     pub(super) fn unheard(&self) -> Vec<(ShardNo, ShardEpoch)> {
         let state = self.lock();
         state.guards.as_ref().map(|guards| guards.home.unheard().collect()).unwrap_or_default()
+    }
+
+    /// Something was registered or removed, and is in the log up to a record, which is durable. Gives what all shards go by.
+    pub(super) fn redefined(
+        &self,
+        shared: &Shared,
+        definitions: DefinitionsNo,
+    ) -> Option<watch::Receiver<Option<DefinitionsNo>>> {
+        self.guarding(shared, |home| home.redefined(definitions));
+        self.lock().guards.as_ref().map(|guards| guards.defined.subscribe())
+    }
+
+    /// The shards that do not go by that yet, as far as they are known.
+    pub(super) fn undefined(&self, definitions: DefinitionsNo) -> BTreeSet<ShardNo> {
+        let state = self.lock();
+        let Some(guards) = &state.guards else { return BTreeSet::new() };
+        let unheard = guards.home.unheard().map(|(shard, _)| shard);
+        guards.home.undefined(definitions).into_iter().chain(unheard).collect()
     }
 
     fn guarding(&self, shared: &Shared, act: impl FnOnce(&mut Home)) {
