@@ -262,7 +262,7 @@ fn procedures_go_to_new_shards_and_work_while_documents_move() {
     }
 }
 
-/// It may be refused as long as a shard has no owner; the same again has it everywhere.
+/// It is refused as long as its home has no owner; once it is told, it is everywhere.
 #[test]
 fn a_procedure_that_is_registered_while_an_owner_is_away_gets_everywhere() {
     let mut cluster = pair();

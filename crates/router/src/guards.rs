@@ -25,6 +25,8 @@ mod member;
 mod message;
 
 #[cfg(test)]
+mod definitions_test;
+#[cfg(test)]
 mod explore_test;
 #[cfg(test)]
 mod home_test;
@@ -41,6 +43,6 @@ pub use coverage::{Coverage, Covered};
 pub use home::{Action, Decision, Home, Ownership};
 pub use member::{Admission, Caller, HoldReason, Member, MemberState, Operation};
 pub use message::{
-    Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-    MemberContent, MemberMessage, OperationId, Phase, SequenceNo, Stream,
+    DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo,
+    MapEpoch, MemberContent, MemberMessage, OperationId, Phase, SequenceNo, Stream,
 };

@@ -24,14 +24,19 @@ use crate::{
     view,
     work::Job,
 };
-use lockwood_engine::{Action, Intent, Limits, NoRules, Target};
+use lockwood_engine::{Action, Intent, Limits, NoRules, PutIf, Target};
 use lockwood_locks::{Outcome, Rank, Refusal, Request};
 use lockwood_model::{
-    Budget, Depth, DocumentKey, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait, node,
+    Budget, Depth, DocumentKey, FieldValue, LockId, Mode, OwnerId, Path, Resource, Timestamp, Token, Wait,
+    node,
 };
 use lockwood_storage::{Answer, Entry, State as Stored};
 use lockwood_wire::Code;
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 use tokio::sync::oneshot;
 
 /// A call with more events than this is decided beside the mutex of its namespace.
@@ -107,9 +112,10 @@ pub(crate) async fn write(
         let _passage = shared.cluster.pass(admitted)?;
         shared.shard.decide_write(namespace, call, &rules, now)
     };
+    let early = Early { job: &job, rules: &rules, made: Made::Call(call) };
     let mut rechecks = Rechecks::new(&job, &rules);
     loop {
-        let written = match pass(shared, namespace, &Wanted::of(call), terms, decide).await {
+        let written = match pass(shared, namespace, &Wanted::of(call), (terms, Some(&early)), decide).await {
             Ok(pending) => shared.shard.settle_write(call, pending).await,
             Err(error) => return replay(shared, namespace, call, error).await,
         };
@@ -125,6 +131,8 @@ pub(crate) struct Amendment<'a> {
     pub(crate) documents: &'a [DocumentKey],
     /// What it looks at and changes of them.
     pub(crate) resources: Vec<Resource>,
+    /// What its first document becomes, if that does not depend on what is there.
+    pub(crate) makes: Option<&'a [FieldValue]>,
     /// How to know it if it comes again.
     pub(crate) answer: Option<Answer>,
 }
@@ -141,6 +149,12 @@ pub(crate) async fn transact<T>(
     shared.check_home(namespace, Use::Write).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
+    if let ([at], Some(fields), false) = (amendment.documents, amendment.makes, active.is_empty()) {
+        let action = Action::Put { fields: fields.to_vec(), when: PutIf::Always };
+        let intents = vec![Intent { at: at.clone(), action }];
+        let requests = vec![lockwood_engine::Request { intents, ..Default::default() }];
+        check_named(&Job::new(shared), &active, Named::Call(requests.into())).await?;
+    }
     let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
     let rules = shared.schemas.held(namespace);
     let checked = |state: Stored<'_>| {
@@ -151,17 +165,16 @@ pub(crate) async fn transact<T>(
     amend(shared, namespace, amendment, (terms, admitted), (&rules, checked)).await
 }
 
-/// The same for what every shard has: it is nobody's key, and only the server itself writes it.
-pub(crate) async fn transact_everywhere<T>(
+/// The same for what is registered: no shard of the map owns it, and only the server itself writes it.
+pub(crate) async fn transact_registered<T>(
     shared: &Arc<Shared>,
     namespace: &str,
     amendment: &Amendment<'_>,
-    admitted: Admitted,
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
     let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
     let rules = shared.schemas.held(namespace);
-    amend(shared, namespace, amendment, (&terms, admitted), (&rules, make)).await
+    amend(shared, namespace, amendment, (&terms, Admitted::default()), (&rules, make)).await
 }
 
 async fn amend<T>(
@@ -178,12 +191,13 @@ async fn amend<T>(
     };
     let wanted = Wanted::Resources(&amendment.resources);
     let job = Job::new(shared);
+    let early = Early { job: &job, rules, made: Made::Amendment(amendment) };
     let mut rechecks = Rechecks::new(&job, rules);
     loop {
-        let settled = match pass(shared, namespace, &wanted, terms, decide).await {
+        let settled = match pass(shared, namespace, &wanted, (terms, Some(&early)), decide).await {
             Ok(pending) => shared.shard.settle_amend(pending).await,
             Err(error) => {
-                let (GateError::Refused(_), Some(answer)) = (&error, answer) else { return Err(error) };
+                let Some(answer) = answer.filter(|_| is_refused(&error)) else { return Err(error) };
                 let before = shared.shard.answered(namespace, answer).await?;
                 return before.map(Amended::Before).ok_or(error);
             }
@@ -311,7 +325,7 @@ pub(crate) async fn write_registry(
         install()?;
         shared.shard.decide_write(namespace, call, &NoRules, now)
     };
-    let pending = pass(shared, namespace, &Wanted::of(call), terms, decide).await?;
+    let pending = pass(shared, namespace, &Wanted::of(call), (terms, None), decide).await?;
     Ok(shared.shard.settle_write(call, pending).await?)
 }
 
@@ -352,12 +366,17 @@ async fn replay(
     call: &Call,
     error: GateError,
 ) -> Result<Written, GateError> {
-    if let (GateError::Refused(_), Some(answer)) = (&error, &call.answer)
+    if let Some(answer) = call.answer.as_ref().filter(|_| is_refused(&error))
         && let Some(written) = shared.shard.answered(namespace, answer).await?
     {
         return Ok(written);
     }
     Err(error)
+}
+
+/// Whether an operation was not let in, or does not fit the schemas.
+fn is_refused(error: &GateError) -> bool {
+    matches!(error, GateError::Refused(_) | GateError::Shard(ShardError::Refused(_)))
 }
 
 /// Writes or takes away documents without positions, once nobody else's lock is in the way.
@@ -381,7 +400,7 @@ pub(crate) async fn keep(
     };
     let mut rechecks = Rechecks::new(&job, &rules);
     loop {
-        let pending = pass(shared, namespace, &Wanted::Keep(&keep), terms, decide).await?;
+        let pending = pass(shared, namespace, &Wanted::Keep(&keep), (terms, None), decide).await?;
         let kept = shared.shard.settle(pending).await;
         if rechecks.settled(kept).await?.is_some() {
             return Ok(());
@@ -539,23 +558,67 @@ impl Wanted<'_> {
     }
 }
 
+/// What can be refused before it waits for locks: no lock can make it right.
+struct Early<'a> {
+    job: &'a Job<'a>,
+    rules: &'a Held<'a>,
+    made: Made<'a>,
+}
+
+/// What makes documents.
+enum Made<'a> {
+    Call(&'a Call),
+    Amendment(&'a Amendment<'a>),
+}
+
+impl Early<'_> {
+    /// Whether the documents fit that it makes whatever is there.
+    async fn check(&self) -> Result<(), GateError> {
+        match self.made {
+            Made::Call(call) => self.rules.check_made(self.job, made_by(call)).await,
+            Made::Amendment(Amendment { documents, makes, .. }) => {
+                self.rules.check_made(self.job, documents.first().into_iter().zip(*makes)).await
+            }
+        }
+    }
+}
+
+/// The documents that a call makes whatever is there, as each of its requests leaves them.
+fn made_by(call: &Call) -> impl Iterator<Item = (&DocumentKey, &[FieldValue])> {
+    call.requests.iter().flat_map(|request| {
+        let numbered = || request.intents.iter().enumerate();
+        let last: HashMap<&DocumentKey, usize> =
+            numbered().map(|(number, intent)| (&intent.at, number)).collect();
+        numbered().filter_map(move |(number, Intent { at, action })| match action {
+            Action::Create { fields } | Action::Put { fields, .. } if last[at] == number => {
+                Some((at, &fields[..]))
+            }
+            _ => None,
+        })
+    })
+}
+
 /// Decides something once nobody else's lock is in the way of `wanted`.
 async fn pass<T>(
     shared: &Arc<Shared>,
     name: &str,
     wanted: &Wanted<'_>,
-    terms: &Terms,
+    (terms, early): (&Terms, Option<&Early<'_>>),
     decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
 ) -> Result<Pending<T>, GateError> {
     // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
     shared.shard.check_not_loading(name)?;
     let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) else {
-        return pass_here(shared, name, wanted, terms, decide).await;
+        return pass_here(shared, name, wanted, (terms, early), decide).await;
     };
+    // What is in the way is known only when the home has been asked.
+    if let Some(early) = early {
+        early.check().await?;
+    }
     let resources = wanted.resources();
     let mut admittance = Admittance::ask(shared, membership, (name, home), &resources, terms).await?;
     // The home decides about locks; here operations keep out of each other's way.
-    let pending = pass_here(shared, name, wanted, &Terms::anonymous(terms.wait), decide).await?;
+    let pending = pass_here(shared, name, wanted, (&Terms::anonymous(terms.wait), None), decide).await?;
     admittance.wrote(pending.index);
     Ok(pending)
 }
@@ -565,7 +628,7 @@ async fn pass_here<T>(
     shared: &Arc<Shared>,
     name: &str,
     wanted: &Wanted<'_>,
-    terms: &Terms,
+    (terms, early): (&Terms, Option<&Early<'_>>),
     decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
 ) -> Result<Pending<T>, GateError> {
     if terms.is_free(shared, name)
@@ -596,6 +659,9 @@ async fn pass_here<T>(
         Ok(decided) => return Ok(decided?),
         Err(resources) => resources,
     };
+    if let Some(early) = early {
+        early.check().await?;
+    }
     let (mut own, _) = OwnLock::take(shared, name, &resources, terms).await?;
     // The caller's own locks may have run out while it waited. From here on it does not matter: the turn has
     // what they had.

@@ -122,7 +122,7 @@ fn make(
     let cover = shared.grace.cover_of(name);
     let guards = shared.membership.as_ref().filter(|membership| membership.is_home(name)).map(|membership| {
         table.keep_journal();
-        Box::new(HomeGuards::new(membership, shared.cluster.epoch()))
+        Box::new(HomeGuards::new(membership, shared.cluster.epoch(), shared.shard.last_index()))
     });
     let namespace = Namespace::new(name.into(), table, (shared.shard.last_index(), cover), guards);
     // Only what it has from now on is postponed.

@@ -34,6 +34,14 @@ pub(super) enum Fault {
     IgnoreMap,
     /// A member takes the map of a home in grace for one whose guards it has.
     MapInGrace,
+    /// A member confirms what is registered before it has it.
+    EarlyDefined,
+    /// A new owner of a shard serves before it knows what is registered.
+    ServeUndefined,
+    /// What is registered counts as confirmed before every shard has been heard from.
+    DefinedInGrace,
+    /// A registration waits for nobody.
+    UnawaitedDefined,
     /// A log takes appends of previous owners. Planted in the tests' log.
     #[cfg(test)]
     NoFence,
@@ -80,4 +88,8 @@ impl Fault {
         Fault::MapInGrace,
         Fault::NoFence,
     ];
+
+    /// Those of what is registered.
+    pub(super) const OF_DEFINITIONS: [Fault; 4] =
+        [Fault::EarlyDefined, Fault::ServeUndefined, Fault::DefinedInGrace, Fault::UnawaitedDefined];
 }

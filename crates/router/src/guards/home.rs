@@ -11,13 +11,14 @@
 //! | [`Home::owner_changed`] | the previous owner is no member any more: its appends are rejected, its successor joins |
 //! | [`Home::sessions_over`] | grace ends when every shard has been heard from |
 //! | [`Home::map_changed`] | members receive guards for arriving keys, then the map's epoch |
+//! | [`Home::redefined`] | members catch up and confirm; [`Home::defined`] says by which version all of them go |
 
 use super::{
     coverage::{Coverage, Covered},
     fault::{Fault, is_planted},
     message::{
-        Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-        MemberContent, MemberMessage, Phase, SequenceNo, Stream,
+        DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo,
+        MapEpoch, MemberContent, MemberMessage, Phase, SequenceNo, Stream,
     },
 };
 use crate::{ShardEpoch, ShardNo};
@@ -92,6 +93,8 @@ pub struct Home {
     /// Pending guards that await nothing: granted as soon as the ownership is fresh.
     confirmed: BTreeSet<GuardNo>,
     last: GuardNo,
+    /// What is registered in the namespace by now.
+    definitions: DefinitionsNo,
     actions: Vec<Action>,
 }
 
@@ -112,12 +115,11 @@ enum Heard {
         epoch: ShardEpoch,
         join: JoinNo,
         next: SequenceNo,
+        /// The last version that it has confirmed since it joined.
+        defined: DefinitionsNo,
     },
     /// It stores nothing of the namespace.
-    Absent {
-        epoch: ShardEpoch,
-        join: JoinNo,
-    },
+    Absent { epoch: ShardEpoch, join: JoinNo },
 }
 
 impl Heard {
@@ -167,6 +169,7 @@ impl Home {
             pending: BTreeSet::new(),
             confirmed: BTreeSet::new(),
             last: GuardNo(0),
+            definitions: DefinitionsNo(0),
             actions: Vec::new(),
         }
     }
@@ -377,7 +380,7 @@ impl Home {
     }
 
     fn send(&mut self, shard: ShardNo, content: HomeContent) {
-        let Some(Heard::Member { epoch, join, next }) = self.heard.get_mut(&shard) else { return };
+        let Some(Heard::Member { epoch, join, next, .. }) = self.heard.get_mut(&shard) else { return };
         let stream = Stream { home: self.epoch, shard, shard_epoch: *epoch, join: *join };
         let sequence = *next;
         next.0 += 1;
@@ -391,6 +394,7 @@ impl Home {
         let MemberMessage { stream, content } = message;
         match content {
             MemberContent::Acknowledge(number) => self.acknowledge(stream, *number),
+            MemberContent::Defined(definitions) => self.confirm_definitions(stream, *definitions),
             MemberContent::Join | MemberContent::Leave if !self.accepts(stream) => {
                 self.actions.push(Action::Reject(*stream));
             }
@@ -413,7 +417,8 @@ impl Home {
     /// In one step the shard becomes a member and receives all guards; it must acknowledge those that are pending.
     fn join(&mut self, stream: &Stream) {
         let &Stream { shard, shard_epoch: epoch, join, .. } = stream;
-        self.heard.insert(shard, Heard::Member { epoch, join, next: SequenceNo(0) });
+        let (next, defined) = (SequenceNo(0), DefinitionsNo(0));
+        self.heard.insert(shard, Heard::Member { epoch, join, next, defined });
         for number in &self.pending {
             let entry = self.guards.get_mut(number).expect("a pending guard exists");
             if entry.covered.contains(shard) {
@@ -438,20 +443,26 @@ impl Home {
         for part in parts {
             self.send(shard, HomeContent::Part(part));
         }
-        self.send(shard, HomeContent::Snapshot { phase: self.phase(), map: self.map, guards });
+        let (phase, map, definitions) = (self.phase(), self.map, self.definitions);
+        self.send(shard, HomeContent::Snapshot { phase, map, definitions, guards });
     }
 
     /// An acknowledgement counts for the guard it names, within the membership it names.
     fn acknowledge(&mut self, stream: &Stream, number: GuardNo) {
-        let said = (stream.shard_epoch, stream.join);
-        let is_member = matches!(self.heard.get(&stream.shard), Some(heard @ Heard::Member { .. }) if heard.last() == said);
-        if stream.home != self.epoch || !is_member {
+        if !self.is_of_member(stream) {
             return;
         }
         if is_planted(Fault::BareAck) {
             return self.await_no_longer(stream.shard);
         }
         self.confirm(stream.shard, number);
+    }
+
+    fn is_of_member(&self, stream: &Stream) -> bool {
+        let said = (stream.shard_epoch, stream.join);
+        let heard = self.heard.get(&stream.shard);
+        let is_member = matches!(heard, Some(heard @ Heard::Member { .. }) if heard.last() == said);
+        stream.home == self.epoch && is_member
     }
 
     fn confirm(&mut self, shard: ShardNo, number: GuardNo) {
@@ -538,6 +549,50 @@ impl Home {
                 self.guards.get_mut(&number).expect("it is still there").awaits.insert(shard);
                 self.confirmed.remove(&number);
             }
+        }
+    }
+
+    // What is registered.
+
+    /// Something was registered or removed, and is durable: the home itself goes by it from now on. All members are told.
+    pub fn redefined(&mut self, definitions: DefinitionsNo) {
+        if definitions <= self.definitions {
+            return;
+        }
+        self.definitions = definitions;
+        for shard in self.members(&Covered::All).collect::<Vec<_>>() {
+            self.send(shard, HomeContent::Definitions(definitions));
+        }
+    }
+
+    /// The version by which all shards go at least, from now on: members have confirmed it, and other owners join before
+    /// they serve. None during grace, as members of an earlier home may not have been heard from.
+    pub fn defined(&self) -> Option<DefinitionsNo> {
+        let confirmed = self.heard.values().filter_map(|heard| match heard {
+            Heard::Member { defined, .. } => Some(*defined),
+            Heard::Absent { .. } => None,
+        });
+        let least = confirmed.min().filter(|_| !is_planted(Fault::UnawaitedDefined));
+        let least = least.unwrap_or(self.definitions).min(self.definitions);
+        let all_heard = self.phase() == Phase::Serving || is_planted(Fault::DefinedInGrace);
+        all_heard.then_some(least)
+    }
+
+    /// The members that have not confirmed a version.
+    pub fn undefined(&self, definitions: DefinitionsNo) -> BTreeSet<ShardNo> {
+        let behind = |(shard, heard): (&ShardNo, &Heard)| match heard {
+            Heard::Member { defined, .. } if *defined < definitions => Some(*shard),
+            _ => None,
+        };
+        self.heard.iter().filter_map(behind).collect()
+    }
+
+    fn confirm_definitions(&mut self, stream: &Stream, definitions: DefinitionsNo) {
+        if !self.is_of_member(stream) {
+            return;
+        }
+        if let Some(Heard::Member { defined, .. }) = self.heard.get_mut(&stream.shard) {
+            *defined = definitions.max(*defined);
         }
     }
 

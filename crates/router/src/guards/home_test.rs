@@ -1,9 +1,9 @@
 //! What a home does, event by event: the whole list of actions.
 
 use super::{
-    Action, Covered, Decision, Guard, GuardId, GuardNo, GuardState, Home, HomeContent, HomeEpoch,
-    HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo, Stream,
-    scenario_test::resources,
+    Action, Covered, Decision, DefinitionsNo, Guard, GuardId, GuardNo, GuardState, Home, HomeContent,
+    HomeEpoch, HomeMessage, JoinNo, MapEpoch, MemberContent, MemberMessage, Ownership, Phase, SequenceNo,
+    Stream, scenario_test::resources,
 };
 use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};
@@ -50,7 +50,7 @@ fn granted(lock: u64) -> Action {
 }
 
 fn snapshot(phase: Phase, guards: Vec<Guard>) -> HomeContent {
-    HomeContent::Snapshot { phase, map: MAP, guards }
+    HomeContent::Snapshot { phase, map: MAP, definitions: DefinitionsNo(0), guards }
 }
 
 /// A home that serves, with these members.
@@ -288,4 +288,22 @@ fn guards_of_arriving_keys_come_before_the_map() {
     home.released(LockId(1));
     let lift = HomeContent::Lift(GuardNo(1));
     check(&mut home, &[sent(stream(1, 1, 1), 3, lift.clone()), sent(stream(2, 1, 1), 3, lift)]);
+}
+
+#[test]
+fn registration_waits_for_members_and_not_for_owners_that_were_replaced() {
+    let mut home = serving(&[1, 2]);
+    home.redefined(DefinitionsNo(7));
+    let announced = HomeContent::Definitions(DefinitionsNo(7));
+    check(&mut home, &[sent(stream(1, 1, 1), 1, announced.clone()), sent(stream(2, 1, 1), 1, announced)]);
+    assert_eq!(home.defined(), Some(DefinitionsNo(0)));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Defined(DefinitionsNo(6))));
+    home.receive(&says(stream(2, 1, 9), MemberContent::Defined(DefinitionsNo(7))));
+    assert_eq!(home.undefined(DefinitionsNo(7)), BTreeSet::from([ShardNo(1), ShardNo(2)]));
+    home.receive(&says(stream(1, 1, 1), MemberContent::Defined(DefinitionsNo(8))));
+    assert_eq!(home.defined(), Some(DefinitionsNo(0)));
+    home.owner_changed(ShardNo(2), ShardEpoch(2));
+    assert_eq!(home.defined(), Some(DefinitionsNo(7)));
+    home.receive(&says(stream(2, 2, 1), MemberContent::Join));
+    assert_eq!(home.undefined(DefinitionsNo(7)), BTreeSet::from([ShardNo(2)]));
 }

@@ -14,8 +14,8 @@ use super::{
     fault::{Fault, is_planted},
     index::Index,
     message::{
-        Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-        MemberContent, MemberMessage, OperationId, Phase, SequenceNo, Stream,
+        DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo,
+        MapEpoch, MemberContent, MemberMessage, OperationId, Phase, SequenceNo, Stream,
     },
 };
 use crate::{ShardEpoch, ShardNo};
@@ -86,6 +86,8 @@ pub enum Admission {
 pub enum HoldReason {
     /// The home is in grace, and this owner of the shard is new.
     Grace,
+    /// This owner of the shard is new, and does not know yet what is registered.
+    Definitions,
     /// The guards of arriving keys have not come.
     Map {
         /// The map whose guards are here.
@@ -117,6 +119,20 @@ pub struct Member {
     running_index: Index<OperationId>,
     /// Guards to be acknowledged, with the operations that come first.
     draining: BTreeMap<GuardNo, BTreeSet<OperationId>>,
+    definitions: Definitions,
+}
+
+/// How far a member is with what is registered in the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Definitions {
+    /// It goes by these, or by later ones.
+    has: DefinitionsNo,
+    /// Those that the home announced last.
+    wanted: DefinitionsNo,
+    /// It serves nothing before it has these: those of its first join.
+    needed: DefinitionsNo,
+    /// Whether the home waits for a confirmation of those that are wanted.
+    is_awaited: bool,
 }
 
 /// What the member expects from its home.
@@ -157,6 +173,7 @@ impl Member {
             running: BTreeMap::new(),
             running_index: Index::new(),
             draining: BTreeMap::new(),
+            definitions: Definitions::NONE,
         }
     }
 
@@ -178,6 +195,23 @@ impl Member {
     /// Whether it has asked the newest home it knows, and has no answer yet.
     pub fn is_joining(&self) -> bool {
         matches!(self.inbox, Inbox::Asked(..))
+    }
+
+    /// Whether it knows what is registered, at least as of when it began to serve: it may answer reads that no lock concerns.
+    pub fn is_defined(&self) -> bool {
+        self.state != MemberState::Outside && self.definitions.suffice()
+    }
+
+    /// The version of what is registered that it has to catch up with, if it is behind.
+    pub fn behind(&self) -> Option<DefinitionsNo> {
+        let Definitions { has, wanted, .. } = self.definitions;
+        (has < wanted).then_some(wanted)
+    }
+
+    /// It goes by a version of what is registered from now on, or by a later one. Answers what is to be sent to the home.
+    pub fn caught_up(&mut self, definitions: DefinitionsNo) -> Option<MemberMessage> {
+        self.definitions.has = definitions.max(self.definitions.has);
+        self.confirm_definitions()
     }
 
     /// The guards it keeps.
@@ -207,6 +241,9 @@ impl Member {
             MemberState::Outside if !is_planted(Fault::NoJoin) => return Err(Admission::MustJoin),
             MemberState::Holding => return Err(Admission::Hold(HoldReason::Grace)),
             MemberState::Outside | MemberState::Serving => {}
+        }
+        if !self.definitions.suffice() {
+            return Err(Admission::Hold(HoldReason::Definitions));
         }
         if *map > self.map && !is_planted(Fault::IgnoreMap) && self.state == MemberState::Serving {
             return Err(Admission::Hold(HoldReason::Map { has: self.map }));
@@ -278,6 +315,7 @@ impl Member {
             self.inbox = Inbox::Closed;
             self.parts.clear();
             self.draining.clear();
+            self.definitions.is_awaited = false;
         }
     }
 
@@ -286,6 +324,7 @@ impl Member {
         self.join_last.0 += 1;
         self.inbox = Inbox::Asked(self.join_last, SequenceNo(0));
         self.parts.clear();
+        self.definitions.is_awaited = false;
         self.message(self.join_last, MemberContent::Join)
     }
 
@@ -325,7 +364,8 @@ impl Member {
         };
         match content {
             HomeContent::Part(guards) => self.parts.extend(guards),
-            HomeContent::Snapshot { phase, map, guards } => {
+            HomeContent::Snapshot { phase, map, definitions, guards } => {
+                self.await_definitions(definitions);
                 let mut all = std::mem::take(&mut self.parts);
                 all.extend(guards);
                 self.take_snapshot(phase, map, all);
@@ -333,8 +373,33 @@ impl Member {
             HomeContent::Guard(guard) => self.take_guard(guard),
             HomeContent::Lift(number) => self.remove_guard(GuardId { home: self.home, number }),
             HomeContent::Map(map) => self.map = map,
+            HomeContent::Definitions(definitions) => self.await_definitions(definitions),
         }
-        self.acknowledge_drained()
+        let mut answers = self.acknowledge_drained();
+        answers.extend(self.confirm_definitions());
+        answers
+    }
+
+    /// A member that serves goes on by what it has: nothing newer is acknowledged to a client before the member confirms it.
+    fn await_definitions(&mut self, announced: DefinitionsNo) {
+        let is_new = self.state != MemberState::Serving;
+        let Definitions { wanted, needed, is_awaited, .. } = &mut self.definitions;
+        *wanted = announced;
+        *is_awaited = announced > DefinitionsNo(0);
+        if is_new {
+            *needed = announced;
+        }
+    }
+
+    fn confirm_definitions(&mut self) -> Option<MemberMessage> {
+        let Inbox::Open(join, _) = self.inbox else { return None };
+        let Definitions { has, wanted, is_awaited, .. } = &mut self.definitions;
+        let is_behind = *has < *wanted && !is_planted(Fault::EarlyDefined);
+        if is_behind || !std::mem::take(is_awaited) {
+            return None;
+        }
+        let has = if is_planted(Fault::EarlyDefined) { *wanted } else { *has };
+        Some(self.message(join, MemberContent::Defined(has)))
     }
 
     /// Where a message stands in what is expected.
@@ -455,6 +520,19 @@ impl Member {
                 assert!(running.iter().any(conflict), "{number:?} waits for {id:?}");
             }
         }
+    }
+}
+
+impl Definitions {
+    const NONE: Definitions = Definitions {
+        has: DefinitionsNo(0),
+        wanted: DefinitionsNo(0),
+        needed: DefinitionsNo(0),
+        is_awaited: false,
+    };
+
+    fn suffice(&self) -> bool {
+        self.has >= self.needed || is_planted(Fault::ServeUndefined)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a member admits, acknowledges and ignores.
 
 use super::{
-    Admission, Caller, Guard, GuardId, GuardNo, GuardState, HoldReason, HomeContent, HomeEpoch, HomeMessage,
-    JoinNo, MapEpoch, Member, MemberContent, MemberMessage, MemberState, Operation, OperationId, Phase,
-    SequenceNo, Stream, scenario_test::resources,
+    Admission, Caller, DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HoldReason, HomeContent,
+    HomeEpoch, HomeMessage, JoinNo, MapEpoch, Member, MemberContent, MemberMessage, MemberState, Operation,
+    OperationId, Phase, SequenceNo, Stream, scenario_test::resources,
 };
 use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Token};
@@ -39,7 +39,7 @@ fn pending(number: u64, texts: &[&str]) -> HomeContent {
 }
 
 fn snapshot(phase: Phase, guards: Vec<Guard>) -> HomeContent {
-    HomeContent::Snapshot { phase, map: MapEpoch(1), guards }
+    HomeContent::Snapshot { phase, map: MapEpoch(1), definitions: DefinitionsNo(0), guards }
 }
 
 fn operation(id: u64, caller: Caller, texts: &[&str]) -> Operation {
@@ -261,7 +261,12 @@ fn arriving_keys_wait_for_the_end_of_grace() {
     let says = |sequence, phase| HomeMessage {
         stream: stream(next, 2),
         sequence: SequenceNo(sequence),
-        content: HomeContent::Snapshot { phase, map: MapEpoch(2), guards: vec![] },
+        content: HomeContent::Snapshot {
+            phase,
+            map: MapEpoch(2),
+            definitions: DefinitionsNo(0),
+            guards: vec![],
+        },
     };
     let mut member = serving(vec![]);
     member.home_changed(next);
@@ -290,4 +295,30 @@ fn member_leaves_when_nothing_is_running() {
     assert_eq!(member.leave(), Some(to_home(2, MemberContent::Leave)));
     assert_eq!(member.admit(anonymous(1, &["write k/2"])), Admission::MustJoin);
     assert_eq!(member.guards().count(), 0);
+}
+
+#[test]
+fn new_owner_serves_when_it_knows_what_is_registered_and_goes_on_while_it_catches_up() {
+    let joined = |definitions| HomeContent::Snapshot {
+        phase: Phase::Serving,
+        map: MapEpoch(1),
+        definitions: DefinitionsNo(definitions),
+        guards: vec![],
+    };
+    let confirmed = |join, definitions| to_home(join, MemberContent::Defined(DefinitionsNo(definitions)));
+    let mut member = Member::new(ShardNo(1), ShardEpoch(1), HOME);
+    member.join();
+    assert_eq!(member.receive(from_home(1, 0, joined(5))), vec![]);
+    assert_eq!((member.is_defined(), member.behind()), (false, Some(DefinitionsNo(5))));
+    assert_eq!(member.admit(anonymous(1, &["write k/1"])), Admission::Hold(HoldReason::Definitions));
+    assert_eq!(member.caught_up(DefinitionsNo(6)), Some(confirmed(1, 6)));
+    assert_eq!(member.admit(anonymous(1, &["write k/1"])), Admission::Admitted);
+    assert_eq!(member.receive(from_home(1, 1, HomeContent::Definitions(DefinitionsNo(8)))), vec![]);
+    assert_eq!((member.is_defined(), member.behind()), (true, Some(DefinitionsNo(8))));
+    assert_eq!(member.admit(anonymous(2, &["write k/2"])), Admission::Admitted);
+    assert_eq!(member.caught_up(DefinitionsNo(7)), None);
+    assert_eq!(member.caught_up(DefinitionsNo(8)), Some(confirmed(1, 8)));
+    // What it has is said anew in each membership.
+    member.join();
+    assert_eq!(member.receive(from_home(2, 0, joined(8))), vec![confirmed(2, 8)]);
 }

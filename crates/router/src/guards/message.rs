@@ -39,6 +39,11 @@ number! {
 }
 
 number! {
+    /// A version of what is registered in a namespace: all of it as of this record of the home's log.
+    DefinitionsNo(u64)
+}
+
+number! {
     /// Names an operation while it is admitted at its shard.
     OperationId(u64)
 }
@@ -132,6 +137,8 @@ pub enum MemberContent {
     Leave,
     /// The shard is closed to operations that conflict with this guard, and those it had admitted are finished.
     Acknowledge(GuardNo),
+    /// The shard goes by this version of what is registered, or by a later one.
+    Defined(DefinitionsNo),
 }
 
 /// From a home to a member.
@@ -156,6 +163,8 @@ pub enum HomeContent {
         phase: Phase,
         /// The map by which the guards were chosen. During grace the guards of arriving keys are not complete by it.
         map: MapEpoch,
+        /// What is registered by now; to be acknowledged.
+        definitions: DefinitionsNo,
         /// The guards, without those of the parts before.
         guards: Vec<Guard>,
     },
@@ -165,4 +174,6 @@ pub enum HomeContent {
     Lift(GuardNo),
     /// From here on the shard has the guards of all keys it has by this map.
     Map(MapEpoch),
+    /// Something was registered or removed. To be acknowledged.
+    Definitions(DefinitionsNo),
 }

@@ -12,9 +12,9 @@
 //! The map changes only while nobody decides. So every write is before or after the change in the log, and
 //! nothing is ever written by a shard that had already agreed not to.
 
+pub(crate) mod definitions;
 pub(crate) mod dispatch;
 pub(crate) mod driver;
-pub(crate) mod everywhere;
 pub(crate) mod handover;
 mod pace;
 mod peers;
@@ -321,22 +321,6 @@ impl Cluster {
         let current = self.current().ok_or_else(no_map)?;
         pull::ensure_known(shared, &current, namespace, keys).await?;
         Ok(Admitted(Some(current.map.epoch)))
-    }
-
-    /// Makes sure that this node may decide about what every shard has: it is the owner of shard 1, or alone. Gives
-    /// the map whose other shards are to be told.
-    pub(crate) async fn admit_everywhere(
-        &self,
-        namespace: &str,
-    ) -> Result<(Admitted, Option<Arc<Current>>), Trouble> {
-        if !self.has_spread(namespace).await? {
-            return Ok((Admitted(None), None));
-        }
-        let current = self.current().ok_or_else(no_map)?;
-        if self.this() != ShardNo(1) || !current.is_owner {
-            return Err(Trouble::new(Code::WrongEpoch, "shard 1 decides about this; ask again"));
-        }
-        Ok((Admitted(Some(current.map.epoch)), Some(current)))
     }
 
     /// Goes through the fence, if the map is still the one the keys were admitted under.

@@ -39,7 +39,6 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/internal/export", post(export))
         .route("/internal/import", post(import))
         .route("/internal/driver", post(driver_command))
-        .route("/internal/procedure", post(procedure))
         .route("/internal/work", get(report).post(start))
 }
 
@@ -188,14 +187,4 @@ async fn import(
 async fn driver_command(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
     let command = read_json(&body)?;
     Ok(Json(driver::command_here(&shared, &command).await?).into_response())
-}
-
-/// Takes in what every shard has, whatever the map: the newest counts.
-async fn procedure(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
-    let Entry::Installed { namespace, documents, .. } = read_entry(&body)? else {
-        return Err(Trouble::new(Code::BadBody, "no documents are brought"));
-    };
-    let index = shared.shard.install_newer(&namespace, documents)?;
-    shared.shard.shown(index).await?;
-    Ok(Json(json!({ "ok": true })).into_response())
 }

@@ -2,7 +2,7 @@
 //! nodes get here.
 
 use super::{
-    documents::{Decoder, PeerBody, Retry, build, dump_lines, reserve_from, terms},
+    documents::{Decoder, PeerBody, Retry, dump_lines, reserve_from, terms},
     http::{App, InPath},
     internal::{Refused, read_json, same_epoch},
 };
@@ -10,7 +10,7 @@ use crate::{
     cluster::{
         Current,
         dispatch::spread::{
-            self, HoldTable, INDEXES, IdsRequest, IndexList, LoadTable, NEXT_ID, NextId, RECORDS, RESERVE,
+            HoldTable, IdsRequest, LoadTable, NEXT_ID, NextId, RESERVE,
             dump::{COUNTERS, Counters, LINES, Lines},
             feed::{AWAIT, AWAIT_PATIENCE, Await},
             frozen::{self, GET, KNOWN, Keys, SEARCH, Search},
@@ -18,8 +18,8 @@ use crate::{
             load::{self, Beginning, Begun, Ending},
             searches::{ANSWERED, Asked, JUDGE, Judge},
         },
-        received,
     },
+    clustered::defined,
     gate,
     shard::in_place,
     shared::Shared,
@@ -27,14 +27,14 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    extract::{Query, State},
+    extract::State,
     http::HeaderMap,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::post,
 };
 use lockwood_model::{Position, Resource};
-use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body, read_field};
-use serde::{Deserialize, de::DeserializeOwned};
+use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body};
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// The routes, for the native router to take in.
@@ -47,8 +47,6 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route(RELEASE, post(release))
         .route(NEXT_ID, post(next_id))
         .route(RESERVE, post(reserve))
-        .route(RECORDS, get(give_records).post(take_records))
-        .route(INDEXES, post(take_indexes))
         .route(AWAIT, post(await_position))
         .route(JUDGE, post(judge))
         .route(ANSWERED, post(answered))
@@ -192,6 +190,7 @@ async fn lines(
 ) -> Result<Response, Refused> {
     same_epoch(&shared, &headers)?;
     let Lines { namespace, collection, at } = read_json(&body)?;
+    defined(&shared, &namespace).await?;
     shared.shard.raise(Position(at)).await?;
     Ok(dump_lines(&shared, &namespace, &collection, at).await?)
 }
@@ -274,62 +273,4 @@ async fn await_position(
             return Ok(Json(PositionAnswer { position: position.0, horizon: 0 }).into_response());
         }
     }
-}
-
-#[derive(Deserialize)]
-struct Named {
-    namespace: String,
-}
-
-async fn give_records(
-    State(shared): App,
-    headers: HeaderMap,
-    Query(Named { namespace }): Query<Named>,
-) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    Ok(spread::records(&shared, &namespace)?.encode().into_response())
-}
-
-async fn take_records(
-    State(shared): App,
-    headers: HeaderMap,
-    PeerBody(body): PeerBody,
-) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    spread::take_records(&shared, &body).await?;
-    Ok(Json(()).into_response())
-}
-
-/// Declares the indexes that are missing and takes away those that should not be there.
-async fn take_indexes(
-    State(shared): App,
-    headers: HeaderMap,
-    PeerBody(body): PeerBody,
-) -> Result<Response, Refused> {
-    same_epoch(&shared, &headers)?;
-    let IndexList { namespace, indexes } = read_json(&body)?;
-    indexes
-        .iter()
-        .try_for_each(|(collection, field)| received::check_index(&namespace, collection, field))?;
-    let reading = shared.shard.read();
-    let known = match reading.namespace(&namespace)? {
-        Some((id, _)) => reading.state().all_indexes(id)?,
-        None => Vec::new(),
-    };
-    let mut wanted = Vec::with_capacity(indexes.len());
-    for (collection, field) in indexes {
-        wanted.push((collection, read_field(&field).map_err(Trouble::from)?));
-    }
-    let known = known.into_iter().map(|(collection, index)| (collection, index.field));
-    for (collection, field) in known.filter(|index| !wanted.contains(index)) {
-        shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;
-    }
-    let mut new = false;
-    for (collection, field) in &wanted {
-        new |= shared.shard.declare_index(&namespace, (collection, field), true, u64::MAX).await?;
-    }
-    if new {
-        build(&shared);
-    }
-    Ok(Json(()).into_response())
 }

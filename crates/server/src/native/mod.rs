@@ -14,7 +14,7 @@ mod schemas;
 mod shards;
 
 pub(crate) use documents::{
-    Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, check_access, check_dump_type,
+    Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, build_indexes, check_access, check_dump_type,
     collection_resource, get_limits, get_resources, isolation_in_force, json_of, key_cursor, list_request,
     no_namespace, read_head, read_json_body, stream, too_old, unread, written_documents,
 };

@@ -14,7 +14,7 @@ use crate::{
     work::Job,
 };
 use lockwood_engine::{Refused, Request, Rules};
-use lockwood_model::{Budget, Document, DocumentKey, Exhausted, Path};
+use lockwood_model::{Budget, Change, Document, DocumentKey, Exhausted, FieldValue, Path, Position};
 use lockwood_schema::{FieldKnown, Schema};
 use lockwood_wire::Code;
 use parking_lot::Mutex;
@@ -88,6 +88,46 @@ impl Held<'_> {
     }
 }
 
+impl Held<'_> {
+    /// Whether documents fit that a call makes whatever is there: those that do not are refused before the call waits for
+    /// locks. Those that do are not validated again when the call is decided.
+    pub(crate) async fn check_made(
+        &self,
+        job: &Job<'_>,
+        made: impl Iterator<Item = (&DocumentKey, &[FieldValue])>,
+    ) -> Result<(), GateError> {
+        let mut sheets = Vec::new();
+        for (at, fields) in made {
+            let Some(schema) = self.schemas.schema(self.namespace, &at.collection) else { continue };
+            let sheet = Sheet { schema, at: at.clone(), document: document_of(fields) };
+            if !self.state.lock().fits(&sheet) {
+                sheets.push(sheet);
+            }
+        }
+        if sheets.is_empty() {
+            return Ok(());
+        }
+        let put_off = PutOff { sheets, calls: Vec::new() };
+        let put_off = match put_off.check_in_place() {
+            Some(checked) => checked.map(|()| put_off)?,
+            None => {
+                let work = move |budget: &Budget| put_off.check(budget).map(|()| put_off);
+                job.run(work).await.map_err(Trouble::from)??
+            }
+        };
+        self.state.lock().keep(put_off);
+        Ok(())
+    }
+}
+
+/// A new document with these fields.
+fn document_of(fields: &[FieldValue]) -> Document {
+    let fields = fields.iter().filter(|(_, value)| !value.is_null()).cloned().collect();
+    let mut document = Document::unborn();
+    document.apply(&Change::Created { fields }, Position::START.next());
+    document
+}
+
 impl Rules for Held<'_> {
     fn check(&self, at: &DocumentKey, document: &Document) -> Result<(), Refused> {
         let Some(schema) = self.schemas.schema(self.namespace, &at.collection) else { return Ok(()) };
@@ -98,9 +138,8 @@ impl Rules for Held<'_> {
         }
         // A call whose names are still to be looked up is decided again in any case, and a name that is not known is
         // said before anything else that is wrong.
-        let bytes = document.present().map(|(name, value)| name.len() + value.as_str().len()).sum::<usize>();
         if state.calls_put_off.is_empty()
-            && bytes <= BYTES_IN_PLACE
+            && bytes_of(document) <= BYTES_IN_PLACE
             && let Ok(checked) = check_within(&schema, (at, document), state.in_place())
         {
             return checked;
@@ -130,9 +169,27 @@ impl Rules for Held<'_> {
 }
 
 impl State {
+    /// Whether a document is known to fit.
+    fn fits(&self, Sheet { schema, at, document }: &Sheet) -> bool {
+        let mut known = self.fitting.get(at).into_iter().flatten();
+        known.any(|sheet| sheet.is_same(schema, document))
+    }
+
+    /// What was put off has been checked.
+    fn keep(&mut self, PutOff { sheets, calls }: PutOff) {
+        self.known.extend(calls);
+        for sheet in sheets {
+            self.fitting.entry(sheet.at.clone()).or_default().push(sheet);
+        }
+    }
+
     fn in_place(&mut self) -> &Budget {
         self.in_place.get_or_insert_with(|| Budget::new(STEPS_IN_PLACE))
     }
+}
+
+fn bytes_of(document: &Document) -> usize {
+    document.present().map(|(name, value)| name.len() + value.as_str().len()).sum()
 }
 
 impl Sheet {
@@ -188,12 +245,8 @@ impl<'a> Rechecks<'a> {
             }
         };
         let work = move |budget: &Budget| put_off.check(budget).map(|()| put_off);
-        let PutOff { sheets, calls } = self.job.run(work).await.map_err(Trouble::from)??;
-        let mut state = self.held.state.lock();
-        state.known.extend(calls);
-        for sheet in sheets {
-            state.fitting.entry(sheet.at.clone()).or_default().push(sheet);
-        }
+        let checked = self.job.run(work).await.map_err(Trouble::from)??;
+        self.held.state.lock().keep(checked);
         Ok(())
     }
 }
@@ -205,6 +258,18 @@ struct PutOff {
 }
 
 impl PutOff {
+    /// The same if it takes little; otherwise none.
+    fn check_in_place(&self) -> Option<Result<(), Misfitting>> {
+        let bytes: usize = self.sheets.iter().map(|sheet| bytes_of(&sheet.document)).sum();
+        if bytes > BYTES_IN_PLACE {
+            return None;
+        }
+        match self.check(&Budget::new(STEPS_IN_PLACE)) {
+            Err(Misfitting::Name(NameError::Exhausted(_))) => None,
+            checked => Some(checked),
+        }
+    }
+
     fn check(&self, budget: &Budget) -> Result<(), Misfitting> {
         for Made { active, requests } in &self.calls {
             active.check_requests(requests, budget)?;

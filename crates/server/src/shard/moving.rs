@@ -4,8 +4,8 @@
 use super::{Call, Follow, POSITION_MAX, Shard, ShardError, writer::Writer};
 use lockwood_engine::{NoRules, PositionLock};
 use lockwood_model::{Document, DocumentKey, Position, Timestamp};
-use lockwood_storage::{Entry, Moved};
-use std::sync::atomic::Ordering;
+use lockwood_storage::{DocumentRef, Entry, Moved, Order};
+use std::{collections::HashMap, sync::atomic::Ordering};
 
 /// The floor on record is so much higher than it has to be, so that it need not be recorded anew each time it is
 /// raised a little. After a restart it counts as it is on record.
@@ -32,9 +32,15 @@ impl Shard {
         self.decide_in_passing(|writer| writer.install(brought, keeps))
     }
 
-    /// Takes in documents that are newer than what is here; gives the record to wait for.
-    pub(crate) fn install_newer(&self, namespace: &str, documents: Vec<Moved>) -> Result<u64, ShardError> {
-        self.decide_in_passing(|writer| writer.install_newer(namespace, documents)).map(|(_, index)| index)
+    /// Makes some collections exactly these documents; gives the record to wait for.
+    pub(crate) fn make_same(
+        &self,
+        namespace: &str,
+        collections: &[&str],
+        documents: Vec<Moved>,
+    ) -> Result<u64, ShardError> {
+        self.decide_in_passing(|writer| writer.make_same(namespace, collections, documents))
+            .map(|(_, index)| index)
     }
 
     /// Forgets which keys became known in the transitions up to an epoch, some keys after one; gives the last of them
@@ -172,24 +178,35 @@ impl Writer {
         })
     }
 
-    fn install_newer(&mut self, namespace: &str, mut documents: Vec<Moved>) -> Result<(), ShardError> {
-        let here = self.look(|state| {
-            let Some(id) = state.namespace(namespace)? else { return Ok(Vec::new()) };
-            let position = |moved: &Moved| Ok(state.document(id, &moved.at)?.map(|found| found.position));
-            documents.iter().map(position).collect()
-        })?;
-        let mut here = here.into_iter();
-        documents.retain(|moved| {
-            let given = moved.document.as_ref().map(|document| document.position);
-            given > here.next().flatten()
-        });
-        match documents.is_empty() {
-            true => Ok(()),
-            false => {
-                let (namespace, horizon) = (namespace.into(), Position::START);
-                self.record(&Entry::Installed { namespace, transition: 0, horizon, documents })
+    fn make_same(
+        &mut self,
+        namespace: &str,
+        collections: &[&str],
+        mut documents: Vec<Moved>,
+    ) -> Result<(), ShardError> {
+        self.check_not_loading(namespace)?;
+        let mut here: HashMap<DocumentKey, Position> = self.look(|state| {
+            let Some(id) = state.namespace(namespace)? else { return Ok(HashMap::new()) };
+            let mut here = HashMap::new();
+            for found in collections.iter().flat_map(|name| state.documents(id, name, None, Order::Forward)) {
+                let (at, bytes) = found?;
+                here.insert(at, DocumentRef::read(&bytes)?.position());
             }
+            Ok(here)
+        })?;
+        documents.retain(|moved| {
+            let here = here.remove(&moved.at);
+            moved.document.as_ref().is_some_and(|document| here != Some(document.position))
+        });
+        if !here.is_empty() {
+            let documents = here.into_keys().collect();
+            self.record(&Entry::Forgotten { namespace: namespace.into(), documents })?;
         }
+        if documents.is_empty() {
+            return Ok(());
+        }
+        let (namespace, horizon) = (namespace.into(), Position::START);
+        self.record(&Entry::Installed { namespace, transition: 0, horizon, documents })
     }
 
     fn unmark(

@@ -21,8 +21,8 @@ pub(super) enum Kind {
     Operation(String),
     /// The shard of one document.
     Keyed(DocumentKey, Need),
-    /// The owner of shard 1, who has what every shard has.
-    First,
+    /// The home of the namespace, which decides what is registered there.
+    Registered,
     /// Something about a whole namespace.
     Namespace(String),
 }
@@ -68,7 +68,10 @@ impl Kind {
                 "shard",
                 name @ ("select" | "eselect" | "insert" | "replace" | "delete" | "update" | "call"),
             ] if method == Method::POST => Kind::Operation(name.to_owned()),
-            ["v1", _, "shard", "procedures", ..] => Kind::First,
+            ["v1", _, "shard", "procedures", ..] | ["v1", _, "schemas" | "schema-settings", ..] => {
+                Kind::Registered
+            }
+            ["v1", _, "indexes", _, _] => Kind::Registered,
             // Whoever is asked asks the shards that have something to do with it.
             ["v1", _, "shard" | "locks" | "tree" | "waits" | "operator-log" | "session" | "grace", ..] => {
                 Kind::Local
@@ -99,7 +102,7 @@ impl Kind {
     pub(super) fn writes(&self, method: &Method) -> bool {
         match self {
             Kind::Write | Kind::Keyed(_, Need::Write) => true,
-            Kind::Document(_) | Kind::First => method != Method::GET,
+            Kind::Document(_) | Kind::Registered => method != Method::GET,
             _ => false,
         }
     }
@@ -173,6 +176,9 @@ mod tests {
         check("insert", "{", None);
         assert_eq!(kind("/v1/_system/shard/insert", body), Kind::Local);
         assert_eq!(kind("/v1/shop/shard/copy", ""), Kind::Local);
-        assert_eq!(kind("/v1/shop/shard/procedures/f", ""), Kind::First);
+        for path in ["shard/procedures/f", "schemas/user", "schema-settings", "indexes/user/name"] {
+            assert_eq!(kind(&format!("/v1/shop/{path}"), ""), Kind::Registered, "{path}");
+        }
+        assert_eq!(kind("/v1/shop/indexes", ""), Kind::Namespace("indexes".to_owned()));
     }
 }

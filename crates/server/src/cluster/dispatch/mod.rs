@@ -3,12 +3,13 @@
 
 mod kind;
 pub(crate) use kind::decoded;
+mod registered;
 pub(crate) mod spread;
 
 use super::{Current, EPOCH, Message, pull};
 use crate::{
     body,
-    clustered::PeerCall,
+    clustered::{PeerCall, defined},
     native::{Decoder, Native, written_documents},
     shared::Shared,
     trouble::Trouble,
@@ -135,11 +136,16 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
+    defined(shared, &kind::namespace(&whole.parts.uri).unwrap_or_default()).await?;
     if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
     }
     if let Kind::Namespace(_) = kind {
         return spread::here(native, shared, &whole).await;
+    }
+    let mut whole = whole;
+    if *kind == Kind::Registered {
+        return registered::answer(native, shared, &mut whole).await;
     }
     let response = match here(native, shared, &current, kind, &whole).await {
         Err(trouble) if trouble.code == Code::WrongEpoch => return Ok(wrong_epoch(shared)),
@@ -205,6 +211,13 @@ async fn attempt(
     kind: &Kind,
     whole: &mut Whole,
 ) -> Result<Response, Trouble> {
+    if *kind == Kind::Registered {
+        return registered::answer(native, shared, whole).await;
+    }
+    if current.is_owner {
+        // What is done here is done by what is registered.
+        defined(shared, &kind::namespace(&whole.parts.uri).unwrap_or_default()).await?;
+    }
     if let Kind::Namespace(word) = kind
         && spread::answers(word)
     {
@@ -235,7 +248,6 @@ fn shard_of(
     match kind {
         Kind::Document(at) | Kind::Keyed(at, _) => current.owner(at).map(Some),
         Kind::Write => written(shared, current, whole),
-        Kind::First => Ok(Some(ShardNo(1))),
         _ => Err(not_yet()),
     }
 }

@@ -15,7 +15,9 @@ use lockwood_locks::LockView;
 use lockwood_model::{LockId, NodeAddress, OwnerId, Resource, Timestamp, Token};
 use lockwood_router::{
     Route, ShardEpoch, ShardNo,
-    guards::{Action, Covered, Decision, Home, HomeEpoch, MapEpoch, MemberMessage, Ownership, Phase},
+    guards::{
+        Action, Covered, Decision, DefinitionsNo, Home, HomeEpoch, MapEpoch, MemberMessage, Ownership, Phase,
+    },
 };
 use lockwood_wire::Code;
 use std::{
@@ -23,6 +25,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 /// How soon a namespace looks again whether what a change waits for has come.
 const RETRY_MS: u64 = 5;
@@ -49,6 +52,8 @@ pub(crate) struct HomeGuards {
     given_up: BTreeSet<(Timestamp, HeldBackKey)>,
     /// When to look again, if something waits that nothing tells of.
     retry_at: Option<Timestamp>,
+    /// What is registered, as far as all shards go by it; none as long as that is not known.
+    defined: watch::Sender<Option<DefinitionsNo>>,
 }
 
 /// Held locks that may be other than their guards, and since which record of the log that can be relied on. One that waits
@@ -124,9 +129,11 @@ enum Look {
 impl HomeGuards {
     /// Those of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
     /// have been heard.
-    pub(crate) fn new(membership: &Arc<Membership>, map: u64) -> HomeGuards {
-        let home =
+    /// What is registered so far is in the log up to the record `last`.
+    pub(crate) fn new(membership: &Arc<Membership>, map: u64, last: u64) -> HomeGuards {
+        let mut home =
             Home::takeover(HomeEpoch(membership.epoch.0), MapEpoch(map), membership.owners_elsewhere());
+        home.redefined(DefinitionsNo(last));
         HomeGuards {
             membership: Arc::clone(membership),
             home,
@@ -137,6 +144,7 @@ impl HomeGuards {
             held_back_last: 0,
             given_up: BTreeSet::new(),
             retry_at: None,
+            defined: watch::Sender::new(None),
         }
     }
 
@@ -316,6 +324,8 @@ impl State {
             let ownership = if shared.authority.is_fresh() { Ownership::Fresh } else { Ownership::Stale };
             let actions = guards.home.actions(ownership);
             if actions.is_empty() {
+                let defined = guards.home.defined();
+                guards.defined.send_if_modified(|known| std::mem::replace(known, defined) != defined);
                 let waits = ownership == Ownership::Stale || guards.retry_at.is_some();
                 guards.retry_at = waits.then(|| shared.clock.now().after(RETRY_MS));
                 return;
@@ -439,6 +449,24 @@ impl Namespace {
     fn is_held_up(&self, shared: &Shared) -> bool {
         self.guarding(shared, |_| ());
         self.lock().guards.as_ref().is_some_and(|guards| guards.home.is_held_up())
+    }
+
+    /// Something was registered or removed, and is in the log up to a record, which is durable. Gives what all shards go by.
+    pub(super) fn redefined(
+        &self,
+        shared: &Shared,
+        definitions: DefinitionsNo,
+    ) -> Option<watch::Receiver<Option<DefinitionsNo>>> {
+        self.guarding(shared, |home| home.redefined(definitions));
+        self.lock().guards.as_ref().map(|guards| guards.defined.subscribe())
+    }
+
+    /// The shards that do not go by that yet, as far as they are known.
+    pub(super) fn undefined(&self, definitions: DefinitionsNo) -> BTreeSet<ShardNo> {
+        let state = self.lock();
+        let Some(guards) = &state.guards else { return BTreeSet::new() };
+        let unheard = guards.home.unheard().map(|(shard, _)| shard);
+        guards.home.undefined(definitions).into_iter().chain(unheard).collect()
     }
 
     fn guarding(&self, shared: &Shared, act: impl FnOnce(&mut Home)) {

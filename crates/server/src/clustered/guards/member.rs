@@ -8,7 +8,10 @@ use super::{
 use crate::trouble::Trouble;
 use lockwood_router::{
     ShardEpoch, ShardNo,
-    guards::{Admission, HomeEpoch, Member, MemberContent, MemberMessage, Operation, OperationId},
+    guards::{
+        Admission, DefinitionsNo, HomeEpoch, Member, MemberContent, MemberMessage, MemberState, Operation,
+        OperationId,
+    },
 };
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
@@ -21,7 +24,7 @@ pub(super) struct Members(RwLock<HashMap<Arc<str>, Arc<MemberOf>>>);
 
 /// A shard's membership in one namespace.
 pub(super) struct MemberOf {
-    namespace: Arc<str>,
+    pub(super) namespace: Arc<str>,
     /// The shard of the home.
     pub(super) home: ShardNo,
     member: Mutex<Member>,
@@ -42,6 +45,34 @@ impl MemberOf {
     /// The newest home that is known.
     pub(super) fn home_epoch(&self) -> HomeEpoch {
         self.member.lock().home()
+    }
+
+    /// Whether it knows what is registered.
+    pub(super) fn is_defined(&self) -> bool {
+        self.member.lock().is_defined()
+    }
+
+    /// Whether the home has announced something that it does not know yet.
+    pub(super) fn is_behind(&self) -> bool {
+        self.member.lock().behind().is_some()
+    }
+
+    /// It goes by what is registered as of a record of the home's log.
+    pub(super) fn caught_up(&self, membership: &Membership, definitions: DefinitionsNo) {
+        let mut member = self.member.lock();
+        if let Some(message) = member.caught_up(definitions) {
+            membership.send_to_home(self.home, &self.namespace, message);
+        }
+        drop(member);
+        self.changes.send_replace(());
+    }
+
+    /// Asks the home for membership if it has not, and is none.
+    pub(super) fn join_first(&self, membership: &Membership) {
+        let has_joined = self.member.lock().state() != MemberState::Outside;
+        if !has_joined {
+            self.join(membership);
+        }
     }
 
     /// Asks the home for membership, unless that was done.
@@ -102,8 +133,12 @@ impl Membership {
         // A call that its sender has given up may be carried out late: a join that is only in its answer would be lost.
         let joins = answers.iter().filter(|said| said.content == MemberContent::Join);
         joins.for_each(|said| self.send_to_home(member.home, &member.namespace, said.clone()));
+        let is_behind = state.behind().is_some();
         drop(state);
         member.changes.send_replace(());
+        if is_behind {
+            self.catch_ups.ask(&member);
+        }
         Ok(answers)
     }
 

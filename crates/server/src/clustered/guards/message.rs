@@ -6,8 +6,8 @@ use lockwood_model::{LockId, OwnerId, Resource, Token, Wait};
 use lockwood_router::{
     ShardEpoch, ShardNo,
     guards::{
-        self, Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage, JoinNo, MapEpoch,
-        MemberContent, MemberMessage, Phase, SequenceNo,
+        self, DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeContent, HomeEpoch, HomeMessage,
+        JoinNo, MapEpoch, MemberContent, MemberMessage, Phase, SequenceNo,
     },
 };
 use lockwood_wire::{Code, Problem, WireResource};
@@ -97,6 +97,7 @@ enum WireMemberContent {
     Join,
     Leave,
     Acknowledge(u64),
+    Defined(u64),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -110,10 +111,11 @@ struct WireHomeMessage {
 #[serde(rename_all = "snake_case")]
 enum WireHomeContent {
     Part(Vec<WireGuard>),
-    Snapshot { in_grace: bool, map: u64, guards: Vec<WireGuard> },
+    Snapshot { in_grace: bool, map: u64, definitions: u64, guards: Vec<WireGuard> },
     Guard(WireGuard),
     Lift(u64),
     Map(u64),
+    Definitions(u64),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -131,14 +133,16 @@ impl ToMember {
     pub(super) fn new(namespace: &str, from: ShardNo, message: &HomeMessage) -> ToMember {
         let content = match &message.content {
             HomeContent::Part(guards) => WireHomeContent::Part(guards.iter().map(WireGuard::from).collect()),
-            HomeContent::Snapshot { phase, map, guards } => WireHomeContent::Snapshot {
+            HomeContent::Snapshot { phase, map, definitions, guards } => WireHomeContent::Snapshot {
                 in_grace: *phase == Phase::Grace,
                 map: map.0,
+                definitions: definitions.0,
                 guards: guards.iter().map(WireGuard::from).collect(),
             },
             HomeContent::Guard(guard) => WireHomeContent::Guard(guard.into()),
             HomeContent::Lift(number) => WireHomeContent::Lift(number.0),
             HomeContent::Map(map) => WireHomeContent::Map(map.0),
+            HomeContent::Definitions(definitions) => WireHomeContent::Definitions(definitions.0),
         };
         let message =
             WireHomeMessage { stream: message.stream.into(), sequence: message.sequence.0, content };
@@ -151,14 +155,16 @@ impl ToMember {
         };
         let content = match self.message.content {
             WireHomeContent::Part(guards) => HomeContent::Part(read(guards)?),
-            WireHomeContent::Snapshot { in_grace, map, guards } => HomeContent::Snapshot {
+            WireHomeContent::Snapshot { in_grace, map, definitions, guards } => HomeContent::Snapshot {
                 phase: if in_grace { Phase::Grace } else { Phase::Serving },
                 map: MapEpoch(map),
+                definitions: DefinitionsNo(definitions),
                 guards: read(guards)?,
             },
             WireHomeContent::Guard(guard) => HomeContent::Guard(guard.into_model()?),
             WireHomeContent::Lift(number) => HomeContent::Lift(GuardNo(number)),
             WireHomeContent::Map(map) => HomeContent::Map(MapEpoch(map)),
+            WireHomeContent::Definitions(definitions) => HomeContent::Definitions(DefinitionsNo(definitions)),
         };
         let (stream, sequence) = (self.message.stream.into(), SequenceNo(self.message.sequence));
         Ok(HomeMessage { stream, sequence, content })
@@ -171,6 +177,7 @@ impl ToHome {
             MemberContent::Join => WireMemberContent::Join,
             MemberContent::Leave => WireMemberContent::Leave,
             MemberContent::Acknowledge(number) => WireMemberContent::Acknowledge(number.0),
+            MemberContent::Defined(definitions) => WireMemberContent::Defined(definitions.0),
         };
         let message = WireMemberMessage { stream: message.stream.into(), content };
         ToHome { namespace: namespace.to_owned(), message }
@@ -181,6 +188,7 @@ impl ToHome {
             WireMemberContent::Join => MemberContent::Join,
             WireMemberContent::Leave => MemberContent::Leave,
             WireMemberContent::Acknowledge(number) => MemberContent::Acknowledge(GuardNo(number)),
+            WireMemberContent::Defined(definitions) => MemberContent::Defined(DefinitionsNo(definitions)),
         };
         MemberMessage { stream: self.message.stream.into(), content }
     }
@@ -342,12 +350,14 @@ mod tests {
             HomeContent::Snapshot {
                 phase: Phase::Grace,
                 map: MapEpoch(2),
+                definitions: DefinitionsNo(12),
                 guards: vec![guard(GuardState::Held), guard(GuardState::Pending)],
             },
             HomeContent::Part(vec![guard(GuardState::Held)]),
             HomeContent::Guard(guard(GuardState::Pending)),
             HomeContent::Lift(GuardNo(4)),
             HomeContent::Map(MapEpoch(11)),
+            HomeContent::Definitions(DefinitionsNo(13)),
         ];
         for content in contents {
             let message = HomeMessage { stream, sequence: SequenceNo(1), content };
@@ -355,7 +365,12 @@ mod tests {
             assert_eq!((&*read.namespace, read.from), ("n", 1));
             assert_eq!(read.message().unwrap(), message);
         }
-        let contents = [MemberContent::Join, MemberContent::Leave, MemberContent::Acknowledge(GuardNo(4))];
+        let contents = [
+            MemberContent::Join,
+            MemberContent::Leave,
+            MemberContent::Acknowledge(GuardNo(4)),
+            MemberContent::Defined(DefinitionsNo(14)),
+        ];
         for content in contents {
             let message = MemberMessage { stream, content };
             let read: ToHome = read(&write(&ToHome::new("n", &message))).unwrap();

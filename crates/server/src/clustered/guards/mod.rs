@@ -9,6 +9,7 @@
 //! Both sides are state machines in `router/src/guards/`, which says why that is safe.
 
 mod admittance;
+mod definitions;
 mod home;
 mod member;
 mod message;
@@ -18,12 +19,14 @@ mod post;
 mod queue;
 
 pub(crate) use admittance::Admittance;
+pub(crate) use definitions::{confirmed, defined};
 pub(crate) use home::{HomeGuards, News, lifted};
 pub(super) use parting::{collecting, is_from};
 pub(super) use queue::answer;
 
 use super::ClusterNode;
 use crate::{shared::Shared, trouble::Trouble};
+use definitions::CatchUps;
 use futures_util::future::join_all;
 use lockwood_cluster::Placed;
 use lockwood_router::{ShardEpoch, ShardNo, ShardRow};
@@ -55,6 +58,8 @@ pub(crate) struct Membership {
     /// Locks of operations at other shards, by those that hold them.
     turns: Turns,
     outbox: Outbox,
+    /// Memberships that do not know yet what is registered.
+    catch_ups: CatchUps,
     /// Numbers the operations here.
     attempts: AtomicU64,
 }
@@ -73,6 +78,7 @@ impl Membership {
             members: Members::default(),
             turns: Turns::default(),
             outbox: Outbox::new(),
+            catch_ups: CatchUps::new(),
             attempts: AtomicU64::new(1),
         })
     }
@@ -116,7 +122,7 @@ impl Membership {
 
     /// What a member of the cluster does besides answering requests, for as long as the tenure.
     pub(crate) async fn attend(self: Arc<Membership>, shared: Arc<Shared>) {
-        tokio::join!(self.deliver(&shared), self.watch_owners(&shared));
+        tokio::join!(self.deliver(&shared), self.watch_owners(&shared), self.catch_up(&shared));
     }
 
     /// The tenure is over. Locks of operations go, and with them what they keep in memory.

@@ -329,7 +329,7 @@ mod tests {
     use lockwood_model::{Depth, LockId, Mode, OwnerId, Resource, Token};
     use lockwood_router::{
         ShardEpoch,
-        guards::{Guard, GuardId, GuardNo, GuardState, HomeEpoch, MapEpoch, Phase, SequenceNo},
+        guards::{DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeEpoch, MapEpoch, Phase, SequenceNo},
     };
 
     fn name(namespace: &str) -> LaneName {
@@ -347,7 +347,8 @@ mod tests {
     }
 
     fn snapshot(join: u64) -> Letter {
-        letter(join, 0, HomeContent::Snapshot { phase: Phase::Serving, map: MapEpoch(1), guards: Vec::new() })
+        let (phase, map, definitions) = (Phase::Serving, MapEpoch(1), DefinitionsNo(0));
+        letter(join, 0, HomeContent::Snapshot { phase, map, definitions, guards: Vec::new() })
     }
 
     /// A guard of which a few are too much.

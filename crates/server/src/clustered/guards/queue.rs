@@ -3,6 +3,7 @@
 
 use super::{
     Membership,
+    definitions::{self, DEFINITIONS},
     message::{self, Attempt, Enter, Entered, Hear, Leave, ToHome},
     post::{self, HEAR, POST},
 };
@@ -123,6 +124,7 @@ async fn try_answer(
             let heard = membership.hear(&asked, ShardNo(asked.from))?;
             Ok(axum::Json(ToHome::new(&asked.namespace, &heard)).into_response())
         }
+        DEFINITIONS => definitions::give(shared, message::read(&body)?).await,
         _ => Err(unknown()),
     }
 }

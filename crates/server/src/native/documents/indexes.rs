@@ -106,7 +106,7 @@ fn check(shared: &Shared, namespace: &str, collection: &str, field: &str) -> Res
 }
 
 /// Builds what is not built yet, beside everything else.
-pub(in crate::native) fn build(shared: &Arc<Shared>) {
+pub(crate) fn build(shared: &Arc<Shared>) {
     let shard = Arc::clone(&shared.shard);
     tokio::spawn(async move {
         if let Err(error) = shard.fill_indexes().await {

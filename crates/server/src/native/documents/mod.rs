@@ -38,6 +38,7 @@ pub(crate) use decode::Decoder;
 pub(super) use dump::*;
 pub(super) use feed::*;
 pub(super) use history::*;
+pub(crate) use indexes::build as build_indexes;
 pub(super) use indexes::*;
 pub(crate) use isolation::{check_access, collection as collection_resource, in_force as isolation_in_force};
 pub(super) use join::*;

@@ -143,6 +143,7 @@ async fn store(
     let asked = Asked::new(shared, namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let fields = Decoder(&shared.config.limits).fields(&fields)?;
     let amendment = asked.amendment(gate::whole(&asked.at).into(), retry);
+    let amendment = Amendment { makes: Some(&fields), ..amendment };
     let make = |state: Stored<'_>| {
         let intents = store_intents(state, namespace, &asked.at, &fields, &if_there)?;
         Ok((asked.call_of(intents, asked.note.clone()), ()))
@@ -263,7 +264,8 @@ impl Asked {
 
     /// That the document is looked at and changed in one step, with these resources held.
     fn amendment(&self, resources: Vec<Resource>, retry: Retry) -> Amendment<'_> {
-        Amendment { documents: std::slice::from_ref(&self.at), resources, answer: retry.answer() }
+        let documents = std::slice::from_ref(&self.at);
+        Amendment { documents, resources, makes: None, answer: retry.answer() }
     }
 
     fn call(&self, action: Action) -> Call {

@@ -1,4 +1,4 @@
-//! The procedures of a namespace: registered on all shards, so that each key's owner has them. Knows nothing of
+//! The procedures of a namespace: registered at its home, so that each key's owner has them. Knows nothing of
 //! running them.
 
 use super::super::{
@@ -7,7 +7,6 @@ use super::super::{
 };
 use super::operations::store_intents;
 use crate::{
-    cluster::everywhere,
     gate::{self, Amendment, PROCEDURES},
     shard::{Call, Reading, in_place},
     shared::Shared,
@@ -121,8 +120,7 @@ pub(in crate::native) async fn delete_procedure(
     Ok(json_of(&gone.info(false)))
 }
 
-/// Decides about a procedure on shard 1, which this is, and gives what was decided to the others. If that breaks off
-/// it can be done again: it changes nothing here then, and goes on with the others.
+/// Decides about a procedure, at the home if the namespace is spread.
 async fn decide(
     shared: &Arc<Shared>,
     namespace: &str,
@@ -130,14 +128,11 @@ async fn decide(
     retry: Retry,
     make: impl Fn(Stored<'_>) -> Result<(Call, ()), Trouble>,
 ) -> Result<(), Trouble> {
-    let (admitted, current) = shared.cluster.admit_everywhere(namespace).await?;
     let documents = std::slice::from_ref(at);
-    let amendment = Amendment { documents, resources: gate::whole(at).into(), answer: retry.answer() };
-    gate::transact_everywhere(shared, namespace, &amendment, admitted, make).await?;
-    match current {
-        Some(current) => everywhere::give(shared, &current, namespace, at).await,
-        None => Ok(()),
-    }
+    let (resources, answer) = (gate::whole(at).into(), retry.answer());
+    let amendment = Amendment { documents, resources, makes: None, answer };
+    gate::transact_registered(shared, namespace, &amendment, make).await?;
+    Ok(())
 }
 
 /// A procedure that is registered on this shard.

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     body,
     cluster::{Current, SYSTEM, dispatch::kind},
+    clustered::confirmed,
     gate::{self, Terms, Turn},
     native::{Load, Native, check_dump_type, json_of, read_head, unread},
     secret,
@@ -39,7 +40,7 @@ use lockwood_wire::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -202,8 +203,13 @@ pub(crate) async fn load(
     let namespace = kind::namespace(request.uri()).unwrap_or_default();
     let is_alone = current.map.shards.len() == 1 && current.map.phase == Phase::Steady;
     let own = Asker { native, shared, current: &current }.is_own(Asker::first());
-    if request.method() != hyper::Method::POST || namespace == SYSTEM || (is_alone && own) {
+    if request.method() != hyper::Method::POST || namespace == SYSTEM {
         return Ok(native.local(request).await);
+    }
+    if is_alone && own {
+        let answer = native.local(request).await;
+        confirmed(shared, &namespace).await?;
+        return Ok(answer);
     }
     check_dump_type(request.headers())?;
     if current.map.phase != Phase::Steady {
@@ -216,11 +222,13 @@ pub(crate) async fn load(
     let work = tokio::spawn(async move {
         let ask = Asker { native: &native, shared: &shared, current: &current };
         let loaded = load_all(&ask, &current, &namespace, &mut body).await;
+        // Also if it was undone: a shard may have asked meanwhile what is registered.
+        let confirmed = confirmed(&shared, &namespace).await;
         if loaded.is_err() {
             body::drain(body).await;
         }
         match loaded {
-            Ok(answer) => Ok(json_of(&answer)),
+            Ok(answer) => confirmed.map(|()| json_of(&answer)),
             Err(Stop::Reply(reply)) => Ok(reply.into_response()),
             Err(Stop::Trouble(trouble)) => Err(*trouble),
         }
@@ -286,7 +294,11 @@ impl<'a> Split<'a> {
         };
         let tokens: Vec<u64> = turn.as_ref().and_then(Turn::token).into_iter().collect();
         let mut split = Split { ask, current, namespace, parts, head, answer, lines: 0, ended: false, turn };
-        for shard in current.map.shard_numbers() {
+        // What is registered goes to the home, also if it is on no shard of the map.
+        let this = ask.shared.cluster.this();
+        let home = ask.shared.remote_home(namespace).await?.unwrap_or(this);
+        let shards: BTreeSet<ShardNo> = current.map.shard_numbers().chain([home]).collect();
+        for shard in shards {
             let beginning = Beginning { namespace: namespace.to_owned(), tokens: tokens.clone() };
             let begun = ask.one(shard, &Message::json(BEGIN, &beginning)).await;
             match begun.map_err(Stop::from).and_then(Reply::read) {

@@ -13,7 +13,6 @@ pub(crate) mod hold;
 mod join;
 pub(crate) mod load;
 mod page;
-mod registry;
 mod reserve;
 pub(crate) mod searches;
 mod tally;
@@ -38,7 +37,6 @@ pub(crate) use ask::{LEAST, wait_for};
 pub(crate) use custody::{NOWHERE, custody};
 pub(crate) use hold::HoldTable;
 pub(crate) use load::{LoadTable, load};
-pub(crate) use registry::{INDEXES, IndexList, RECORDS, records, take_records};
 pub(crate) use reserve::{IdsRequest, NEXT_ID, NextId, RESERVE};
 
 /// What comes of a part of a spread request that is not an answer.
@@ -104,14 +102,6 @@ async fn route(ask: &Asker<'_>, whole: &Whole) -> Answer {
         (&Method::GET, [namespace, "collections"]) => catalog::collections(ask, namespace).await,
         (&Method::GET, [namespace, "dump"]) => dump::dump(ask, namespace).await,
         (&Method::GET, [namespace, "indexes"]) => catalog::indexes(ask, namespace).await,
-        (&Method::PUT | &Method::DELETE, [namespace, "indexes", _, _]) => {
-            registry::change(ask, namespace, whole).await
-        }
-        (&Method::POST, [_, "schemas", _, "check"]) => first(ask, whole).await,
-        (_, [namespace, "schemas" | "schema-settings", ..]) => match *method {
-            Method::GET => first(ask, whole).await,
-            _ => registry::change(ask, namespace, whole).await,
-        },
         (&Method::POST, [namespace, word]) => post(ask, namespace, word, whole).await,
         _ => itself(ask, whole).await,
     }
@@ -140,7 +130,7 @@ async fn itself(ask: &Asker<'_>, whole: &Whole) -> Answer {
     Ok(ask.native.local(whole.request()).await)
 }
 
-/// What every shard knows is asked of the first, which knows it first.
+/// The documents of what is registered are on every shard alike; the first answers for them.
 async fn first(ask: &Asker<'_>, whole: &Whole) -> Answer {
     Ok(ask.one(Asker::first(), &whole.message()).await?.into_response())
 }
