@@ -11,6 +11,6 @@ mod topology;
 pub use clock::monotonic;
 pub use database::{Database, DatabaseError, Placed};
 pub use driver::{Doing, Driver, HINT, Host, Reports};
-pub use peers::{Answer, Call, CallError, Peers, now_ms};
+pub use peers::{Answer, Call, CallError, CallKind, Peers, now_ms};
 pub use proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, ProofError, Prover};
 pub use topology::Topology;

@@ -31,7 +31,7 @@ use hyper::{
     http::request::Parts,
 };
 use hyper_util::rt::TokioIo;
-use lockwood_cluster::{Answer, Call, CallError};
+use lockwood_cluster::{Answer, Call, CallError, CallKind};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use std::{
@@ -464,6 +464,7 @@ fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &P
         headers.insert(peer_door::CLIENT, client);
     }
     Call {
+        kind: CallKind::Request,
         method: parts.method.clone(),
         target: target.parse().unwrap_or_default(),
         headers,
