@@ -389,12 +389,12 @@ async fn give_map(shared: &Arc<Shared>, shard: ShardNo, map: &ShardMap) -> Resul
     }
     let message = Message::post("/internal/map", map.to_json().to_string());
     let answer = shared.cluster.peers()?.ask(shard, map.epoch, &message).await;
-    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     match answer.status().is_success() {
         true => Ok(()),
         false => {
             let why = String::from_utf8_lossy(answer.body()).into_owned();
-            Err(Trouble::new(Code::ShardUnreachable, format!("shard {shard} refused the map: {why}")))
+            Err(Trouble::unreachable(shard, format!("shard {shard} refused the map: {why}")))
         }
     }
 }

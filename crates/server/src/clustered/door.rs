@@ -15,7 +15,7 @@ use crate::{
     listener::{Counted, Service, refusal},
     locktopus::Locktopus,
     metrics::Interface,
-    native::Native,
+    native::{Native, lag},
     openslides::Openslides,
     runtime::Services,
     schema_registry::SchemaRegistry,
@@ -236,7 +236,7 @@ impl<S: Doored> Door<S> {
                         let answer = local(&service, &served, peer, request).await;
                         return answer.unwrap_or_else(|trouble| refused::<S>(trouble));
                     }
-                    None => return refused::<S>(not_served()),
+                    None => return refused::<S>(not_served(shard)),
                 },
                 Place::There(..) => break,
                 Place::Nowhere if Instant::now() >= deadline => {
@@ -339,15 +339,19 @@ impl<S: Doored> Door<S> {
             add_retry_key(&mut parts);
         }
         let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
+        let is_write = !only_reads(&parts.method, parts.uri.path());
+        // Why an attempt to write may have been carried out.
+        let mut in_doubt: Option<Trouble> = None;
         loop {
             let trouble = match self.node.place(shard) {
                 Place::Here(served) => {
-                    let Some(service) = S::of(&served.services) else { return Err(not_served()) };
+                    let Some(service) = S::of(&served.services) else { return Err(not_served(shard)) };
                     let request =
                         Request::from_parts(parts.clone(), Arriving::Whole(Full::new(body.clone())));
                     match local(&service, &served, peer, request).await {
                         Err(trouble) if repeats => {
                             deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            in_doubt = Some(trouble.clone()).filter(|_| is_write);
                             trouble
                         }
                         answered => return answered.map(|answer| (answer, None)),
@@ -357,26 +361,27 @@ impl<S: Doored> Door<S> {
                 Place::There(address, epoch) => match self.call(&address, (shard, epoch), &call).await {
                     Ok(answer) if repeats && peer_door::is_lost(&answer) => {
                         deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        lost()
+                        in_doubt = Some(lost(shard)).filter(|_| is_write);
+                        lost(shard)
                     }
                     Ok(answer) if !peer_door::is_not_owner(&answer) => {
                         return Ok((answer.map(DoorBody::There), Some(epoch)));
                     }
                     Ok(_) => no_owner(&self.node, shard),
                     Err(error @ CallError::Unknown { .. }) if !repeats => {
-                        return Err(outcome_unknown(&error));
+                        return Err(outcome_unknown(shard, &error));
                     }
-                    Err(error) => {
-                        if matches!(error, CallError::Unknown { .. }) {
-                            // It took its time; a takeover needs some more.
-                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        }
-                        unreachable(&error)
+                    Err(error @ CallError::Unknown { .. }) => {
+                        // It took its time; a takeover needs some more.
+                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                        in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
+                        unreachable(shard, &error)
                     }
+                    Err(error) => unreachable(shard, &error),
                 },
             };
             if Instant::now() >= deadline {
-                return Err(trouble);
+                return Err(in_doubt.unwrap_or(trouble));
             }
             self.wait().await;
         }
@@ -395,7 +400,7 @@ async fn local<S: Doored>(
     let answer = tokio::select! {
         answer = service.answer(peer, request) => answer,
         // Dropped with all it waits for: the runtime is about to go.
-        () = served.ended() => return Err(lost()),
+        () = served.ended() => return Err(lost(served.shard())),
     };
     match doubt(&answer, is_read, served) {
         Some(trouble) => Err(trouble),
@@ -407,16 +412,19 @@ async fn local<S: Doored>(
 /// read was not, so it counts only if the ownership is still fresh.
 pub(super) fn doubt<B>(answer: &Response<B>, is_read: bool, served: &Served) -> Option<Trouble> {
     if is_read && !served.authority.is_fresh() {
-        return Some(lost());
+        return Some(lost(served.shard()));
     }
     let is_over = answer.extensions().get::<Code>() == Some(&Code::StorageFailed);
-    is_over.then(lost)
+    is_over.then(|| lost(served.shard()))
 }
 
 /// That the tenure ended before the answer was there.
-pub(super) fn lost() -> Trouble {
-    let message = "the owner of the shard has lost it; a write may have been carried out, so look before you send it again";
-    Trouble::new(Code::ShardUnreachable, message)
+pub(super) fn lost(shard: ShardNo) -> Trouble {
+    let message = format!(
+        "the owner of shard {} has lost it; a write may have been carried out, so look before you send it again",
+        shard.0
+    );
+    Trouble::unreachable(shard, message)
 }
 
 /// Whether a request may be sent again without being done twice: it reads, renews, or is a write that is known by a key.
@@ -439,6 +447,11 @@ fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
                     "select" | "eselect" | "insert" | "replace" | "delete" | "update" | "call"
                 ]
         )
+}
+
+/// Whether a request that may be sent again writes nothing.
+fn only_reads(method: &Method, path: &str) -> bool {
+    method == Method::GET || method == Method::HEAD || lag::is_read(method, path)
 }
 
 /// Gives a request a key by which it is known if it is sent again. What only reads ignores it.
@@ -510,30 +523,33 @@ pub(super) fn no_owner(node: &ClusterNode, shard: ShardNo) -> Trouble {
         "no node owns shard {} right now; a takeover takes a few seconds, so try again, or see `lockwood cluster status`",
         shard.0
     );
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(shard, message)
 }
 
-fn not_served() -> Trouble {
-    let message =
-        "the owner of the shard does not serve this interface; start all nodes with the same facades";
-    Trouble::new(Code::ShardUnreachable, message)
+fn not_served(shard: ShardNo) -> Trouble {
+    let message = format!(
+        "the owner of shard {} does not serve this interface; start all nodes with the same facades",
+        shard.0
+    );
+    Trouble::unreachable(shard, message)
 }
 
-fn unreachable(error: &CallError) -> Trouble {
-    Trouble::new(
-        Code::ShardUnreachable,
-        format!("the owner of the shard does not answer: {error}; try again"),
-    )
+fn unreachable(shard: ShardNo, error: &CallError) -> Trouble {
+    Trouble::unreachable(shard, format!("the owner of shard {} does not answer: {error}; try again", shard.0))
 }
 
-fn outcome_unknown(error: &CallError) -> Trouble {
-    let message = format!("{error}; the request may have been carried out, so look before you send it again");
-    Trouble::new(Code::ShardUnreachable, message)
+fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
+    let message = format!(
+        "the owner of shard {} does not answer: {error}; the request may have been carried out, so look before you send \
+         it again",
+        shard.0
+    );
+    Trouble::unreachable(shard, message)
 }
 
 fn unreadable(shard: ShardNo, error: &(dyn Error + Send + Sync)) -> Trouble {
     let message = format!("the answer of shard {} broke off: {error}; try again", shard.0);
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(shard, message)
 }
 
 /// The body of an answer that was made here, by the owner, or of those of several owners.

@@ -126,6 +126,11 @@ impl Answering {
 }
 
 impl Served {
+    /// The number of the shard.
+    pub(crate) fn shard(&self) -> ShardNo {
+        self.shared.cluster.this()
+    }
+
     /// Waits until the tenure is over.
     pub(crate) async fn ended(&self) {
         // Without a sender it is over, too.

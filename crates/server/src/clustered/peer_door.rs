@@ -131,9 +131,9 @@ impl PeerDoor {
     async fn by_shard(served: &Served, request: Request<axum::body::Body>) -> Answer {
         let answer = tokio::select! {
             answer = by_shard(served, request) => answer,
-            () = served.ended() => return PeerDoor::refuse(lost()),
+            () = served.ended() => return PeerDoor::refuse(lost(served.shard())),
         };
-        if served.authority.is_fresh() { answer } else { PeerDoor::refuse(lost()) }
+        if served.authority.is_fresh() { answer } else { PeerDoor::refuse(lost(served.shard())) }
     }
 
     async fn by<S: Doored>(
@@ -148,12 +148,12 @@ impl PeerDoor {
         let is_read = service.is_read(request.method(), request.uri().path());
         let answer = tokio::select! {
             answer = service.answer(client, request) => answer,
-            () = served.ended() => return lost_here(),
+            () = served.ended() => return lost_here(*shard),
         };
         match doubt(&answer, is_read, served) {
             // Another owner can be asked.
             Some(_) if is_read => not_owner(&self.0, *shard),
-            Some(_) => lost_here(),
+            Some(_) => lost_here(*shard),
             None => answer.map(axum::body::Body::new),
         }
     }
@@ -205,8 +205,8 @@ fn not_owner(node: &ClusterNode, shard: ShardNo) -> Answer {
     answer
 }
 
-fn lost_here() -> Answer {
-    let mut answer = PeerDoor::refuse(lost());
+fn lost_here(shard: ShardNo) -> Answer {
+    let mut answer = PeerDoor::refuse(lost(shard));
     answer.headers_mut().insert(LOST, HeaderValue::from_static("1"));
     answer
 }

@@ -433,5 +433,5 @@ fn unreachable(home: ShardNo, cause: &str) -> Trouble {
         "shard {} decides the locks of this namespace and cannot be asked: {cause}; nothing was done, try again",
         home.0
     );
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(home, message)
 }
