@@ -39,6 +39,7 @@ mod conversions;
 mod crash_points;
 mod database;
 mod deadlocks;
+mod direct;
 mod doors;
 mod failover;
 mod followers;

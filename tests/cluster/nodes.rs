@@ -6,7 +6,7 @@ use crate::{
     http,
     store::Store,
 };
-use lockwood_test_support::Postgres;
+use lockwood_test_support::{Postgres, Proxy};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -28,6 +28,8 @@ struct Node {
     url: String,
     listen: String,
     peer: String,
+    /// Where other nodes reach it.
+    advertise: String,
     state: State,
 }
 
@@ -71,6 +73,24 @@ impl Nodes {
         nodes
     }
 
+    /// The same without more flags, and with a proxy before each node through which other nodes reach it.
+    pub(crate) fn start_apart(len: usize, shards: usize) -> (Nodes, Vec<Proxy>) {
+        let postgres = Postgres::shared();
+        let url = postgres.url(&postgres.create_database(), postgres.port());
+        let flags = vec!["--shards".to_owned(), shards.to_string()];
+        let mut nodes = Nodes { url: url.clone(), flags, nodes: Vec::new(), orphaned: BTreeMap::new() };
+        let proxies: Vec<Proxy> = (0..len)
+            .map(|_| {
+                let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+                let proxy = Proxy::start(port);
+                nodes.push(&url, format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", proxy.port()));
+                proxy
+            })
+            .collect();
+        nodes.await_balance(shards);
+        (nodes, proxies)
+    }
+
     /// Waits until all shards have owners.
     pub(crate) fn await_owners(&self, shards: usize) {
         eventually("all shards have owners", || (1..=shards).all(|shard| self.owner_of(shard).is_some()));
@@ -107,8 +127,13 @@ impl Nodes {
 
     /// One more node, which reaches the database in its own way.
     pub(crate) fn add_on(&mut self, url: &str) {
-        let (listen, peer) = (free_address(), free_address());
-        self.nodes.push(Node { url: url.to_owned(), listen, peer, state: State::Down(None) });
+        let peer = free_address();
+        self.push(url, peer.clone(), peer);
+    }
+
+    fn push(&mut self, url: &str, peer: String, advertise: String) {
+        let (url, listen) = (url.to_owned(), free_address());
+        self.nodes.push(Node { url, listen, peer, advertise, state: State::Down(None) });
         self.up(self.nodes.len());
     }
 
@@ -116,9 +141,9 @@ impl Nodes {
     pub(crate) fn up(&mut self, number: usize) {
         let name = format!("n{number}");
         let node = &mut self.nodes[number - 1];
-        let (url, peer) = (node.url.clone(), node.peer.clone());
+        let (url, peer, advertise) = (node.url.clone(), node.peer.clone(), node.advertise.clone());
         let mut flags =
-            vec!["--cluster", &url, "--node", &name, "--advertise", &peer, "--peer-listen", &peer];
+            vec!["--cluster", &url, "--node", &name, "--advertise", &advertise, "--peer-listen", &peer];
         flags.extend(self.flags.iter().map(String::as_str));
         let State::Down(ended) = &mut node.state else { panic!("n{number} is up") };
         let server = match ended.take() {

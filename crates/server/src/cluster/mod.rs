@@ -101,6 +101,11 @@ impl Current {
         Current { is_owner, scripts: Compiled::of(&map), map }
     }
 
+    /// The same for those who have no shard of it.
+    pub(crate) fn unserved(map: ShardMap) -> Current {
+        Current { is_owner: false, scripts: Compiled::of(&map), map }
+    }
+
     /// The shard that serves a key; refused while nobody does.
     pub(crate) fn owner(&self, at: &DocumentKey) -> Result<ShardNo, Trouble> {
         match self.route(at)? {

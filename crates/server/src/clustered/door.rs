@@ -56,6 +56,11 @@ pub(crate) trait Doored: Service {
     fn of(services: &Services) -> Option<Self>;
     /// Which shards a request is for.
     fn scope(config: &Config, request: &Request<Arriving>) -> Scope;
+    /// The shard that has all documents that a request names, as far as this node knows. Any shard of a spread namespace answers
+    /// any request for it; this one needs no other.
+    fn shard_of_keys(_: &ClusterNode, _: &Parts, _: &Bytes) -> Option<ShardNo> {
+        None
+    }
     /// Answers what is about the node itself, or about its cluster.
     fn about_node(
         _: &ClusterNode,
@@ -81,6 +86,9 @@ impl Doored for Native {
     }
     fn of(services: &Services) -> Option<Native> {
         Some(services.native.clone())
+    }
+    fn shard_of_keys(node: &ClusterNode, parts: &Parts, body: &Bytes) -> Option<ShardNo> {
+        node.shard_of_keys(parts, body)
     }
     async fn about_node(node: &ClusterNode, request: &Request<Arriving>) -> Option<Response<Self::Body>> {
         let asked = status::Asked::of(request)?;
@@ -217,33 +225,22 @@ impl<S: Doored> Door<S> {
         Door { node: Arc::clone(node), interface: std::marker::PhantomData }
     }
 
-    /// Answers a request for one shard.
+    /// Answers a request for one namespace, or for what one shard has of it.
     async fn answer_by(
         &self,
-        shard: ShardNo,
+        home: ShardNo,
         peer: SocketAddr,
         mut request: Request<Arriving>,
         deadline: Instant,
     ) -> Response<DoorBody<S::Body>> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
-        // One that can be sent again is, also if it was lost here.
         let repeats = !upgrade && repeats(S::INTERFACE, request.method(), request.uri().path());
-        loop {
-            match self.node.place(shard) {
-                Place::Here(_) if repeats => break,
-                Place::Here(served) => match S::of(&served.services) {
-                    Some(service) => {
-                        let answer = local(&service, &served, peer, request).await;
-                        return answer.unwrap_or_else(|trouble| refused::<S>(trouble));
-                    }
-                    None => return refused::<S>(not_served(shard)),
-                },
-                Place::There(..) => break,
-                Place::Nowhere if Instant::now() >= deadline => {
-                    return refused::<S>(no_owner(&self.node, shard));
-                }
-                Place::Nowhere => self.wait().await,
-            }
+        if !repeats {
+            // One that cannot be sent again need not be kept.
+            request = match self.answer_here(home, peer, request, deadline).await {
+                Ok(answer) => return answer,
+                Err(request) => request,
+            };
         }
         let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
         let counted = request.extensions().get::<Arc<Counted>>().cloned();
@@ -252,6 +249,7 @@ impl<S: Doored> Door<S> {
             Ok(body) => body,
             Err(error) => return refused::<S>(error.into()),
         };
+        let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
         match self.forward(shard, peer, parts, body, deadline).await {
             Ok((answer, Some(epoch))) => match on_upgrade {
                 Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
@@ -259,6 +257,32 @@ impl<S: Doored> Door<S> {
             },
             Ok((answer, None)) => answer,
             Err(trouble) => refused::<S>(trouble),
+        }
+    }
+
+    /// Answers a request by the runtime of its shard, if that is here; gives it back if another node owns the shard.
+    async fn answer_here(
+        &self,
+        shard: ShardNo,
+        peer: SocketAddr,
+        request: Request<Arriving>,
+        deadline: Instant,
+    ) -> Result<Response<DoorBody<S::Body>>, Request<Arriving>> {
+        loop {
+            match self.node.place(shard) {
+                Place::Here(served) => {
+                    let Some(service) = S::of(&served.services) else {
+                        return Ok(refused::<S>(not_served(shard)));
+                    };
+                    let answer = local(&service, &served, peer, request).await;
+                    return Ok(answer.unwrap_or_else(|trouble| refused::<S>(trouble)));
+                }
+                Place::There(..) => return Err(request),
+                Place::Nowhere if Instant::now() >= deadline => {
+                    return Ok(refused::<S>(no_owner(&self.node, shard)));
+                }
+                Place::Nowhere => self.wait().await,
+            }
         }
     }
 
@@ -396,13 +420,13 @@ async fn local<S: Doored>(
     peer: SocketAddr,
     request: Request<Arriving>,
 ) -> Result<Response<DoorBody<S::Body>>, Trouble> {
-    let is_read = service.is_read(request.method(), request.uri().path());
+    let rests_on_reads = rests_on_reads(service, &request);
     let answer = tokio::select! {
         answer = service.answer(peer, request) => answer,
         // Dropped with all it waits for: the runtime is about to go.
         () = served.ended() => return Err(lost(served.shard())),
     };
-    match doubt(&answer, is_read, served) {
+    match doubt(&answer, rests_on_reads, served) {
         Some(trouble) => Err(trouble),
         None => Ok(answer.map(DoorBody::Here)),
     }
@@ -410,12 +434,19 @@ async fn local<S: Doored>(
 
 /// Why an answer is not to be sent. What was written was accepted by the database under the epoch of this owner; what was
 /// read was not, so it counts only if the ownership is still fresh.
-pub(super) fn doubt<B>(answer: &Response<B>, is_read: bool, served: &Served) -> Option<Trouble> {
-    if is_read && !served.authority.is_fresh() {
+pub(super) fn doubt<B>(answer: &Response<B>, rests_on_reads: bool, served: &Served) -> Option<Trouble> {
+    // A refusal says what was read, too.
+    if (rests_on_reads || answer.status().is_client_error()) && !served.authority.is_fresh() {
         return Some(lost(served.shard()));
     }
     let is_over = answer.extensions().get::<Code>() == Some(&Code::StorageFailed);
     is_over.then(|| lost(served.shard()))
+}
+
+/// Whether an answer may rest on what was read alone. That of a procedure may, if it wrote nothing.
+pub(super) fn rests_on_reads<S: Doored>(service: &S, request: &Request<Arriving>) -> bool {
+    let (method, path) = (request.method(), request.uri().path());
+    service.is_read(method, path) || S::INTERFACE == Interface::Native && path.ends_with("/shard/call")
 }
 
 /// That the tenure ended before the answer was there.

@@ -10,6 +10,7 @@
 
 mod alerts;
 mod calls;
+mod direct;
 mod door;
 mod follower;
 mod gather;
@@ -25,7 +26,7 @@ mod status;
 
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
-pub(crate) use guards::{Admittance, HomeGuards, Membership, News, hear_all, lifted};
+pub(crate) use guards::{Admittance, HomeGuards, Membership, News, hear_all, lifted, telling};
 pub(crate) use homes::{Homes, Use, only_natively};
 pub(crate) use serve::{check_single, run};
 
