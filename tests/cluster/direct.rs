@@ -1,17 +1,21 @@
-//! Requests for a key go straight to the owner of its shard, and need no other node.
+//! Requests for a key go straight to the owner of its shard, so a shard that is away delays its own keys only.
 
 use crate::{
-    cluster::passes,
-    harness::eventually,
+    cluster::{passes, write},
+    harness::{eventually, eventually_is},
     http::{self, Reply},
-    leaseholder::{Leased, Leaseholder},
+    leaseholder::{HOUR, Leased, Leaseholder},
     nodes::Nodes,
     peer::Peer,
     spread_nodes::{Spread, modulo},
 };
 use lockwood_test_support::Fault;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
 
 /// What calls between nodes for requests of clients are counted as.
 const KINDS: [&str; 3] = ["request", "shard", "guards"];
@@ -83,6 +87,15 @@ impl World {
         let homes = self.spread.homes();
         homes.iter().position(|count| *count == 1).unwrap() + 1
     }
+
+    /// From now on no shard gets another owner.
+    fn forbid_claims(&self) {
+        self.spread.nodes.sql(
+            "create function lockwood.stay() returns trigger language plpgsql as $$ begin return null; end $$;
+             create trigger stay before update on lockwood.shard for each row when (new.epoch > old.epoch)
+             execute function lockwood.stay()",
+        );
+    }
 }
 
 /// How many calls of a kind a node has made.
@@ -96,6 +109,13 @@ fn made(spread: &Spread, node: usize, kind: &str) -> u64 {
 /// A key of a shard.
 fn key_on(shard: usize) -> u64 {
     [3, 1, 2][shard - 1]
+}
+
+#[track_caller]
+fn is_missing(reply: &Reply, shard: usize) {
+    let problem = reply.assert_problem(503, "shard_unreachable");
+    assert_eq!(problem["shard"], shard, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains(&format!("shard {shard}")), "{problem}");
 }
 
 #[track_caller]
@@ -180,4 +200,116 @@ fn an_operation_that_waited_for_a_lock_is_in_nobodys_way_when_it_is_answered() {
         is_done(&waiting.join().unwrap());
     });
     world.locked(at_home, key);
+}
+
+/// Everything but what the missing shard has is served, and what needs it says so.
+#[track_caller]
+fn others_are_served_without(world: &World, away: usize, asked: usize) {
+    for shard in (1..=3).filter(|shard| *shard != away) {
+        let key = key_on(shard);
+        is_done(&world.get(asked, key));
+        is_done(&world.put(asked, key, 6));
+        is_done(&write(&world.ann(asked), key, &[]));
+        is_done(&world.post(asked, "get", &json!({ "documents": [{ "collection": "user", "key": key }] })));
+    }
+    let user = json!({ "collection": "user" });
+    let requests: [&(dyn Fn() -> Reply + Sync); 6] = [
+        &|| world.get(asked, key_on(away)),
+        &|| world.put(asked, key_on(away), 6),
+        &|| world.post(asked, "count", &user),
+        &|| world.post(asked, "filter", &user),
+        &|| world.ann(asked).store.send("GET", "collections", ""),
+        &|| http::get(world.spread.nodes.server(asked), "/v1/namespaces"),
+    ];
+    // Each of them waits for the shard, so they wait together.
+    std::thread::scope(|scope| {
+        let asked = requests.map(|request| scope.spawn(request));
+        asked.into_iter().for_each(|reply| is_missing(&reply.join().unwrap(), away));
+    });
+}
+
+/// A node that does not own a shard, and one that may: another owner is not to be had.
+fn asked_beside(world: &World, away: usize) -> usize {
+    world.spread.nodes.running().find(|node| *node != away).unwrap()
+}
+
+#[test]
+fn a_killed_home_delays_its_own_keys_only() {
+    let mut world = World::start();
+    let (home, kept) = (world.home(), world.home() % 3 + 1);
+    let held = world.ann(1).take(&format!("write user/{}", key_on(kept)));
+    world.forbid_claims();
+    let owner = world.owner(home);
+    world.spread.nodes.kill(owner);
+    let asked = asked_beside(&world, owner);
+    // The guard knows the token, and the home is needed to wait for its holder.
+    is_done(&write(&world.ann(asked), key_on(kept), &[held.token]));
+    is_missing(&write(&world.ann(asked), key_on(kept), &[]), home);
+    is_done(&world.get(asked, key_on(kept)));
+    let free = (1..=3).find(|shard| ![home, kept].contains(shard)).unwrap();
+    is_done(&world.put(asked, key_on(free), 7));
+    is_missing(&world.get(asked, key_on(home)), home);
+    is_missing(&world.post(asked, "count", &json!({ "collection": "user" })), home);
+    is_missing(&world.ann(asked).ask("write user/9", HOUR, 0), home);
+}
+
+#[test]
+fn a_killed_shard_delays_its_own_keys_only() {
+    let mut world = World::start();
+    let away = world.home() % 3 + 1;
+    world.forbid_claims();
+    let owner = world.owner(away);
+    world.spread.nodes.kill(owner);
+    others_are_served_without(&world, away, asked_beside(&world, owner));
+}
+
+#[test]
+fn a_paused_shard_delays_its_own_keys_only() {
+    let world = World::start();
+    for away in [world.home(), world.home() % 3 + 1] {
+        let owner = world.owner(away);
+        if away == world.home() {
+            world.forbid_claims();
+        }
+        let paused = world.spread.nodes.server(owner);
+        paused.signal("-STOP");
+        let asked = asked_beside(&world, owner);
+        others_are_served_without(&world, away, asked);
+        paused.signal("-CONT");
+        eventually("the shard is served again", || world.get(asked, key_on(away)).status == 200);
+    }
+}
+
+/// An owner that is paused never ends its answer; whoever reads it is told to come back as soon as there is another owner.
+#[test]
+fn a_feed_of_a_paused_owner_breaks_off_when_another_node_takes_over() {
+    let world = World::start();
+    let home = world.home();
+    let owner = world.owner(home);
+    let asked = asked_beside(&world, owner);
+    let address = world.spread.nodes.server(asked).native;
+    let mut feed = TcpStream::connect(address).unwrap();
+    feed.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let request =
+        format!("GET /v1/default/changes HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n");
+    feed.write_all(request.as_bytes()).unwrap();
+    let mut chunk = [0; 4096];
+    assert!(feed.read(&mut chunk).unwrap() > 0);
+    let paused = world.spread.nodes.server(owner);
+    paused.signal("-STOP");
+    let mut read = || {
+        feed.read(&mut chunk).unwrap_or_else(|error| {
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "it goes on waiting for an owner that is paused");
+            0
+        })
+    };
+    while read() > 0 {}
+    let successor = || world.spread.nodes.status(asked)["shards"][home - 1]["owner"].clone();
+    paused.signal("-CONT");
+    assert_ne!(successor(), format!("n{owner}"), "it broke off for another reason");
+    eventually_is(
+        "the namespace is served",
+        || world.get(asked, key_on(home)).status,
+        |status| *status == 200,
+    );
 }

@@ -116,6 +116,12 @@ impl Nodes {
         shards.map(|row| (row["shard"].as_u64().unwrap() as usize, row["epoch"].as_u64().unwrap())).collect()
     }
 
+    /// Has the database carry out a script; it must be the shared one.
+    pub(crate) fn sql(&self, script: &str) -> String {
+        let (_, database) = self.url.rsplit_once('/').unwrap();
+        Postgres::shared().sql(database, script)
+    }
+
     /// Another flag for nodes that start from now on.
     pub(crate) fn set_flags(&mut self, flags: &[&str]) {
         self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();

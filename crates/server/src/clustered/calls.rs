@@ -1,7 +1,10 @@
 //! Calls from one shard to another, whichever nodes own them: carried out in this process if it owns the other one. Knows
 //! nothing of what they ask for.
 
-use super::{ClusterNode, PeerCall, Place, guards, peer_door};
+use super::{
+    ClusterNode, PeerCall, Place, guards, peer_door,
+    silence::{Watched, replaced},
+};
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -45,7 +48,11 @@ impl ClusterNode {
         Box::pin(self.place_call(shard, call))
     }
 
-    async fn place_call(&self, shard: ShardNo, call: &ShardCall) -> Result<Response<Body>, CallError> {
+    async fn place_call(
+        self: &Arc<ClusterNode>,
+        shard: ShardNo,
+        call: &ShardCall,
+    ) -> Result<Response<Body>, CallError> {
         match self.place(shard) {
             Place::Here(served) => {
                 let request = request(call);
@@ -72,13 +79,13 @@ impl ClusterNode {
                 let answer = tokio::select! {
                     answer = self.peers.call(&address, &sent, call.timeout) => answer?,
                     () = self.silenced(shard, epoch) => {
-                        return Err(unknown(&address, "another node has taken the shard over"));
+                        return Err(unknown(&address, &replaced(shard)));
                     }
                 };
                 if peer_door::is_not_owner(&answer) {
                     return Err(not_sent(&address, "it does not own the shard"));
                 }
-                Ok(answer.map(Body::new))
+                Ok(answer.map(|body| Body::new(Watched::new(self, (shard, epoch), body))))
             }
         }
     }

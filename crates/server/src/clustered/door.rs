@@ -4,6 +4,7 @@
 use super::{
     ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
     scope::{self, Gathered, Scope},
+    silence::{Watched, replaced},
     status,
 };
 use crate::{
@@ -342,8 +343,7 @@ impl<S: Doored> Door<S> {
         tokio::select! {
             answer = self.node.peers.call(address, call, timeout) => answer,
             () = self.node.silenced(shard, epoch) => {
-                let cause = "another node has taken the shard over".to_owned();
-                Err(CallError::Unknown { address: address.to_owned(), cause })
+                Err(CallError::Unknown { address: address.to_owned(), cause: replaced(shard) })
             }
         }
     }
@@ -389,7 +389,8 @@ impl<S: Doored> Door<S> {
                         lost(shard)
                     }
                     Ok(answer) if !peer_door::is_not_owner(&answer) => {
-                        return Ok((answer.map(DoorBody::There), Some(epoch)));
+                        let watched = |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
+                        return Ok((answer.map(watched), Some(epoch)));
                     }
                     Ok(_) => no_owner(&self.node, shard),
                     Err(error @ CallError::Unknown { .. }) if !repeats => {
@@ -586,7 +587,7 @@ fn unreadable(shard: ShardNo, error: &(dyn Error + Send + Sync)) -> Trouble {
 /// The body of an answer that was made here, by the owner, or of those of several owners.
 pub(crate) enum DoorBody<B> {
     Here(B),
-    There(Answer),
+    There(Watched),
     Merged(Full<Bytes>),
 }
 
@@ -609,7 +610,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut *self {
             DoorBody::Here(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
-            DoorBody::There(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            DoorBody::There(body) => Pin::new(body).poll_frame(context),
             DoorBody::Merged(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
         }
     }

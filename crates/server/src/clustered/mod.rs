@@ -22,6 +22,7 @@ pub(crate) mod preferences;
 mod reads;
 mod scope;
 mod serve;
+mod silence;
 mod status;
 
 pub(crate) use calls::ShardCall;
@@ -57,8 +58,6 @@ const OWNER_WAIT: Duration = Duration::from_secs(5);
 /// How long a planned end of a tenure waits for answers after it has sent away all that wait for locks.
 const ANSWERING_TIMEOUT: Duration = Duration::from_millis(300);
 const ANSWERING_INTERVAL: Duration = Duration::from_millis(2);
-/// How long an answer of a replaced owner may still be on its way.
-const LATE_ANSWER: Duration = Duration::from_millis(100);
 
 /// What makes a server a node of a cluster.
 #[derive(Debug, Clone)]
@@ -312,22 +311,6 @@ impl ClusterNode {
         match self.topology.owner_elsewhere(shard) {
             Some((address, epoch)) => Place::There(address, epoch),
             None => Place::Nowhere,
-        }
-    }
-
-    /// Waits until no answer can come any more from a shard's owner with this epoch.
-    async fn silenced(&self, shard: ShardNo, epoch: ShardEpoch) {
-        self.moved(shard, epoch).await;
-        tokio::time::sleep(LATE_ANSWER).await;
-    }
-
-    /// Waits until the tenure of a shard's owner with this epoch is over.
-    async fn moved(&self, shard: ShardNo, epoch: ShardEpoch) {
-        let mut changes = self.topology.subscribe();
-        while self.topology.is_current(shard, epoch) {
-            if changes.changed().await.is_err() {
-                return;
-            }
         }
     }
 

@@ -33,8 +33,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a request is tried while its keys move or their owner is away.
+/// How long a request is tried while its keys move.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it is tried since a shard could not be asked; a takeover takes that long.
+const AWAY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long another shard may take to answer, besides what the request itself may wait.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 /// How long to wait before asking again.
@@ -182,6 +184,7 @@ async fn as_client(
 ) -> Result<Response, Trouble> {
     let started = Instant::now();
     let (mut pause, mut epoch) = (PAUSE, 0);
+    let mut away_since: Option<Instant> = None;
     loop {
         let current = shared.cluster.current().ok_or_else(super::no_map)?;
         if std::mem::replace(&mut epoch, current.map.epoch) != epoch {
@@ -195,7 +198,12 @@ async fn as_client(
             Err(trouble) if trouble.code == Code::WrongEpoch => {
                 Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
             }
-            Err(trouble) if trouble.code == Code::ShardUnreachable => trouble,
+            Err(trouble) if trouble.code == Code::ShardUnreachable => {
+                if away_since.get_or_insert_with(Instant::now).elapsed() > AWAY_PATIENCE {
+                    return Err(trouble);
+                }
+                trouble
+            }
             Err(trouble) => return Err(trouble),
         };
         if started.elapsed() > PATIENCE {
