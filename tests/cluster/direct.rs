@@ -202,6 +202,29 @@ fn an_operation_that_waited_for_a_lock_is_in_nobodys_way_when_it_is_answered() {
     world.locked(at_home, key);
 }
 
+/// Nobody asks the home first any more, so it has to hear of the map by itself.
+#[test]
+fn a_home_that_the_map_does_not_name_lets_the_others_serve() {
+    let spread = Spread::without_map(3, 3, &[]);
+    spread.config(2, modulo(2));
+    // By now every node has read the map, and sends requests to the shards of their keys.
+    std::thread::sleep(Duration::from_secs(3));
+    for namespace in ["a", "b", "c", "d", "e", "f", "g", "shop"] {
+        for key in 1..=2 {
+            is_done(&spread.store(key, namespace).send(
+                "PUT",
+                &format!("documents/user/{key}"),
+                r#"{"v":1}"#,
+            ));
+        }
+    }
+    assert!(
+        spread.homes().iter().all(|count| *count > 0),
+        "no home is outside of the map: {:?}",
+        spread.homes()
+    );
+}
+
 /// Everything but what the missing shard has is served, and what needs it says so.
 #[track_caller]
 fn others_are_served_without(world: &World, away: usize, asked: usize) {

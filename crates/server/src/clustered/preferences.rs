@@ -69,6 +69,19 @@ async fn look(node: &ClusterNode) -> Result<(), Trouble> {
         let mut placing = node.placing.write();
         (placing.map, placing.current) = (map, current);
     }
+    teach(node).await
+}
+
+/// Gives the latest map to the shards here that it does not name, as the driver tells only the others of it. They may be homes, and
+/// members wait until their home has the map that they go by.
+async fn teach(node: &ClusterNode) -> Result<(), Trouble> {
+    let Some(map) = node.placing.read().map.clone() else { return Ok(()) };
+    for served in node.all_served() {
+        let is_named = map.shard_numbers().any(|shard| shard == served.shard());
+        if !is_named && served.shared.cluster.epoch() < map.epoch {
+            served.shared.cluster.adopt(&served.shared, ShardMap::clone(&map)).await?;
+        }
+    }
     Ok(())
 }
 
