@@ -421,13 +421,13 @@ async fn local<S: Doored>(
     peer: SocketAddr,
     request: Request<Arriving>,
 ) -> Result<Response<DoorBody<S::Body>>, Trouble> {
-    let rests_on_reads = rests_on_reads(service, &request);
+    let rests = Rests::of(service, &request);
     let answer = tokio::select! {
         answer = service.answer(peer, request) => answer,
         // Dropped with all it waits for: the runtime is about to go.
         () = served.ended() => return Err(lost(served.shard())),
     };
-    match doubt(&answer, rests_on_reads, served) {
+    match doubt(&answer, rests, served) {
         Some(trouble) => Err(trouble),
         None => Ok(answer.map(DoorBody::Here)),
     }
@@ -435,19 +435,40 @@ async fn local<S: Doored>(
 
 /// Why an answer is not to be sent. What was written was accepted by the database under the epoch of this owner; what was
 /// read was not, so it counts only if the ownership is still fresh.
-pub(super) fn doubt<B>(answer: &Response<B>, rests_on_reads: bool, served: &Served) -> Option<Trouble> {
-    // A refusal says what was read, too.
-    if (rests_on_reads || answer.status().is_client_error()) && !served.authority.is_fresh() {
+pub(super) fn doubt<B>(answer: &Response<B>, rests: Rests, served: &Served) -> Option<Trouble> {
+    let was_read = match rests {
+        Rests::Reads => true,
+        Rests::IfRefused => answer.status().is_client_error(),
+        Rests::Locks => false,
+    };
+    if was_read && !served.authority.is_fresh() {
         return Some(lost(served.shard()));
     }
     let is_over = answer.extensions().get::<Code>() == Some(&Code::StorageFailed);
     is_over.then(|| lost(served.shard()))
 }
 
-/// Whether an answer may rest on what was read alone. That of a procedure may, if it wrote nothing.
-pub(super) fn rests_on_reads<S: Doored>(service: &S, request: &Request<Arriving>) -> bool {
-    let (method, path) = (request.method(), request.uri().path());
-    service.is_read(method, path) || S::INTERFACE == Interface::Native && path.ends_with("/shard/call")
+/// What an answer rests on that the database has not accepted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Rests {
+    /// On what was read. That of a procedure may, if it wrote nothing.
+    Reads,
+    /// It writes: only a refusal rests on what was read. The request can be sent again.
+    IfRefused,
+    /// On locks, which are checked when they are granted.
+    Locks,
+}
+
+impl Rests {
+    pub(super) fn of<S: Doored>(service: &S, request: &Request<Arriving>) -> Rests {
+        let (method, path) = (request.method(), request.uri().path());
+        let calls = S::INTERFACE == Interface::Native && path.ends_with("/shard/call");
+        match repeats(S::INTERFACE, method, path) {
+            _ if calls || service.is_read(method, path) => Rests::Reads,
+            true => Rests::IfRefused,
+            false => Rests::Locks,
+        }
+    }
 }
 
 /// That the tenure ended before the answer was there.

@@ -3,7 +3,7 @@
 
 use super::{
     ClusterNode, Doored, PeerCall, Served, calls,
-    door::{Side, doubt, lost, no_owner, rests_on_reads},
+    door::{Rests, Side, doubt, lost, no_owner},
     follower, guards, reads,
 };
 use crate::{
@@ -147,12 +147,12 @@ impl PeerDoor {
         request.headers_mut().remove(CLIENT);
         // One that can do nothing but read may be asked of another owner.
         let is_read = service.is_read(request.method(), request.uri().path());
-        let rests_on_reads = rests_on_reads(&service, &request);
+        let rests = Rests::of(&service, &request);
         let answer = tokio::select! {
             answer = service.answer(client, request) => answer,
             () = served.ended() => return lost_here(*shard),
         };
-        match doubt(&answer, rests_on_reads, served) {
+        match doubt(&answer, rests, served) {
             // Another owner can be asked.
             Some(_) if is_read => not_owner(&self.0, *shard),
             Some(_) => lost_here(*shard),
