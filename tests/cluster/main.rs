@@ -40,6 +40,7 @@ mod crash_points;
 mod database;
 mod deadlocks;
 mod definitions;
+mod direct;
 mod doors;
 mod failover;
 mod followers;

@@ -6,7 +6,7 @@ use crate::{
     http,
     store::Store,
 };
-use lockwood_test_support::{Authority, Postgres};
+use lockwood_test_support::{Authority, Postgres, Proxy};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -34,6 +34,8 @@ struct Node {
     url: String,
     listen: String,
     peer: String,
+    /// Where other nodes reach it.
+    advertise: String,
     state: State,
 }
 
@@ -88,6 +90,25 @@ impl Nodes {
         nodes
     }
 
+    /// The same without more flags, and with a proxy before each node through which other nodes reach it.
+    pub(crate) fn start_apart(len: usize, shards: usize) -> (Nodes, Vec<Proxy>) {
+        let postgres = Postgres::shared();
+        let url = postgres.url(&postgres.create_database(), postgres.port());
+        let flags = vec!["--shards".to_owned(), shards.to_string()];
+        let (url_of, authority) = (url.clone(), None);
+        let mut nodes = Nodes { url: url_of, flags, authority, nodes: Vec::new(), orphaned: BTreeMap::new() };
+        let proxies: Vec<Proxy> = (0..len)
+            .map(|_| {
+                let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+                let proxy = Proxy::start(port);
+                nodes.push(&url, format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", proxy.port()));
+                proxy
+            })
+            .collect();
+        nodes.await_balance(shards);
+        (nodes, proxies)
+    }
+
     /// Waits until all shards have owners.
     pub(crate) fn await_owners(&self, shards: usize) {
         eventually("all shards have owners", || (1..=shards).all(|shard| self.owner_of(shard).is_some()));
@@ -113,6 +134,12 @@ impl Nodes {
         shards.map(|row| (row["shard"].as_u64().unwrap() as usize, row["epoch"].as_u64().unwrap())).collect()
     }
 
+    /// Has the database carry out a script; it must be the shared one.
+    pub(crate) fn sql(&self, script: &str) -> String {
+        let (_, database) = self.url.rsplit_once('/').unwrap();
+        Postgres::shared().sql(database, script)
+    }
+
     /// Another flag for nodes that start from now on.
     pub(crate) fn set_flags(&mut self, flags: &[&str]) {
         self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -129,8 +156,13 @@ impl Nodes {
 
     /// One more node, which reaches the database in its own way.
     pub(crate) fn add_on(&mut self, url: &str) {
-        let (listen, peer) = (free_address(), free_address());
-        self.nodes.push(Node { url: url.to_owned(), listen, peer, state: State::Down(None) });
+        let peer = free_address();
+        self.push(url, peer.clone(), peer);
+    }
+
+    fn push(&mut self, url: &str, peer: String, advertise: String) {
+        let (url, listen) = (url.to_owned(), free_address());
+        self.nodes.push(Node { url, listen, peer, advertise, state: State::Down(None) });
         self.up(self.nodes.len());
     }
 
@@ -138,9 +170,9 @@ impl Nodes {
     pub(crate) fn up(&mut self, number: usize) {
         let name = format!("n{number}");
         let node = &mut self.nodes[number - 1];
-        let (url, peer) = (node.url.clone(), node.peer.clone());
+        let (url, peer, advertise) = (node.url.clone(), node.peer.clone(), node.advertise.clone());
         let mut flags =
-            vec!["--cluster", &url, "--node", &name, "--advertise", &peer, "--peer-listen", &peer];
+            vec!["--cluster", &url, "--node", &name, "--advertise", &advertise, "--peer-listen", &peer];
         flags.extend(self.flags.iter().map(String::as_str));
         let tls = self.authority.as_ref().map(|authority| tls_flags(authority, &name, &peer));
         flags.extend(tls.iter().flatten().map(String::as_str));

@@ -81,6 +81,7 @@ impl Failure {
                 ("cycle", json!(refusal.cycle)),
                 ("broken", json!(refusal.broken)),
                 ("reasons", json!(refusal.reasons)),
+                ("shard", json!(refusal.shard)),
             ];
             for (name, value) in details {
                 if !value.is_null() && value != json!([]) {

@@ -67,6 +67,8 @@ pub struct Refusal {
     pub broken: Vec<BrokenLock>,
     /// Why a schema does not go with earlier ones.
     pub reasons: Vec<SchemaReason>,
+    /// The shard that did not answer.
+    pub shard: Option<u32>,
 }
 
 /// Why a lock is gone although nobody here released it.
@@ -100,6 +102,7 @@ impl Refusal {
             cycle: Vec::new(),
             broken: Vec::new(),
             reasons: Vec::new(),
+            shard: None,
         }
     }
 
@@ -122,8 +125,8 @@ impl From<Refusal> for Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Error {
-        let Problem { code, detail, blockers, broken, reasons, .. } = problem;
-        Refusal { blockers, broken, reasons, ..Refusal::new(code, detail) }.into()
+        let Problem { code, detail, blockers, broken, reasons, shard, .. } = problem;
+        Refusal { blockers, broken, reasons, shard, ..Refusal::new(code, detail) }.into()
     }
 }
 

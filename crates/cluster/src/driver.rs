@@ -10,7 +10,7 @@
 use crate::{
     clock::monotonic,
     database::Database,
-    peers::{Call, Peers},
+    peers::{Call, CallKind, Peers},
     topology::Topology,
 };
 use bytes::Bytes;
@@ -230,6 +230,7 @@ impl Driver {
 /// Has other nodes look at the rows now. Saves up to a renewal's interval; nothing depends on it.
 async fn hint(peers: &Peers, others: &[String]) {
     let call = Call {
+        kind: CallKind::Node,
         method: Method::POST,
         target: Uri::from_static(HINT),
         headers: HeaderMap::new(),

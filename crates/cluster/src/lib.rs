@@ -12,7 +12,7 @@ mod topology;
 pub use clock::monotonic;
 pub use database::{Database, DatabaseError, Placed};
 pub use driver::{Doing, Driver, HINT, Host, Reports};
-pub use peers::{Answer, Call, CallError, Peers, now_ms};
+pub use peers::{Answer, Call, CallError, CallKind, Peers, now_ms};
 pub use proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, ProofError, Prover};
 pub use tls::{Encrypted, PeerTls, Refused, TLS_REQUIRED, TlsError, TlsFiles, requires_tls, speaks_tls};
 pub use topology::Topology;

@@ -19,7 +19,10 @@ use std::{
     collections::HashMap,
     fmt::Display,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -33,9 +36,44 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Idle connections kept for one node.
 const IDLE_LEN_MAX: usize = 64;
 
+/// What a call to another node is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// A client's request, passed on to the owner of a shard.
+    Request,
+    /// What one shard asks of another: documents, maps, steps of a change of the map.
+    Shard,
+    /// Locks of spread namespaces: guards, and operations that queue at their home.
+    Guards,
+    /// A read that a copy may answer.
+    Copy,
+    /// What nodes tell each other of themselves.
+    Node,
+}
+
+impl CallKind {
+    /// All kinds, in the order in which they are declared.
+    pub const ALL: [CallKind; 5] =
+        [CallKind::Request, CallKind::Shard, CallKind::Guards, CallKind::Copy, CallKind::Node];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CallKind::Request => "request",
+            CallKind::Shard => "shard",
+            CallKind::Guards => "guards",
+            CallKind::Copy => "copy",
+            CallKind::Node => "node",
+        }
+    }
+}
+
 /// A call to another node.
 #[derive(Debug, Clone)]
 pub struct Call {
+    /// What it is about.
+    pub kind: CallKind,
     /// Its method.
     pub method: Method,
     /// Its path and query.
@@ -94,14 +132,16 @@ struct Pool {
     incarnations: Mutex<HashMap<String, Incarnation>>,
     /// How the last connection to an address began: well, or why this node and that one cannot talk.
     begun: Mutex<HashMap<String, Result<(), String>>>,
+    /// Calls made so far, in the order of [`CallKind::ALL`].
+    made: [AtomicU64; CallKind::ALL.len()],
 }
 
 impl Peers {
     /// None yet. With certificates all calls are encrypted.
     #[must_use]
     pub fn new(prover: Arc<Prover>, tls: Option<Arc<PeerTls>>) -> Peers {
-        let (idle, incarnations, begun) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Peers(Arc::new(Pool { prover, tls, idle, incarnations, begun }))
+        let (idle, incarnations, begun, made) = Default::default();
+        Peers(Arc::new(Pool { prover, tls, idle, incarnations, begun, made }))
     }
 
     /// What encrypts calls.
@@ -125,6 +165,11 @@ impl Peers {
     /// Forgets how connections to all other addresses began.
     pub fn retain(&self, addresses: &[String]) {
         self.0.begun.lock().retain(|address, _| addresses.contains(address));
+    }
+
+    /// How many calls this node has made, by what they were about; one that had to be proved anew counts twice.
+    pub fn made(&self) -> impl Iterator<Item = (CallKind, u64)> {
+        CallKind::ALL.into_iter().zip(&self.0.made).map(|(kind, made)| (kind, made.load(Ordering::Relaxed)))
     }
 
     /// Makes a call; the answer's body is still to come. `timeout` is for the head of the answer.
@@ -165,6 +210,7 @@ impl Pool {
         call: &Call,
         timeout: Duration,
     ) -> Result<Response<Answer>, CallError> {
+        self.made[call.kind as usize].fetch_add(1, Ordering::Relaxed);
         let mut request = self.request(address, call);
         // A kept connection may have been closed meanwhile; then the request comes back unsent.
         while let Some(mut connection) = self.take_idle(address) {
@@ -249,7 +295,7 @@ impl Pool {
 
     fn request(&self, address: &str, call: &Call) -> Request<Full<Bytes>> {
         let receiver = self.incarnations.lock().get(address).copied();
-        let Call { method, target, headers, body } = call;
+        let Call { method, target, headers, body, .. } = call;
         let text = target.path_and_query().map_or("/", |target| target.as_str());
         let covered = Covered { method, target: text, headers };
         // To a node that was never heard of this proves nothing; its answer says which incarnation it is.

@@ -1,7 +1,7 @@
 //! What nodes show to each other and expect of each other, over real sockets.
 
 use super::*;
-use crate::{Call, CallError, Incarnation, Peers, Prover};
+use crate::{Call, CallError, CallKind, Incarnation, Peers, Prover};
 use hyper::{HeaderMap, Method, Uri};
 use lockwood_test_support::{Authority, Issued};
 use tempfile::TempDir;
@@ -147,7 +147,13 @@ async fn called(caller: Option<PeerTls>, receiver: PeerTls) -> (Result<(), CallE
     let peers = Peers::new(prover, caller.map(Arc::new));
     let (method, target) = (Method::POST, Uri::from_static("/1/native/v1/a/write"));
     // More than one record, and more than is buffered, is under way when the refusal comes.
-    let call = Call { method, target, headers: HeaderMap::new(), body: vec![7; 1 << 20].into() };
+    let call = Call {
+        kind: CallKind::Node,
+        method,
+        target,
+        headers: HeaderMap::new(),
+        body: vec![7; 1 << 20].into(),
+    };
     let answer = peers.call(&address, &call, Duration::from_secs(20)).await;
     assert!(!peers.is_reached(&address));
     (answer.map(drop), peers.misfit(&address))

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 pub struct Topology {
     /// This node.
     own: NodeName,
+    /// An ownership that was renewed longer ago than this may be claimed by others.
+    stale_after_ms: u64,
     view: RwLock<(Arc<View>, Option<Monotonic>)>,
     changes: watch::Sender<u64>,
 }
@@ -21,8 +23,8 @@ const LOST_AFTER_MS: u64 = 5_000;
 impl Topology {
     /// Nothing is known yet.
     #[must_use]
-    pub fn new(own: NodeName) -> Topology {
-        Topology { own, view: RwLock::default(), changes: watch::Sender::new(0) }
+    pub fn new(own: NodeName, stale_after_ms: u64) -> Topology {
+        Topology { own, stale_after_ms, view: RwLock::default(), changes: watch::Sender::new(0) }
     }
 
     /// The rows as they were read last.
@@ -66,6 +68,12 @@ impl Topology {
         self.view().shard(shard).is_some_and(|row| row.epoch == epoch)
     }
 
+    /// Whether the ownership of a shard was stale when rows were read last: its owner grants and reads nothing.
+    #[must_use]
+    pub fn is_stale(&self, shard: ShardNo) -> bool {
+        self.view().shard(shard).is_some_and(|row| row.age_ms > self.stale_after_ms)
+    }
+
     /// Where all other nodes listen.
     #[must_use]
     pub fn others(&self) -> Vec<String> {
@@ -74,11 +82,12 @@ impl Topology {
         others.map(|node| node.address.clone()).collect()
     }
 
-    /// Where the owner of a shard listens for other nodes, with its epoch; none if there is no owner, or if it is this node.
+    /// Where the owner of a shard listens for other nodes, with its epoch; none if there is no owner, if it may not
+    /// answer because its ownership is stale, or if it is this node.
     #[must_use]
     pub fn owner_elsewhere(&self, shard: ShardNo) -> Option<(String, ShardEpoch)> {
         let view = self.view();
-        let row = view.shard(shard)?;
+        let row = view.shard(shard).filter(|row| row.age_ms <= self.stale_after_ms)?;
         let owner = row.owner.as_ref().filter(|owner| **owner != self.own)?;
         view.node(owner).map(|node| (node.address.clone(), row.epoch))
     }

@@ -1,6 +1,7 @@
 //! Why something was not done, in a form every interface can put into its own words.
 
 use lockwood_model::Path;
+use lockwood_router::ShardNo;
 use lockwood_wire::{
     Blocker, Code, CycleStep, Problem, SchemaReason, ServerMessage, WirePath, documents::BrokenLock,
 };
@@ -26,12 +27,20 @@ pub(crate) enum Why {
     Incompatible(Vec<SchemaReason>),
     /// A grace period lasts so much longer.
     Grace { left_ms: u64 },
+    /// A shard has no owner, or its owner does not answer.
+    Unreachable { shard: ShardNo },
 }
 
 impl Trouble {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Trouble {
         let (blockers, cycle, paths) = (Vec::new(), Vec::new(), Vec::new());
         Trouble { code, message: message.into(), blockers, cycle, paths, why: None }
+    }
+
+    /// A shard has no owner, or its owner does not answer. The message names it as well.
+    pub(crate) fn unreachable(shard: ShardNo, message: impl Into<String>) -> Trouble {
+        let why = Some(Box::new(Why::Unreachable { shard }));
+        Trouble { why, ..Trouble::new(Code::ShardUnreachable, message) }
     }
 
     /// More than the limit called `name` allows.
@@ -75,12 +84,13 @@ impl Trouble {
 
     /// What another shard has refused.
     pub(crate) fn from_problem(problem: Problem) -> Trouble {
-        let Problem { code, detail, blockers, paths, broken, reasons, grace_ms, .. } = problem;
-        let why = match grace_ms {
-            Some(left_ms) => Some(Why::Grace { left_ms }),
-            None if !broken.is_empty() => Some(Why::Broken(broken)),
-            None if !reasons.is_empty() => Some(Why::Incompatible(reasons)),
-            None => None,
+        let Problem { code, detail, blockers, paths, broken, reasons, grace_ms, shard, .. } = problem;
+        let why = match (grace_ms, shard) {
+            (Some(left_ms), _) => Some(Why::Grace { left_ms }),
+            (None, Some(shard)) => Some(Why::Unreachable { shard: ShardNo(shard) }),
+            (None, None) if !broken.is_empty() => Some(Why::Broken(broken)),
+            (None, None) if !reasons.is_empty() => Some(Why::Incompatible(reasons)),
+            (None, None) => None,
         };
         let paths = paths.into_iter().map(|WirePath(path)| path).collect();
         Trouble { blockers, paths, why: why.map(Box::new), ..Trouble::new(code, detail) }
@@ -94,6 +104,7 @@ impl Trouble {
             Some(Why::Broken(broken)) => problem.broken = broken,
             Some(Why::Incompatible(reasons)) => problem.reasons = reasons,
             Some(Why::Grace { left_ms }) => problem.grace_ms = Some(left_ms),
+            Some(Why::Unreachable { shard }) => problem.shard = Some(shard.0),
         }
         problem
     }

@@ -393,6 +393,9 @@ pub struct Problem {
     /// For `grace_period`: how long it still lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// For `shard_unreachable`: the shard that has no owner, or whose owner does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u32>,
 }
 
 impl Problem {
@@ -409,6 +412,7 @@ impl Problem {
             broken: Vec::new(),
             reasons: Vec::new(),
             grace_ms: None,
+            shard: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     Message, SYSTEM, address_of,
     handover::{Handover, Takeover},
-    shard_at, survey,
+    pull, shard_at, survey,
     work::{Report, Task},
 };
 use crate::{clustered::preferences, shard::Call, shared::Shared, trouble::Trouble};
@@ -247,13 +247,13 @@ async fn tell(
 ) -> Result<Value, Trouble> {
     let message = Message { patience: PATIENCE, ..Message::post(target, body) };
     let answer = shared.cluster.ask(shared, shard, &message).await;
-    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if !answer.status().is_success() {
         let why = told_by(answer.body());
-        return Err(Trouble::new(Code::ShardUnreachable, format!("shard {shard} refused: {why}")));
+        return Err(Trouble::unreachable(shard, format!("shard {shard} refused: {why}")));
     }
     serde_json::from_slice(answer.body())
-        .map_err(|_| Trouble::new(Code::ShardUnreachable, format!("shard {shard} answered something else")))
+        .map_err(|_| Trouble::unreachable(shard, format!("shard {shard} answered something else")))
 }
 
 async fn export(shared: &Arc<Shared>, transition: &Transition, node: String) -> Event {
@@ -352,7 +352,7 @@ pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<V
     let answer = shared.cluster.ask(shared, FIRST, &message).await;
     let answer = answer.map_err(|error| {
         let message = format!("the owner of shard 1, which drives all of this, is away: {error}");
-        Trouble::new(Code::ShardUnreachable, message)
+        Trouble::unreachable(FIRST, message)
     })?;
     passed_on(&answer)
 }
@@ -536,7 +536,7 @@ async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap)
         let message =
             Message { patience: SURVEY_PATIENCE, ..Message::post("/internal/survey", body.clone()) };
         let answer = shared.cluster.ask(shared, shard, &message).await;
-        let answer = answer.map_err(|error| super::pull::unreachable_shard(shard, &error.to_string()))?;
+        let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
         passed_on(&answer)?;
     }
     Ok(())

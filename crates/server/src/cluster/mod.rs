@@ -101,6 +101,11 @@ impl Current {
         Current { is_owner, scripts: Compiled::of(&map), map }
     }
 
+    /// The same for those who have no shard of it.
+    pub(crate) fn unserved(map: ShardMap) -> Current {
+        Current { is_owner: false, scripts: Compiled::of(&map), map }
+    }
+
     /// The shard that serves a key; refused while nobody does.
     pub(crate) fn owner(&self, at: &DocumentKey) -> Result<ShardNo, Trouble> {
         match self.route(at)? {
@@ -373,12 +378,12 @@ async fn give_map(shared: &Arc<Shared>, shard: ShardNo, map: &ShardMap) -> Resul
     }
     let message = Message::post("/internal/map", map.to_json().to_string());
     let answer = shared.cluster.peers()?.ask(shard, map.epoch, &message).await;
-    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     match answer.status().is_success() {
         true => Ok(()),
         false => {
             let why = String::from_utf8_lossy(answer.body()).into_owned();
-            Err(Trouble::new(Code::ShardUnreachable, format!("shard {shard} refused the map: {why}")))
+            Err(Trouble::unreachable(shard, format!("shard {shard} refused the map: {why}")))
         }
     }
 }

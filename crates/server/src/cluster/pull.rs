@@ -82,5 +82,5 @@ async fn pull(
 }
 
 pub(super) fn unreachable_shard(shard: ShardNo, why: &str) -> Trouble {
-    Trouble::new(Code::ShardUnreachable, format!("shard {} cannot be asked at the moment: {why}", shard.0))
+    Trouble::unreachable(shard, format!("shard {} cannot be asked at the moment: {why}", shard.0))
 }

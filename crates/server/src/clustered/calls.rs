@@ -1,13 +1,16 @@
 //! Calls from one shard to another, whichever nodes own them: carried out in this process if it owns the other one. Knows
 //! nothing of what they ask for.
 
-use super::{ClusterNode, PeerCall, Place, peer_door};
+use super::{
+    ClusterNode, PeerCall, Place, guards, peer_door,
+    silence::{Watched, replaced},
+};
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, Request, Uri, header};
-use lockwood_cluster::{Call, CallError};
+use lockwood_cluster::{Call, CallError, CallKind};
 use lockwood_router::ShardNo;
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +48,11 @@ impl ClusterNode {
         Box::pin(self.place_call(shard, call))
     }
 
-    async fn place_call(&self, shard: ShardNo, call: &ShardCall) -> Result<Response<Body>, CallError> {
+    async fn place_call(
+        self: &Arc<ClusterNode>,
+        shard: ShardNo,
+        call: &ShardCall,
+    ) -> Result<Response<Body>, CallError> {
         match self.place(shard) {
             Place::Here(served) => {
                 let request = request(call);
@@ -67,17 +74,18 @@ impl ClusterNode {
                 let target = format!("/{}/{INTERFACE}{}", shard.0, call.target);
                 let target = target.parse().unwrap_or_default();
                 let ShardCall { method, headers, body, .. } = call.clone();
-                let sent = Call { method, target, headers, body };
+                let kind = kind_of(&call.target);
+                let sent = Call { kind, method, target, headers, body };
                 let answer = tokio::select! {
                     answer = self.peers.call(&address, &sent, call.timeout) => answer?,
                     () = self.silenced(shard, epoch) => {
-                        return Err(unknown(&address, "another node has taken the shard over"));
+                        return Err(unknown(&address, &replaced(shard)));
                     }
                 };
                 if peer_door::is_not_owner(&answer) {
                     return Err(not_sent(&address, "it does not own the shard"));
                 }
-                Ok(answer.map(Body::new))
+                Ok(answer.map(|body| Body::new(Watched::new(self, (shard, epoch), body))))
             }
         }
     }
@@ -95,6 +103,11 @@ impl ClusterNode {
         let body = body.map_err(|error| unknown(&named, &error.to_string()))?;
         Ok(Response::from_parts(parts, body.to_bytes()))
     }
+}
+
+/// What a call to a shard is about, by where it goes.
+fn kind_of(target: &str) -> CallKind {
+    if target.starts_with(guards::PATHS) { CallKind::Guards } else { CallKind::Shard }
 }
 
 fn request(call: &ShardCall) -> Request<Body> {

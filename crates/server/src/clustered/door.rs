@@ -4,6 +4,7 @@
 use super::{
     ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
     scope::{self, Gathered, Scope},
+    silence::{Watched, replaced},
     status,
 };
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     listener::{Counted, Service, refusal},
     locktopus::Locktopus,
     metrics::Interface,
-    native::Native,
+    native::{Native, lag},
     openslides::Openslides,
     runtime::Services,
     schema_registry::SchemaRegistry,
@@ -31,7 +32,7 @@ use hyper::{
     http::request::Parts,
 };
 use hyper_util::rt::TokioIo;
-use lockwood_cluster::{Answer, Call, CallError};
+use lockwood_cluster::{Answer, Call, CallError, CallKind};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use std::{
@@ -56,6 +57,11 @@ pub(crate) trait Doored: Service {
     fn of(services: &Services) -> Option<Self>;
     /// Which shards a request is for.
     fn scope(config: &Config, request: &Request<Arriving>) -> Scope;
+    /// The shard that has all documents that a request names, as far as this node knows. Any shard of a spread namespace answers
+    /// any request for it; this one needs no other.
+    fn shard_of_keys(_: &ClusterNode, _: &Parts, _: &Bytes) -> Option<ShardNo> {
+        None
+    }
     /// Answers what is about the node itself, or about its cluster.
     fn about_node(
         _: &ClusterNode,
@@ -81,6 +87,9 @@ impl Doored for Native {
     }
     fn of(services: &Services) -> Option<Native> {
         Some(services.native.clone())
+    }
+    fn shard_of_keys(node: &ClusterNode, parts: &Parts, body: &Bytes) -> Option<ShardNo> {
+        node.shard_of_keys(parts, body)
     }
     async fn about_node(node: &ClusterNode, request: &Request<Arriving>) -> Option<Response<Self::Body>> {
         let asked = status::Asked::of(request)?;
@@ -217,33 +226,22 @@ impl<S: Doored> Door<S> {
         Door { node: Arc::clone(node), interface: std::marker::PhantomData }
     }
 
-    /// Answers a request for one shard.
+    /// Answers a request for one namespace, or for what one shard has of it.
     async fn answer_by(
         &self,
-        shard: ShardNo,
+        home: ShardNo,
         peer: SocketAddr,
         mut request: Request<Arriving>,
         deadline: Instant,
     ) -> Response<DoorBody<S::Body>> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
-        // One that can be sent again is, also if it was lost here.
         let repeats = !upgrade && repeats(S::INTERFACE, request.method(), request.uri().path());
-        loop {
-            match self.node.place(shard) {
-                Place::Here(_) if repeats => break,
-                Place::Here(served) => match S::of(&served.services) {
-                    Some(service) => {
-                        let answer = local(&service, &served, peer, request).await;
-                        return answer.unwrap_or_else(|trouble| refused::<S>(trouble));
-                    }
-                    None => return refused::<S>(not_served()),
-                },
-                Place::There(..) => break,
-                Place::Nowhere if Instant::now() >= deadline => {
-                    return refused::<S>(no_owner(&self.node, shard));
-                }
-                Place::Nowhere => self.wait().await,
-            }
+        if !repeats {
+            // One that cannot be sent again need not be kept.
+            request = match self.answer_here(home, peer, request, deadline).await {
+                Ok(answer) => return answer,
+                Err(request) => request,
+            };
         }
         let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
         let counted = request.extensions().get::<Arc<Counted>>().cloned();
@@ -252,6 +250,7 @@ impl<S: Doored> Door<S> {
             Ok(body) => body,
             Err(error) => return refused::<S>(error.into()),
         };
+        let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
         match self.forward(shard, peer, parts, body, deadline).await {
             Ok((answer, Some(epoch))) => match on_upgrade {
                 Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
@@ -259,6 +258,32 @@ impl<S: Doored> Door<S> {
             },
             Ok((answer, None)) => answer,
             Err(trouble) => refused::<S>(trouble),
+        }
+    }
+
+    /// Answers a request by the runtime of its shard, if that is here; gives it back if another node owns the shard.
+    async fn answer_here(
+        &self,
+        shard: ShardNo,
+        peer: SocketAddr,
+        request: Request<Arriving>,
+        deadline: Instant,
+    ) -> Result<Response<DoorBody<S::Body>>, Request<Arriving>> {
+        loop {
+            match self.node.place(shard) {
+                Place::Here(served) => {
+                    let Some(service) = S::of(&served.services) else {
+                        return Ok(refused::<S>(not_served(shard)));
+                    };
+                    let answer = local(&service, &served, peer, request).await;
+                    return Ok(answer.unwrap_or_else(|trouble| refused::<S>(trouble)));
+                }
+                Place::There(..) => return Err(request),
+                Place::Nowhere if Instant::now() >= deadline => {
+                    return Ok(refused::<S>(no_owner(&self.node, shard)));
+                }
+                Place::Nowhere => self.wait().await,
+            }
         }
     }
 
@@ -318,8 +343,7 @@ impl<S: Doored> Door<S> {
         tokio::select! {
             answer = self.node.peers.call(address, call, timeout) => answer,
             () = self.node.silenced(shard, epoch) => {
-                let cause = "another node has taken the shard over".to_owned();
-                Err(CallError::Unknown { address: address.to_owned(), cause })
+                Err(CallError::Unknown { address: address.to_owned(), cause: replaced(shard) })
             }
         }
     }
@@ -339,15 +363,19 @@ impl<S: Doored> Door<S> {
             add_retry_key(&mut parts);
         }
         let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
+        let is_write = !only_reads(&parts.method, parts.uri.path());
+        // Why an attempt to write may have been carried out.
+        let mut in_doubt: Option<Trouble> = None;
         loop {
             let trouble = match self.node.place(shard) {
                 Place::Here(served) => {
-                    let Some(service) = S::of(&served.services) else { return Err(not_served()) };
+                    let Some(service) = S::of(&served.services) else { return Err(not_served(shard)) };
                     let request =
                         Request::from_parts(parts.clone(), Arriving::Whole(Full::new(body.clone())));
                     match local(&service, &served, peer, request).await {
                         Err(trouble) if repeats => {
                             deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            in_doubt = Some(trouble.clone()).filter(|_| is_write);
                             trouble
                         }
                         answered => return answered.map(|answer| (answer, None)),
@@ -357,26 +385,28 @@ impl<S: Doored> Door<S> {
                 Place::There(address, epoch) => match self.call(&address, (shard, epoch), &call).await {
                     Ok(answer) if repeats && peer_door::is_lost(&answer) => {
                         deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        lost()
+                        in_doubt = Some(lost(shard)).filter(|_| is_write);
+                        lost(shard)
                     }
                     Ok(answer) if !peer_door::is_not_owner(&answer) => {
-                        return Ok((answer.map(DoorBody::There), Some(epoch)));
+                        let watched = |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
+                        return Ok((answer.map(watched), Some(epoch)));
                     }
                     Ok(_) => no_owner(&self.node, shard),
                     Err(error @ CallError::Unknown { .. }) if !repeats => {
-                        return Err(outcome_unknown(&error));
+                        return Err(outcome_unknown(shard, &error));
                     }
-                    Err(error) => {
-                        if matches!(error, CallError::Unknown { .. }) {
-                            // It took its time; a takeover needs some more.
-                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        }
-                        unreachable(&error)
+                    Err(error @ CallError::Unknown { .. }) => {
+                        // It took its time; a takeover needs some more.
+                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                        in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
+                        unreachable(shard, &error)
                     }
+                    Err(error) => unreachable(shard, &error),
                 },
             };
             if Instant::now() >= deadline {
-                return Err(trouble);
+                return Err(in_doubt.unwrap_or(trouble));
             }
             self.wait().await;
         }
@@ -391,13 +421,13 @@ async fn local<S: Doored>(
     peer: SocketAddr,
     request: Request<Arriving>,
 ) -> Result<Response<DoorBody<S::Body>>, Trouble> {
-    let is_read = service.is_read(request.method(), request.uri().path());
+    let rests = Rests::of(service, &request);
     let answer = tokio::select! {
         answer = service.answer(peer, request) => answer,
         // Dropped with all it waits for: the runtime is about to go.
-        () = served.ended() => return Err(lost()),
+        () = served.ended() => return Err(lost(served.shard())),
     };
-    match doubt(&answer, is_read, served) {
+    match doubt(&answer, rests, served) {
         Some(trouble) => Err(trouble),
         None => Ok(answer.map(DoorBody::Here)),
     }
@@ -405,18 +435,49 @@ async fn local<S: Doored>(
 
 /// Why an answer is not to be sent. What was written was accepted by the database under the epoch of this owner; what was
 /// read was not, so it counts only if the ownership is still fresh.
-pub(super) fn doubt<B>(answer: &Response<B>, is_read: bool, served: &Served) -> Option<Trouble> {
-    if is_read && !served.authority.is_fresh() {
-        return Some(lost());
+pub(super) fn doubt<B>(answer: &Response<B>, rests: Rests, served: &Served) -> Option<Trouble> {
+    let was_read = match rests {
+        Rests::Reads => true,
+        Rests::IfRefused => answer.status().is_client_error(),
+        Rests::Locks => false,
+    };
+    if was_read && !served.authority.is_fresh() {
+        return Some(lost(served.shard()));
     }
     let is_over = answer.extensions().get::<Code>() == Some(&Code::StorageFailed);
-    is_over.then(lost)
+    is_over.then(|| lost(served.shard()))
+}
+
+/// What an answer rests on that the database has not accepted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Rests {
+    /// On what was read. That of a procedure may, if it wrote nothing.
+    Reads,
+    /// It writes: only a refusal rests on what was read. The request can be sent again.
+    IfRefused,
+    /// On locks, which are checked when they are granted.
+    Locks,
+}
+
+impl Rests {
+    pub(super) fn of<S: Doored>(service: &S, request: &Request<Arriving>) -> Rests {
+        let (method, path) = (request.method(), request.uri().path());
+        let calls = S::INTERFACE == Interface::Native && path.ends_with("/shard/call");
+        match repeats(S::INTERFACE, method, path) {
+            _ if calls || service.is_read(method, path) => Rests::Reads,
+            true => Rests::IfRefused,
+            false => Rests::Locks,
+        }
+    }
 }
 
 /// That the tenure ended before the answer was there.
-pub(super) fn lost() -> Trouble {
-    let message = "the owner of the shard has lost it; a write may have been carried out, so look before you send it again";
-    Trouble::new(Code::ShardUnreachable, message)
+pub(super) fn lost(shard: ShardNo) -> Trouble {
+    let message = format!(
+        "the owner of shard {} has lost it; a write may have been carried out, so look before you send it again",
+        shard.0
+    );
+    Trouble::unreachable(shard, message)
 }
 
 /// Whether a request may be sent again without being done twice: it reads, renews, or is a write that is known by a key.
@@ -439,6 +500,11 @@ fn repeats(interface: Interface, method: &Method, path: &str) -> bool {
                     "select" | "eselect" | "insert" | "replace" | "delete" | "update" | "call"
                 ]
         )
+}
+
+/// Whether a request that may be sent again writes nothing.
+fn only_reads(method: &Method, path: &str) -> bool {
+    method == Method::GET || method == Method::HEAD || lag::is_read(method, path)
 }
 
 /// Gives a request a key by which it is known if it is sent again. What only reads ignores it.
@@ -464,6 +530,7 @@ fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &P
         headers.insert(peer_door::CLIENT, client);
     }
     Call {
+        kind: CallKind::Request,
         method: parts.method.clone(),
         target: target.parse().unwrap_or_default(),
         headers,
@@ -509,36 +576,39 @@ pub(super) fn no_owner(node: &ClusterNode, shard: ShardNo) -> Trouble {
         "no node owns shard {} right now; a takeover takes a few seconds, so try again, or see `lockwood cluster status`",
         shard.0
     );
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(shard, message)
 }
 
-fn not_served() -> Trouble {
-    let message =
-        "the owner of the shard does not serve this interface; start all nodes with the same facades";
-    Trouble::new(Code::ShardUnreachable, message)
+fn not_served(shard: ShardNo) -> Trouble {
+    let message = format!(
+        "the owner of shard {} does not serve this interface; start all nodes with the same facades",
+        shard.0
+    );
+    Trouble::unreachable(shard, message)
 }
 
-fn unreachable(error: &CallError) -> Trouble {
-    Trouble::new(
-        Code::ShardUnreachable,
-        format!("the owner of the shard does not answer: {error}; try again"),
-    )
+fn unreachable(shard: ShardNo, error: &CallError) -> Trouble {
+    Trouble::unreachable(shard, format!("the owner of shard {} does not answer: {error}; try again", shard.0))
 }
 
-fn outcome_unknown(error: &CallError) -> Trouble {
-    let message = format!("{error}; the request may have been carried out, so look before you send it again");
-    Trouble::new(Code::ShardUnreachable, message)
+fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
+    let message = format!(
+        "the owner of shard {} does not answer: {error}; the request may have been carried out, so look before you send \
+         it again",
+        shard.0
+    );
+    Trouble::unreachable(shard, message)
 }
 
 fn unreadable(shard: ShardNo, error: &(dyn Error + Send + Sync)) -> Trouble {
     let message = format!("the answer of shard {} broke off: {error}; try again", shard.0);
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(shard, message)
 }
 
 /// The body of an answer that was made here, by the owner, or of those of several owners.
 pub(crate) enum DoorBody<B> {
     Here(B),
-    There(Answer),
+    There(Watched),
     Merged(Full<Bytes>),
 }
 
@@ -561,7 +631,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut *self {
             DoorBody::Here(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
-            DoorBody::There(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            DoorBody::There(body) => Pin::new(body).poll_frame(context),
             DoorBody::Merged(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
         }
     }

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, Request, Uri};
-use lockwood_cluster::{Call, DatabaseError, monotonic};
+use lockwood_cluster::{Call, CallKind, DatabaseError, monotonic};
 use lockwood_model::Event;
 use lockwood_router::{NodeName, NodeRow, Phase, ShardMap, ShardNo, Staleness, ownership::Monotonic};
 use lockwood_storage::{
@@ -403,7 +403,8 @@ impl ClusterNode {
 
     async fn told_by(&self, address: &str) -> Option<Own> {
         let (method, target) = (Method::GET, Uri::from_static(TELL));
-        let call = Call { method, target, headers: HeaderMap::new(), body: Bytes::new() };
+        let call =
+            Call { kind: CallKind::Node, method, target, headers: HeaderMap::new(), body: Bytes::new() };
         let asking = async {
             let answer = self.peers.call(address, &call, TELL_TIMEOUT).await.ok()?;
             serde_json::from_slice(&answer.into_body().collect().await.ok()?.to_bytes()).ok()

@@ -95,7 +95,7 @@ fn rows(answers: Vec<Value>) -> Value {
 fn read(shard: ShardNo, answer: &Bytes) -> Result<Value, Trouble> {
     serde_json::from_slice(answer).map_err(|error| {
         let message = format!("shard {} gave an answer that cannot be read: {error}; try again", shard.0);
-        Trouble::new(Code::ShardUnreachable, message)
+        Trouble::unreachable(shard, message)
     })
 }
 

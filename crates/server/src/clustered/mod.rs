@@ -10,6 +10,7 @@
 
 mod alerts;
 mod calls;
+mod direct;
 mod door;
 mod follower;
 mod gather;
@@ -22,11 +23,14 @@ pub(crate) mod preferences;
 mod reads;
 mod scope;
 mod serve;
+mod silence;
 mod status;
 
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
-pub(crate) use guards::{Admittance, HomeGuards, Membership, News, confirmed, defined, hear_all, lifted};
+pub(crate) use guards::{
+    Admittance, HomeGuards, Membership, News, confirmed, defined, hear_all, lifted, telling,
+};
 pub(crate) use homes::{Homes, Use, only_natively};
 pub(crate) use serve::{check_single, run};
 
@@ -57,8 +61,6 @@ const OWNER_WAIT: Duration = Duration::from_secs(5);
 /// How long a planned end of a tenure waits for answers after it has sent away all that wait for locks.
 const ANSWERING_TIMEOUT: Duration = Duration::from_millis(300);
 const ANSWERING_INTERVAL: Duration = Duration::from_millis(2);
-/// How long an answer of a replaced owner may still be on its way.
-const LATE_ANSWER: Duration = Duration::from_millis(100);
 
 /// What makes a server a node of a cluster.
 #[derive(Debug, Clone)]
@@ -130,6 +132,11 @@ impl Answering {
 }
 
 impl Served {
+    /// The number of the shard.
+    pub(crate) fn shard(&self) -> ShardNo {
+        self.shared.cluster.this()
+    }
+
     /// Waits until the tenure is over.
     pub(crate) async fn ended(&self) {
         // Without a sender it is over, too.
@@ -311,22 +318,6 @@ impl ClusterNode {
         match self.topology.owner_elsewhere(shard) {
             Some((address, epoch)) => Place::There(address, epoch),
             None => Place::Nowhere,
-        }
-    }
-
-    /// Waits until no answer can come any more from a shard's owner with this epoch.
-    async fn silenced(&self, shard: ShardNo, epoch: ShardEpoch) {
-        self.moved(shard, epoch).await;
-        tokio::time::sleep(LATE_ANSWER).await;
-    }
-
-    /// Waits until the tenure of a shard's owner with this epoch is over.
-    async fn moved(&self, shard: ShardNo, epoch: ShardEpoch) {
-        let mut changes = self.topology.subscribe();
-        while self.topology.is_current(shard, epoch) {
-            if changes.changed().await.is_err() {
-                return;
-            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{
     ClusterNode, Doored, PeerCall, Served, calls,
-    door::{Side, doubt, lost, no_owner},
+    door::{Rests, Side, doubt, lost, no_owner},
     follower, guards, reads,
 };
 use crate::{
@@ -140,9 +140,9 @@ impl PeerDoor {
     async fn by_shard(served: &Served, request: Request<axum::body::Body>) -> Answer {
         let answer = tokio::select! {
             answer = by_shard(served, request) => answer,
-            () = served.ended() => return PeerDoor::refuse(lost()),
+            () = served.ended() => return PeerDoor::refuse(lost(served.shard())),
         };
-        if served.authority.is_fresh() { answer } else { PeerDoor::refuse(lost()) }
+        if served.authority.is_fresh() { answer } else { PeerDoor::refuse(lost(served.shard())) }
     }
 
     async fn by<S: Doored>(
@@ -154,15 +154,17 @@ impl PeerDoor {
         let Some(service) = S::of(&served.services) else { return unknown_interface() };
         request.headers_mut().remove(PROOF);
         request.headers_mut().remove(CLIENT);
+        // One that can do nothing but read may be asked of another owner.
         let is_read = service.is_read(request.method(), request.uri().path());
+        let rests = Rests::of(&service, &request);
         let answer = tokio::select! {
             answer = service.answer(client, request) => answer,
-            () = served.ended() => return lost_here(),
+            () = served.ended() => return lost_here(*shard),
         };
-        match doubt(&answer, is_read, served) {
+        match doubt(&answer, rests, served) {
             // Another owner can be asked.
             Some(_) if is_read => not_owner(&self.0, *shard),
-            Some(_) => lost_here(),
+            Some(_) => lost_here(*shard),
             None => answer.map(axum::body::Body::new),
         }
     }
@@ -214,8 +216,8 @@ fn not_owner(node: &ClusterNode, shard: ShardNo) -> Answer {
     answer
 }
 
-fn lost_here() -> Answer {
-    let mut answer = PeerDoor::refuse(lost());
+fn lost_here(shard: ShardNo) -> Answer {
+    let mut answer = PeerDoor::refuse(lost(shard));
     answer.headers_mut().insert(LOST, HeaderValue::from_static("1"));
     answer
 }

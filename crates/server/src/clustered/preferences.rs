@@ -3,16 +3,18 @@
 //! make of them.
 
 use super::ClusterNode;
-use crate::trouble::Trouble;
+use crate::{cluster::Current, trouble::Trouble};
 use lockwood_router::{Host, Preferences, ShardEpoch, ShardMap, ShardNo, ownership::Event};
 use lockwood_wire::Code;
 use std::sync::Arc;
 
 /// What a node has read of hosts and of the map.
-#[derive(Debug, Default, Clone)]
+#[derive(Default, Clone)]
 pub(super) struct Placing {
     pub(super) preferences: Arc<Preferences>,
     pub(super) map: Option<Arc<ShardMap>>,
+    /// The same, with its functions compiled.
+    pub(super) current: Option<Arc<Current>>,
 }
 
 /// The hosts of each shard, by its number, as they are on record.
@@ -62,7 +64,23 @@ async fn look(node: &ClusterNode) -> Result<(), Trouble> {
         let read = |(_, bytes): (u64, Vec<u8>)| {
             ShardMap::from_json(&serde_json::from_slice(&bytes).ok()?).ok().map(Arc::new)
         };
-        node.placing.write().map = map.and_then(read);
+        let map = map.and_then(read);
+        let current = map.as_ref().map(|map| Arc::new(Current::unserved(ShardMap::clone(map))));
+        let mut placing = node.placing.write();
+        (placing.map, placing.current) = (map, current);
+    }
+    teach(node).await
+}
+
+/// Gives the latest map to the shards here that it does not name, as the driver tells only the others of it. They may be homes, and
+/// members wait until their home has the map that they go by.
+async fn teach(node: &ClusterNode) -> Result<(), Trouble> {
+    let Some(map) = node.placing.read().map.clone() else { return Ok(()) };
+    for served in node.all_served() {
+        let is_named = map.shard_numbers().any(|shard| shard == served.shard());
+        if !is_named && served.shared.cluster.epoch() < map.epoch {
+            served.shared.cluster.adopt(&served.shared, ShardMap::clone(&map)).await?;
+        }
     }
     Ok(())
 }

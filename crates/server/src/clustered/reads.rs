@@ -31,7 +31,7 @@ use hyper::{
     header::{self, HeaderValue},
     http::request::Parts,
 };
-use lockwood_cluster::Call;
+use lockwood_cluster::{Call, CallKind};
 use lockwood_model::DocumentKey;
 use lockwood_router::{NoScripts, Phase, Route, ShardMap, ShardNo};
 use lockwood_wire::documents::WireKey;
@@ -234,7 +234,8 @@ async fn by_host(
             headers.remove(name);
         }
         headers.insert(CLIENT, HeaderValue::try_from(peer.to_string()).ok()?);
-        let call = Call { method: parts.method.clone(), target, headers, body: body.clone() };
+        let (kind, method, body) = (CallKind::Copy, parts.method.clone(), body.clone());
+        let call = Call { kind, method, target, headers, body };
         let answer = node.peers.call(host, &call, ANSWER_TIMEOUT).await.ok()?;
         if peer_door::is_not_owner(&answer) {
             return None;

@@ -75,7 +75,7 @@ pub(crate) async fn run(
     let data = config.data.clone();
     let front = Front::new(config);
     let prover = Arc::new(Prover::new(key, incarnation));
-    let topology = Arc::new(Topology::new(name.clone()));
+    let topology = Arc::new(Topology::new(name.clone(), policy.stale_after_ms));
     let (calls, proofs) = (Peers::new(Arc::clone(&prover), tls.clone()), prover);
     let (reports, inbox) = Reports::channel();
     let reached = (reports.clone(), Arc::clone(&database));

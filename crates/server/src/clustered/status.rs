@@ -185,6 +185,7 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
         held_bytes: front.memory.held(),
         held_refusals: front.memory.refusals(),
         process: Process::read(&front.config.data),
+        peer_calls: node.peers.made().map(|(kind, made)| (kind.as_str(), made)).collect(),
         ..Gauges::default()
     };
     let sync_time = metrics::Histogram::default();

@@ -78,6 +78,8 @@ pub(crate) struct Gauges {
     pub(crate) covers: Vec<(Arc<str>, u64)>,
     /// Where namespaces stand.
     pub(crate) positions: Vec<(String, u64)>,
+    /// Calls to other nodes of the cluster, by what they were about; none on a single server.
+    pub(crate) peer_calls: Vec<(&'static str, u64)>,
 }
 
 /// The content type of [`Metrics::render`].
@@ -202,6 +204,11 @@ impl Gauges {
         let positions = self.positions.iter().map(|(namespace, position)| (namespace.as_str(), *position));
         let family = ("lockwood_position", "Position of the last write, by namespace.", "gauge");
         text.by_label(family, "namespace", positions);
+        if !self.peer_calls.is_empty() {
+            let help = "Calls that this node made to others, by what they were about.";
+            let family = ("lockwood_peer_calls_total", help, "counter");
+            text.by_label(family, "kind", self.peer_calls.iter().copied());
+        }
         self.render_grace(text);
         self.process.render(text);
     }

@@ -18,7 +18,7 @@ impl Text {
         self.line(format_args!("{name} {value}"));
     }
 
-    /// A gauge with one sample a label value.
+    /// A family with one sample a label value.
     pub(super) fn by_label<'a, V: Display>(
         &mut self,
         (name, help, kind): (&str, &str, &str),

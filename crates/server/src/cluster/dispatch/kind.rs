@@ -118,7 +118,7 @@ impl Kind {
 }
 
 /// The namespace that an address names.
-pub(super) fn namespace(uri: &Uri) -> Option<String> {
+pub(crate) fn namespace(uri: &Uri) -> Option<String> {
     uri.path().strip_prefix("/v1/")?.split('/').next().map(decoded)
 }
 

@@ -2,14 +2,16 @@
 //! Asks again when the map changes on the way. Knows nothing of how requests are carried out.
 
 mod kind;
-pub(crate) use kind::decoded;
 mod registered;
 pub(crate) mod spread;
+
+pub(crate) use kind::{decoded, namespace};
 
 use super::{Current, EPOCH, Message, pull};
 use crate::{
     body,
-    clustered::{PeerCall, defined},
+    clustered::{PeerCall, defined, telling},
+    limits::Limits,
     native::{Decoder, Native, written_documents},
     shared::Shared,
     trouble::Trouble,
@@ -33,8 +35,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a request is tried while its keys move or their owner is away.
+/// How long a request is tried while its keys move.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it is tried since a shard could not be asked; a takeover takes that long.
+const AWAY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long another shard may take to answer, besides what the request itself may wait.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 /// How long to wait before asking again.
@@ -57,23 +61,30 @@ struct Whole {
 /// Answers a request to a shard of a cluster. What comes from another shard is marked as such; a client that says so in a
 /// header is not believed, and its headers for that are taken away.
 pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: Request) -> Response {
-    if request.extensions().get::<PeerCall>().is_none() {
+    let is_client = request.extensions().get::<PeerCall>().is_none();
+    if is_client {
         for name in [EPOCH, FROZEN, spread::LEAST] {
             request.headers_mut().remove(name);
         }
     }
-    match answer_or(native, shared, request).await {
-        Ok(response) => response,
+    // Before anything is granted here, to sessions and for leases alike, it is known where the home is.
+    let home = match is_client {
+        true => shared.remote_home(&namespace(request.uri()).unwrap_or_default()).await,
+        false => Ok(None),
+    };
+    // Boxed, because it is large, and moving it around takes room on the stack.
+    let answering = Box::pin(async {
+        answer_or(native, shared, request).await.unwrap_or_else(IntoResponse::into_response)
+    });
+    match home {
+        Ok(Some(home)) => telling(home, answering).await,
+        Ok(None) => answering.await,
         Err(trouble) => trouble.into_response(),
     }
 }
 
 async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> Result<Response, Trouble> {
     let peer = shared.cluster.peer_epoch(request.headers());
-    if peer.is_none() {
-        // Before anything is granted here, to sessions and for leases alike.
-        shared.locate(&kind::namespace(request.uri()).unwrap_or_default()).await?;
-    }
     let kind = Kind::of(request.method(), request.uri(), &shared.config.limits);
     if let Kind::Local | Kind::Internal = kind {
         if matches!(kind, Kind::Internal) && peer.is_none() {
@@ -106,7 +117,7 @@ async fn answer_or(native: &Native, shared: &Arc<Shared>, request: Request) -> R
 /// as anything is spread.
 async fn is_spread(shared: &Arc<Shared>, uri: &Uri) -> Result<bool, Trouble> {
     let Some(membership) = shared.cluster.membership() else { return Ok(false) };
-    let named = kind::namespace(uri).unwrap_or_default();
+    let named = namespace(uri).unwrap_or_default();
     let is_spread = match named.as_str() {
         // The door gathers what all shards have.
         "namespaces" => return Ok(false),
@@ -136,7 +147,7 @@ async fn as_peer(
     let Some(current) = shared.cluster.current().filter(|current| current.map.epoch == epoch) else {
         return Ok(wrong_epoch(shared));
     };
-    defined(shared, &kind::namespace(&whole.parts.uri).unwrap_or_default()).await?;
+    defined(shared, &namespace(&whole.parts.uri).unwrap_or_default()).await?;
     if whole.parts.headers.contains_key(FROZEN) {
         return Ok(native.local(whole.request()).await);
     }
@@ -180,6 +191,7 @@ async fn as_client(
 ) -> Result<Response, Trouble> {
     let started = Instant::now();
     let (mut pause, mut epoch) = (PAUSE, 0);
+    let mut away_since: Option<Instant> = None;
     loop {
         let current = shared.cluster.current().ok_or_else(super::no_map)?;
         if std::mem::replace(&mut epoch, current.map.epoch) != epoch {
@@ -193,7 +205,12 @@ async fn as_client(
             Err(trouble) if trouble.code == Code::WrongEpoch => {
                 Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
             }
-            Err(trouble) if trouble.code == Code::ShardUnreachable => trouble,
+            Err(trouble) if trouble.code == Code::ShardUnreachable => {
+                if away_since.get_or_insert_with(Instant::now).elapsed() > AWAY_PATIENCE {
+                    return Err(trouble);
+                }
+                trouble
+            }
             Err(trouble) => return Err(trouble),
         };
         if started.elapsed() > PATIENCE {
@@ -216,7 +233,7 @@ async fn attempt(
     }
     if current.is_owner {
         // What is done here is done by what is registered.
-        defined(shared, &kind::namespace(&whole.parts.uri).unwrap_or_default()).await?;
+        defined(shared, &namespace(&whole.parts.uri).unwrap_or_default()).await?;
     }
     if let Kind::Namespace(word) = kind
         && spread::answers(word)
@@ -247,8 +264,33 @@ fn shard_of(
 ) -> Result<Option<ShardNo>, Trouble> {
     match kind {
         Kind::Document(at) | Kind::Keyed(at, _) => current.owner(at).map(Some),
-        Kind::Write => written(shared, current, whole),
+        Kind::Write => match whole.call() {
+            Some(call) => written(current, &shared.config.limits, call),
+            None => Ok(None),
+        },
         _ => Err(not_yet()),
+    }
+}
+
+/// The shard that has all documents that a request names, by a map. None if it names none, or concerns other shards as well. With
+/// that shard nothing else is needed but the home, if a guard is in the way.
+pub(crate) fn shard_of_keys(
+    current: &Current,
+    limits: &Limits,
+    parts: &Parts,
+    body: &[u8],
+) -> Option<ShardNo> {
+    match Kind::of(&parts.method, &parts.uri, limits).with_body(body, limits) {
+        Kind::Document(at) | Kind::Keyed(at, _) => current.owner(&at).ok(),
+        Kind::Write => {
+            let call: WriteCall = read_body(body).ok()?;
+            match spread::searches::locks(&call).next() {
+                None => written(current, limits, &call).ok()?,
+                Some(_) => None,
+            }
+        }
+        Kind::Namespace(word) if word == "get" => spread::shard_of_get(current, limits, body),
+        _ => None,
     }
 }
 
@@ -280,7 +322,7 @@ async fn read_moving(
     (at, donor): (&DocumentKey, ShardNo),
     whole: &Whole,
 ) -> Result<Response, Trouble> {
-    let namespace = kind::namespace(&whole.parts.uri).unwrap_or_default();
+    let namespace = namespace(&whole.parts.uri).unwrap_or_default();
     if current.map.reverses != 0 || current.map.keeps {
         // The donor may know nothing of it, and then what is here counts; that has to be settled first.
         shared.cluster.admit(shared, &namespace, std::iter::once(at)).await?;
@@ -309,9 +351,8 @@ fn is_shown(shared: &Shared, namespace: &str, at: &DocumentKey, transition: Epoc
 }
 
 /// The one shard that a write call is about; none if it cannot be read.
-fn written(shared: &Shared, current: &Current, whole: &Whole) -> Result<Option<ShardNo>, Trouble> {
-    let Some(call) = whole.call() else { return Ok(None) };
-    let Some(keys) = written_documents(Decoder(&shared.config.limits), call) else { return Ok(None) };
+fn written(current: &Current, limits: &Limits, call: &WriteCall) -> Result<Option<ShardNo>, Trouble> {
+    let Some(keys) = written_documents(Decoder(limits), call) else { return Ok(None) };
     let mut owner: Option<(ShardNo, &DocumentKey)> = None;
     for at in &keys {
         let found = current.owner(at)?;
@@ -428,5 +469,54 @@ impl Whole {
             let key = format!("retry-{}", crate::secret::hex(&crate::secret::random::<16>()));
             self.parts.headers.insert(RETRY, key.parse().expect("hex digits can be in a header"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockwood_router::{Function, Host};
+
+    /// Key `n` is on shard `n % 3 + 1`.
+    fn three_shards() -> Current {
+        let host = |shard| serde_json::from_str::<Host>(&format!(r#"["rw", 1, "n{shard}", 7118]"#)).unwrap();
+        let shards = (1..=3).map(|shard| vec![host(shard)]).collect();
+        Current::unserved(ShardMap::steady(1, shards, Function::Modulo { shards: 3 }))
+    }
+
+    #[track_caller]
+    fn check(method: &str, target: &str, body: &str, expected: Option<u32>) {
+        let parts = Request::builder().method(method).uri(target).body(()).unwrap().into_parts().0;
+        let found = shard_of_keys(&three_shards(), &Limits::default(), &parts, body.as_bytes());
+        assert_eq!(found.map(|shard| shard.0), expected, "{method} {target} {body}");
+    }
+
+    #[test]
+    fn documents_of_one_shard_name_it() {
+        check("PUT", "/v1/shop/documents/user/1", "{}", Some(2));
+        check("GET", "/v1/shop/history/user/2", "", Some(3));
+        check("POST", "/v1/shop/shard/select", r#"{"collection":"user","key":3}"#, Some(1));
+        let put = |key| format!(r#"{{"type":"put","collection":"user","key":{key},"fields":{{}}}}"#);
+        check("POST", "/v1/shop/write", &format!(r#"{{"events":[{},{}]}}"#, put(1), put(4)), Some(2));
+        let user = |key| format!(r#"{{"collection":"user","key":{key}}}"#);
+        check("POST", "/v1/shop/get", &format!(r#"{{"documents":[{},{}]}}"#, user(2), user(5)), Some(3));
+    }
+
+    #[test]
+    fn what_concerns_other_shards_names_none() {
+        let put = |key| format!(r#"{{"type":"put","collection":"user","key":{key},"fields":{{}}}}"#);
+        check("POST", "/v1/shop/write", &format!(r#"{{"events":[{},{}]}}"#, put(1), put(2)), None);
+        let search = r#"[{"collection":"user","position":1,"field":"v"}]"#;
+        check("POST", "/v1/shop/write", &format!(r#"{{"events":[{}],"locks":{search}}}"#, put(1)), None);
+        let user = |key| format!(r#"{{"collection":"user","key":{key}}}"#);
+        check("POST", "/v1/shop/get", &format!(r#"{{"documents":[{},{}]}}"#, user(1), user(2)), None);
+        check("POST", "/v1/shop/get", r#"{"documents":[]}"#, None);
+        check("POST", "/v1/shop/count", r#"{"collection":"user"}"#, None);
+        check("POST", "/v1/shop/locks", "{}", None);
+        check("GET", "/v1/shop/session", "", None);
+        check("GET", "/v1/shop/documents/user", "", None);
+        check("PUT", "/v1/_system/documents/user/1", "{}", None);
+        check("PUT", "/v1/shop/documents/user/no%20number", "{}", None);
+        check("POST", "/v1/shop/write", "{", None);
     }
 }

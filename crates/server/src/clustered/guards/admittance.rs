@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 
 /// How long a home may be away until an operation is refused.
 const HOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -283,6 +283,15 @@ impl Leaving {
         drop(self.running.take());
         Some(self.queued.take()?.attempt)
     }
+
+    /// The same, and gives the task by which the home is told.
+    pub(super) fn told(mut self) -> Option<JoinHandle<()>> {
+        if self.wrote > 0 && !self.shared.shard.shows(self.wrote) {
+            return None;
+        }
+        drop(self.running.take());
+        self.queued.take()?.tell()
+    }
 }
 
 impl Drop for Leaving {
@@ -313,11 +322,7 @@ fn finish(running: Option<Running>, queued: Option<Asking>) {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if self.entry != Entry::None {
-            let entered = self.entry == Entry::Entered;
-            let told = Leave { attempt: self.attempt, entered };
-            tokio::spawn(leave(Arc::clone(&self.membership), self.home, told));
-        }
+        drop(self.tell());
     }
 }
 
@@ -368,6 +373,14 @@ impl Asking {
         let number = membership.attempts.fetch_add(1, Ordering::Relaxed);
         let attempt = Attempt { shard: membership.shard.0, epoch: membership.epoch.0, number };
         Asking { membership: Arc::clone(membership), home, attempt, entry: Entry::None }
+    }
+
+    /// Tells the home, once, that the operation has left, if it may have a lock for it.
+    fn tell(&mut self) -> Option<JoinHandle<()>> {
+        let entry = std::mem::replace(&mut self.entry, Entry::None);
+        let told = Leave { attempt: self.attempt, entered: entry == Entry::Entered };
+        let leaving = || tokio::spawn(leave(Arc::clone(&self.membership), self.home, told));
+        (entry != Entry::None).then(leaving)
     }
 
     /// The home keeps the lock.
@@ -433,5 +446,5 @@ fn unreachable(home: ShardNo, cause: &str) -> Trouble {
         "shard {} decides the locks of this namespace and cannot be asked: {cause}; nothing was done, try again",
         home.0
     );
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(home, message)
 }

@@ -129,7 +129,7 @@ async fn take_over(
     let asked = Asked { namespace: member.namespace.to_string(), has };
     let call = ShardCall::post(DEFINITIONS, message::write(&asked), ASK_TIMEOUT);
     let answer = membership.node.ask_shard(member.home, &call).await;
-    let answer = answer.map_err(|error| Trouble::new(Code::ShardUnreachable, error.to_string()))?;
+    let answer = answer.map_err(|error| Trouble::unreachable(member.home, error.to_string()))?;
     let given: Given = read_answer(answer.status(), answer.body())?;
     if let Some(definitions) = given.definitions {
         definitions::take_over(shared, &member.namespace, definitions).await?;
@@ -192,7 +192,7 @@ fn unknown_to(shard: ShardNo, home: ShardNo) -> Trouble {
          was done, try again",
         shard.0, home.0
     );
-    Trouble::new(Code::ShardUnreachable, message)
+    Trouble::unreachable(home, message)
 }
 
 fn unconfirmed(shards: &BTreeSet<ShardNo>) -> Trouble {

@@ -21,6 +21,7 @@ mod queue;
 pub(crate) use admittance::Admittance;
 pub(crate) use definitions::{confirmed, defined};
 pub(crate) use home::{HomeGuards, News, lifted};
+pub(crate) use parting::telling;
 pub(super) use parting::{collecting, is_from};
 pub(super) use queue::answer;
 

@@ -329,7 +329,9 @@ mod tests {
     use lockwood_model::{Depth, LockId, Mode, OwnerId, Resource, Token};
     use lockwood_router::{
         ShardEpoch,
-        guards::{DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeEpoch, MapEpoch, Phase, SequenceNo},
+        guards::{
+            DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeEpoch, MapEpoch, Phase, SequenceNo,
+        },
     };
 
     fn name(namespace: &str) -> LaneName {

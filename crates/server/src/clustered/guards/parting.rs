@@ -5,12 +5,16 @@
 use super::{Membership, admittance::Leaving, message::Attempt};
 use crate::clustered::ShardCall;
 use axum::response::Response;
+use futures_util::future::join_all;
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
 };
 use lockwood_router::ShardNo;
-use std::{cell::RefCell, future::Future};
+use std::{cell::RefCell, future::Future, time::Duration};
+
+/// How long an answer waits for the home to know of its operations.
+const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The header of a call that names the shard that makes it.
 const FROM: HeaderName = HeaderName::from_static("lockwood-from-shard");
@@ -38,13 +42,7 @@ pub(in crate::clustered) async fn collecting(
     answering: impl Future<Output = Response>,
 ) -> Response {
     let Some(home) = home else { return answering.await };
-    let over = RefCell::new(Over { home, leaving: Vec::new() });
-    let (mut answer, over) = OVER
-        .scope(over, async {
-            let answer = answering.await;
-            (answer, OVER.with(|over| std::mem::take(&mut over.borrow_mut().leaving)))
-        })
-        .await;
+    let (mut answer, over) = keeping(home, answering).await;
     // What is not durable yet leaves by itself.
     let left: Vec<String> =
         over.into_iter().filter_map(Leaving::now).map(|attempt| attempt.to_string()).collect();
@@ -54,6 +52,26 @@ pub(in crate::clustered) async fn collecting(
         answer.headers_mut().insert(LEFT, left);
     }
     answer
+}
+
+/// Answers a client at another shard than the home: its next request must not meet a lock of this one, so the home is told of
+/// operations that have left before the client is answered. A home that is away is not waited for.
+pub(crate) async fn telling(home: ShardNo, answering: impl Future<Output = Response>) -> Response {
+    let (answer, over) = keeping(home, answering).await;
+    let told = join_all(over.into_iter().filter_map(Leaving::told));
+    // Those that were not told in time go on being told.
+    let _ = tokio::time::timeout(TELL_TIMEOUT, told).await;
+    answer
+}
+
+/// Answers a request, and gives the operations that have a lock at the home and are over.
+async fn keeping(home: ShardNo, answering: impl Future<Output = Response>) -> (Response, Vec<Leaving>) {
+    let over = RefCell::new(Over { home, leaving: Vec::new() });
+    OVER.scope(over, async {
+        let answer = answering.await;
+        (answer, OVER.with(|over| std::mem::take(&mut over.borrow_mut().leaving)))
+    })
+    .await
 }
 
 /// Keeps the end of an operation for the answer; gives it back if this task answers no call of its home.

@@ -13,8 +13,8 @@ use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, StatusCode, header};
 use lockwood_model::Position;
 use lockwood_router::{Phase, ShardNo};
-use lockwood_wire::Code;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use lockwood_wire::{Code, Problem};
+use serde::{Serialize, de::DeserializeOwned};
 use std::{future::Future, sync::Arc};
 
 /// The header with a position that a node has to have behind it before it answers.
@@ -74,21 +74,13 @@ impl Reply {
     pub(super) fn into_trouble(self) -> Trouble {
         self.told().map_or_else(
             || Trouble::new(Code::ShardUnreachable, "a shard answered something else than it was asked for"),
-            |Told { code, detail }| Trouble::new(code, detail),
+            Trouble::from_problem,
         )
     }
 
-    fn told(&self) -> Option<Told> {
+    fn told(&self) -> Option<Problem> {
         if self.status.is_success() { None } else { serde_json::from_slice(&self.body).ok() }
     }
-}
-
-/// A problem, as far as it matters here.
-#[derive(Deserialize)]
-struct Told {
-    code: Code,
-    #[serde(default)]
-    detail: String,
 }
 
 impl IntoResponse for Reply {
@@ -231,10 +223,8 @@ pub(super) async fn elsewhere(
 /// What only has to be asked again is a trouble of the whole, not what the client is told.
 pub(super) fn retryable(reply: Reply) -> Result<Reply, Trouble> {
     match reply.told() {
-        Some(Told { code: Code::WrongEpoch | Code::Moving, .. }) => Err(wrong_epoch_trouble()),
-        Some(Told { code: Code::ShardUnreachable, detail }) => {
-            Err(Trouble::new(Code::ShardUnreachable, detail))
-        }
+        Some(Problem { code: Code::WrongEpoch | Code::Moving, .. }) => Err(wrong_epoch_trouble()),
+        Some(problem @ Problem { code: Code::ShardUnreachable, .. }) => Err(Trouble::from_problem(problem)),
         _ => Ok(reply),
     }
 }

@@ -8,6 +8,8 @@ use super::{
     target,
 };
 use crate::{
+    cluster::Current,
+    limits::Limits,
     native::{Decoder, check_access, get_limits, get_resources, isolation_in_force},
     trouble::Trouble,
 };
@@ -52,6 +54,16 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     let position = cut.told(parts.iter().map(|part| part.position));
     cut.end()?;
     Ok(put_together(position, request.documents.len(), places.values().zip(&parts), ask)?)
+}
+
+/// The shard that has all documents that are asked for; none if there is none, or several.
+pub(in super::super) fn shard_of(current: &Current, limits: &Limits, body: &[u8]) -> Option<ShardNo> {
+    let GetRequest { documents, .. } = serde_json::from_slice(body).ok()?;
+    let owner = |Wanted { collection, key, .. }: &Wanted| {
+        current.owner(&Decoder(limits).document(collection, key).ok()?).ok()
+    };
+    let first = owner(documents.first()?)?;
+    documents.iter().all(|wanted| owner(wanted) == Some(first)).then_some(first)
 }
 
 /// Which of the documents each shard has. A shard that has none is asked for nothing, the first one excepted, so that

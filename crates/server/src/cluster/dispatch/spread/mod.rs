@@ -35,6 +35,7 @@ use std::sync::Arc;
 use ask::carry_out;
 pub(crate) use ask::{LEAST, wait_for};
 pub(crate) use custody::{NOWHERE, custody};
+pub(super) use get::shard_of as shard_of_get;
 pub(crate) use hold::HoldTable;
 pub(crate) use load::{LoadTable, load};
 pub(crate) use reserve::{IdsRequest, NEXT_ID, NextId, RESERVE};

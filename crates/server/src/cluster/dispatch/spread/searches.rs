@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use lockwood_model::{Depth, Mode, Path, Resource};
 use lockwood_router::ShardNo;
-use lockwood_wire::documents::{Isolation, WireLock};
+use lockwood_wire::documents::{Isolation, WireLock, WriteCall};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{
@@ -67,11 +67,15 @@ pub(in super::super) fn of(current: &Current, kind: &Kind, whole: &Whole) -> Opt
         return None;
     }
     let call = whole.call()?;
-    let locks = call.requests.iter().flat_map(|request| &request.locks);
-    let locks: Vec<WireLock> = locks.filter(|lock| lock.key.is_none()).cloned().collect();
+    let locks: Vec<WireLock> = locks(call).cloned().collect();
     let manner = Manner { isolation: Isolation::Locked, tokens: call.tokens.clone(), wait_ms: call.wait_ms };
     let namespace = kind::namespace(&whole.parts.uri)?;
     (!locks.is_empty()).then_some(Searches { namespace, locks, manner })
+}
+
+/// The locks on searches that a write has.
+pub(in super::super) fn locks(call: &WriteCall) -> impl Iterator<Item = &WireLock> {
+    call.requests.iter().flat_map(|request| &request.locks).filter(|lock| lock.key.is_none())
 }
 
 /// The same write as that of the holder of a lock, with every number as it was written. None if it is no object.
