@@ -95,7 +95,7 @@ impl Family {
         }
         let is_other = |process: &&Process| group.is_none_or(|group| process.group != raw(group));
         for process in processes.iter().filter(is_other) {
-            if !process.runs().is_outer(&self.run) {
+            if process.mark != Mark::Inner {
                 let _ = kill_process(process.id, signal);
             }
         }
@@ -126,8 +126,10 @@ impl Family {
 
     /// All that run now, parents before their children.
     fn look(&mut self) -> Vec<Process> {
-        let (mut found, mut others): (Vec<Process>, Vec<Process>) =
-            all().into_iter().partition(|process| self.shows_a_sign(process));
+        let (mut found, mut others): (Vec<Process>, Vec<Process>) = all()
+            .into_iter()
+            .map(|process| self.marked(process))
+            .partition(|process| self.shows_a_sign(process));
         let mut at = 0;
         while let Some(parent) = found.get(at).map(|process| raw(process.id)) {
             let (children, rest) = others.into_iter().partition(|process| process.parent == parent);
@@ -140,10 +142,26 @@ impl Family {
         found
     }
 
+    /// The process with its mark. Its environment reads as empty while it executes another program, so a mark that was
+    /// seen once stays.
+    fn marked(&self, process: Process) -> Process {
+        let runs = process.runs();
+        let mark = match runs.contains(&self.run) {
+            true if runs.is_outer(&self.run) => Mark::Inner,
+            true => Mark::Own,
+            false => self.seen(&process).map_or(Mark::None, |seen| seen.mark),
+        };
+        Process { mark, ..process }
+    }
+
+    fn seen(&self, process: &Process) -> Option<&Process> {
+        self.seen.iter().find(|seen| seen.is_same(process))
+    }
+
     fn shows_a_sign(&self, process: &Process) -> bool {
         self.group().is_some_and(|group| raw(group) == process.group)
-            || self.seen.iter().any(|seen| seen.is_same(process))
-            || process.runs().contains(&self.run)
+            || self.seen(process).is_some()
+            || process.mark != Mark::None
     }
 }
 
@@ -159,6 +177,18 @@ struct Process {
     group: i32,
     /// In the system's own unit since it was started.
     started: u64,
+    mark: Mark,
+}
+
+/// What the environment of a process says about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// Nothing, or it was not looked at yet.
+    None,
+    /// The process runs directly under the run's lock.
+    Own,
+    /// The process runs under another lock inside of the run.
+    Inner,
 }
 
 impl Process {
@@ -176,7 +206,7 @@ impl Process {
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
         let started = fields.nth(16)?.parse().ok()?;
-        Some(Process { id: Pid::from_raw(id)?, parent, group, started })
+        Some(Process { id: Pid::from_raw(id)?, parent, group, started, mark: Mark::None })
     }
 
     fn is_same(&self, other: &Process) -> bool {
@@ -239,6 +269,18 @@ mod tests {
         family.signal(Signal::TERM);
         assert!(!child.wait().unwrap().success());
         assert!(family.is_gone());
+    }
+
+    #[test]
+    fn a_mark_that_was_seen_outlasts_an_environment_that_reads_as_empty() {
+        let run = Run::new();
+        let mut child = start("exec sleep 60", &Runs::default());
+        let mut process = Process::read(&child.id().to_string()).unwrap();
+        process.mark = Mark::Inner;
+        let family = Family { run, root: None, seen: vec![process] };
+        assert_eq!(family.marked(Process { mark: Mark::None, ..process }).mark, Mark::Inner);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]
