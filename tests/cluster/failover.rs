@@ -8,6 +8,7 @@ use crate::{
     peer::Peer,
     random::Random,
 };
+use lockwood_test_support::{Fault, Postgres, Proxy};
 use serde_json::json;
 use std::{
     io::Write,
@@ -100,6 +101,25 @@ fn the_time_of_a_lease_stands_still_while_its_owner_is_paused() {
     let renewed = holder.renew(leased.lock, &json!({ "ttl_ms": HOUR, "token": leased.token }));
     assert_eq!(renewed.status, 200, "{}", renewed.body);
     assert_eq!(epoch(), before, "it is the same ownership");
+    let refused = nodes.store(1).send("PUT", "documents/user/7?wait_ms=0", "{}");
+    refused.assert_problem(423, "locked");
+}
+
+#[test]
+fn the_time_of_a_lease_stands_still_while_the_database_is_away() {
+    let postgres = Postgres::shared();
+    let database = postgres.create_database();
+    let proxy = Proxy::start(postgres.port());
+    let nodes = Nodes::start_on(&postgres.url(&database, proxy.port()), 1);
+    let holder = Leaseholder::new(nodes.server(1), "job");
+    let leased = holder.take_for("write user/7", 6_000);
+    proxy.set(Fault::Refuse);
+    // Longer than the lease lasts. The owner goes on running, and looks again and again.
+    thread::sleep(Duration::from_secs(9));
+    proxy.set(Fault::None);
+    eventually("it serves again", || holder.poll(leased.lock, 0).status != 503);
+    let renewed = holder.renew(leased.lock, &json!({ "ttl_ms": HOUR, "token": leased.token }));
+    assert_eq!(renewed.status, 200, "{}", renewed.body);
     let refused = nodes.store(1).send("PUT", "documents/user/7?wait_ms=0", "{}");
     refused.assert_problem(423, "locked");
 }

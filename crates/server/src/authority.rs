@@ -12,29 +12,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Authority {
     /// By the monotonic clock, in milliseconds; [`u64::MAX`] is for ever.
     fresh_until: AtomicU64,
-    /// For how many milliseconds it was not fresh before `fresh_until` was set, which is done under this mutex.
-    stale_ms: Mutex<u64>,
+    /// Changes together with `fresh_until`.
+    stale: Mutex<Stale>,
     follows: bool,
+}
+
+/// For how long an ownership was not fresh.
+#[derive(Debug)]
+struct Stale {
+    /// In periods that are over.
+    counted_ms: u64,
+    /// When the current period began, or is going to begin.
+    from: u64,
 }
 
 impl Authority {
     /// That of a single server: for ever.
     pub(crate) fn sole() -> Authority {
-        Authority::until(u64::MAX, false)
+        Authority::new(u64::MAX, u64::MAX, false)
     }
 
     /// None yet.
     pub(crate) fn none() -> Authority {
-        Authority::until(0, false)
+        Authority::new(0, monotonic().0, false)
     }
 
     /// None, ever: what is here is a copy of a shard that another node owns, and may be stale.
     pub(crate) fn follower() -> Authority {
-        Authority::until(0, true)
+        Authority::new(0, u64::MAX, true)
     }
 
-    fn until(fresh_until: u64, follows: bool) -> Authority {
-        Authority { fresh_until: AtomicU64::new(fresh_until), stale_ms: Mutex::new(0), follows }
+    fn new(fresh_until: u64, stale_from: u64, follows: bool) -> Authority {
+        let stale = Stale { counted_ms: 0, from: stale_from };
+        Authority { fresh_until: AtomicU64::new(fresh_until), stale: Mutex::new(stale), follows }
     }
 
     /// Whether this is that of a copy, which knows nothing of locks.
@@ -56,28 +66,27 @@ impl Authority {
 
     /// Fresh up to this moment, and no longer.
     pub(crate) fn set_fresh_until(&self, until: Option<Monotonic>) {
-        let until = until.map_or(0, |until| until.0.min(u64::MAX - 1));
-        let mut stale_ms = self.stale_ms.lock();
+        let mut stale = self.stale.lock();
         let (before, now) = (self.fresh_until.load(Ordering::Acquire), monotonic().0);
-        if 0 < until && until <= now && before < now {
+        let until = until.map_or(0, |until| until.0.min(u64::MAX - 1));
+        match until {
+            // It may have become stale earlier.
+            0 => stale.from = stale.from.min(now),
             // It is as stale as it was.
-            return;
+            until if until <= now && before < now => return,
+            until => {
+                stale.counted_ms += now.saturating_sub(stale.from);
+                stale.from = until;
+            }
         }
-        *stale_ms += stale_since(before, now);
         self.fresh_until.store(until, Ordering::Release);
     }
 
-    /// For how long it was not fresh, and is not, since it was for the first time, in milliseconds: holders of locks could
-    /// not renew meanwhile.
+    /// For how long it was not fresh, and is not, in milliseconds: holders of locks could not renew meanwhile.
     pub(crate) fn stale_ms(&self) -> u64 {
-        let stale_ms = self.stale_ms.lock();
-        *stale_ms + stale_since(self.fresh_until.load(Ordering::Acquire), monotonic().0)
+        let stale = self.stale.lock();
+        stale.counted_ms + monotonic().0.saturating_sub(stale.from)
     }
-}
-
-/// For how long an ownership is not fresh that was until a moment; none of the time if it never was.
-fn stale_since(until: u64, now: u64) -> u64 {
-    if until == 0 { 0 } else { now.saturating_sub(until) }
 }
 
 #[cfg(test)]
@@ -97,24 +106,49 @@ mod tests {
         assert!(!authority.is_fresh());
     }
 
-    #[test]
-    fn the_time_without_a_fresh_ownership_is_counted() {
-        let authority = Authority::none();
-        let ended = monotonic();
-        authority.set_fresh_until(Some(ended.after(1)));
-        assert_eq!(authority.stale_ms(), 0, "no clock has run before");
-        while monotonic().0 < ended.0 + 20 {
+    /// Waits until the monotonic clock is past a moment.
+    fn pass(until: Monotonic) {
+        while monotonic() <= until {
             std::thread::yield_now();
         }
-        assert!(authority.stale_ms() >= 19 && !authority.is_fresh());
+    }
+
+    #[test]
+    fn the_time_without_a_fresh_ownership_is_counted() {
+        let begun = monotonic();
+        let authority = Authority::none();
+        pass(begun.after(10));
+        assert!(authority.stale_ms() >= 10, "leases are restored before the first renewal");
+        authority.set_fresh_until(Some(monotonic().after(60_000)));
+        let (opened, ended) = (authority.stale_ms(), monotonic());
+        authority.set_fresh_until(Some(ended.after(1)));
+        pass(ended.after(20));
+        assert!(authority.stale_ms() >= opened + 19 && !authority.is_fresh());
         // A renewal that was too slow changes nothing.
         authority.set_fresh_until(Some(ended.after(10)));
-        assert!(authority.stale_ms() >= 19 && !authority.is_fresh());
+        assert!(authority.stale_ms() >= opened + 19 && !authority.is_fresh());
         authority.set_fresh_until(Some(monotonic().after(60_000)));
         let counted = authority.stale_ms();
-        assert!(counted >= 19 && authority.is_fresh());
+        assert!(counted >= opened + 19 && authority.is_fresh());
         authority.set_fresh_until(Some(monotonic().after(70_000)));
         assert_eq!(authority.stale_ms(), counted);
-        assert_eq!(Authority::sole().stale_ms(), 0);
+        assert_eq!((Authority::sole().stale_ms(), Authority::follower().stale_ms()), (0, 0));
+    }
+
+    #[test]
+    fn the_time_of_a_suspended_ownership_is_counted_however_often_that_is_noticed() {
+        let authority = Authority::none();
+        authority.set_fresh_until(Some(monotonic().after(60_000)));
+        let before = authority.stale_ms();
+        let suspended = monotonic();
+        for waited_ms in [10, 20, 30] {
+            authority.set_fresh_until(None);
+            pass(suspended.after(waited_ms));
+            assert!(authority.stale_ms() >= before + waited_ms);
+        }
+        authority.set_fresh_until(Some(monotonic().after(60_000)));
+        let counted = authority.stale_ms();
+        assert!(counted >= before + 30);
+        assert_eq!(authority.stale_ms(), counted);
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Grace {
     started: Instant,
     /// While it is not fresh, sessions cannot come back: that time does not count.
     authority: Arc<Authority>,
+    /// For how long it was not fresh before.
+    stale_before_ms: u64,
     /// False once all periods are over: whoever asks then need not look into the book.
     active: AtomicBool,
     /// Locked after the registry and after any namespace.
@@ -200,6 +202,7 @@ impl Grace {
             awaited: Mutex::new(awaited.collect()),
             ledger,
             started: Instant::now(),
+            stale_before_ms: authority.stale_ms(),
             authority,
             active: AtomicBool::new(book.is_active()),
             book: Mutex::new(book),
@@ -254,7 +257,7 @@ impl Grace {
 
     fn elapsed_ms(&self) -> u64 {
         let ran_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        ran_ms.saturating_sub(self.authority.stale_ms())
+        ran_ms.saturating_sub(self.authority.stale_ms().saturating_sub(self.stale_before_ms))
     }
 
     /// What a new namespace of this name starts with.
