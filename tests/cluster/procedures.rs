@@ -5,6 +5,7 @@ use crate::{
     cluster::Cluster,
     harness::{Server, eventually},
     http,
+    leaseholder::Leaseholder,
     store::Store,
 };
 use serde_json::{Value, json};
@@ -52,6 +53,41 @@ pub(crate) fn put(store: &Store, key: Value, balance: u64) {
 pub(crate) fn balance(store: &Store, key: Value) -> Value {
     let body = json!({ "mode": "rw", "collection": "account", "key": key });
     store.post("shard/eselect", &body)["document"]["value"]["balance"].clone()
+}
+
+/// Nodes give a call a key before they send it, so that they can send it again if its outcome is unknown.
+#[test]
+fn a_call_that_was_done_is_answered_again_whatever_became_of_its_locks() {
+    let server = Server::start(&[]);
+    let store = Store::new(&server, "default");
+    register(&store, "transfer", TRANSFER);
+    put(&store, json!(1), 100);
+    let leaseholder = Leaseholder::new(&server, "job");
+    let held = leaseholder.take("write account/1");
+    let ask = |key: &str, body: &Value| {
+        let headers = [("content-type", "application/json"), ("lockwood-retry", key)];
+        http::send(store.native, "POST", &store.target("shard/call"), &headers, body.to_string().as_bytes())
+    };
+    let body = |tokens: Value| {
+        let mut body = call_of("rw", "transfer", json!(1), json!([[1, "savings"], 30]));
+        (body["wait_ms"], body["tokens"]) = (json!(0), tokens);
+        body
+    };
+    let under_lock = body(json!([held.token]));
+    let done = ask("a", &under_lock);
+    assert_eq!(done.status, 200, "{}", done.body);
+    assert_eq!(leaseholder.release(held.lock, &json!({ "token": held.token })).status, 200);
+    let anonymous = body(json!([]));
+    assert_eq!(ask("b", &anonymous).status, 200);
+    // Its lock is over, and another one is in its way.
+    Leaseholder::new(&server, "eve").take("write account/1");
+    for (key, body) in [("a", &under_lock), ("b", &anonymous)] {
+        let again = ask(key, body);
+        assert_eq!(again.status, 200, "{}", again.body);
+    }
+    assert_eq!(ask("c", &under_lock).json()["code"], "lock_lost");
+    assert_eq!(ask("d", &anonymous).json()["code"], "locked");
+    assert_eq!(balance(&store, json!(1)), 40);
 }
 
 #[test]

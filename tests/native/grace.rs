@@ -129,6 +129,21 @@ fn lock_granted_after_a_wait_is_covered() {
 }
 
 #[test]
+fn holders_write_is_not_refused_for_one_who_queued_in_grace() {
+    let server = Server::start(&[]);
+    let _ann = hold_in(&server, "default", 3_000);
+    let job = Leaseholder::new(&server, "job").take("write user/42");
+    let server = server.kill().restart(&[]);
+    assert_eq!(grace(&server).len(), 1);
+    // It waits for the job, and for the end of grace.
+    Leaseholder::new(&server, "bob").queue("write user");
+    let by_token = format!("documents/user/42?wait_ms=30000&token={}", job.token);
+    let written = Store::new(&server, "default").send("PUT", &by_token, "{}");
+    assert_eq!(written.status, 200, "{}", written.body);
+    Leaseholder::new(&server, "eve").is_refused("read user/42");
+}
+
+#[test]
 fn lock_that_was_taken_up_again_is_covered_after_the_next_crash() {
     let server = Server::start(&[]);
     let mut ann = Peer::open_for(&server, "ann", 300);

@@ -36,6 +36,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
 
@@ -43,6 +44,8 @@ use tokio::sync::oneshot;
 const LONG_LEN: usize = 500;
 /// How many paths that others have are named.
 const PATHS_LEN_MAX: usize = 100;
+/// How soon an operation that waits for the end of grace looks again.
+const GRACE_PAUSE: Duration = Duration::from_millis(20);
 /// So often something long is run to find out what it touches.
 const RUNS_MAX: usize = 16;
 /// Where procedures are kept.
@@ -104,8 +107,10 @@ pub(crate) async fn write(
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
     let job = Job::new(shared);
-    check_named(&job, &active, Named::call(call)).await?;
     let admitted = shared.cluster.admit(shared, namespace, documents_of(call)).await?;
+    if let Err(refused) = check_named(&job, &active, Named::call(call)).await {
+        return replay(shared, namespace, call, refused.into()).await;
+    }
     // As they are when it is decided: a schema may be registered while others' locks are waited for.
     let rules = shared.schemas.held(namespace);
     let decide = |now| {
@@ -149,13 +154,15 @@ pub(crate) async fn transact<T>(
     shared.check_home(namespace, Use::Write).await?;
     let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
+    let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
     if let ([at], Some(fields), false) = (amendment.documents, amendment.makes, active.is_empty()) {
         let action = Action::Put { fields: fields.to_vec(), when: PutIf::Always };
         let intents = vec![Intent { at: at.clone(), action }];
         let requests = vec![lockwood_engine::Request { intents, ..Default::default() }];
-        check_named(&Job::new(shared), &active, Named::Call(requests.into())).await?;
+        if let Err(refused) = check_named(&Job::new(shared), &active, Named::Call(requests.into())).await {
+            return done_before(shared, namespace, amendment.answer.as_ref(), refused.into()).await;
+        }
     }
-    let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
     let rules = shared.schemas.held(namespace);
     let checked = |state: Stored<'_>| {
         let made = make(state)?;
@@ -196,11 +203,7 @@ async fn amend<T>(
     loop {
         let settled = match pass(shared, namespace, &wanted, (terms, Some(&early)), decide).await {
             Ok(pending) => shared.shard.settle_amend(pending).await,
-            Err(error) => {
-                let Some(answer) = answer.filter(|_| is_refused(&error)) else { return Err(error) };
-                let before = shared.shard.answered(namespace, answer).await?;
-                return before.map(Amended::Before).ok_or(error);
-            }
+            Err(error) => return done_before(shared, namespace, answer, error).await,
         };
         if let Some(amended) = rechecks.settled(settled).await? {
             return Ok(amended?);
@@ -238,11 +241,10 @@ pub(crate) async fn run<T: Send + 'static>(
     for _ in 0..RUNS_MAX {
         check_reserved(touched.documents())?;
         let admitted = shared.cluster.admit(shared, namespace, touched.documents()).await?;
-        let mut turn = Turn::take(shared, namespace, &touched.resources(), terms).await?;
-        // The caller's own locks may have run out while it waited. A home that admits has looked.
-        if shared.remote_home(namespace).await?.is_none() {
-            enter(shared, namespace, terms, |_, _| ())?;
-        }
+        let mut turn = match turn_for(shared, namespace, &touched.resources(), terms).await {
+            Ok(turn) => turn,
+            Err(error) => return done_before(shared, namespace, answer, error).await,
+        };
         if let Some(answer) = answer
             && let Some(written) = shared.shard.answered(namespace, answer).await?
         {
@@ -258,6 +260,8 @@ pub(crate) async fn run<T: Send + 'static>(
         if touched.grows(&run) {
             continue;
         }
+        // All that it looked at was here until now.
+        drop(shared.cluster.pass(admitted)?);
         let made = run.made?;
         if run.intents.is_empty() {
             let written = Written { positions: Vec::new(), replayed: false };
@@ -283,6 +287,21 @@ pub(crate) async fn run<T: Send + 'static>(
          let it touch the same ones"
     );
     Err(Trouble::new(Code::ProcedureFailed, message).into())
+}
+
+/// A turn for something long, whose caller still has its own locks: they may have run out while it waited.
+async fn turn_for(
+    shared: &Arc<Shared>,
+    namespace: &str,
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Turn, GateError> {
+    let turn = Turn::take(shared, namespace, resources, terms).await?;
+    // A home that admits has looked.
+    if shared.remote_home(namespace).await?.is_none() {
+        enter(shared, namespace, terms, |_, _| ())?;
+    }
+    Ok(turn)
 }
 
 /// What a run may touch.
@@ -372,6 +391,18 @@ async fn replay(
         return Ok(written);
     }
     Err(error)
+}
+
+/// The same for a call that is made of what is there.
+async fn done_before<T>(
+    shared: &Shared,
+    namespace: &str,
+    answer: Option<&Answer>,
+    error: GateError,
+) -> Result<Amended<T>, GateError> {
+    let Some(answer) = answer.filter(|_| is_refused(&error)) else { return Err(error) };
+    let before = shared.shard.answered(namespace, answer).await?;
+    before.map(Amended::Before).ok_or(error)
 }
 
 /// Whether an operation was not let in, or does not fit the schemas.
@@ -765,6 +796,10 @@ impl State {
                 Ok((lock, Some(self.verdict_on(lock))))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(shared)),
+            // In grace it would queue behind those who wait for its owner; afterwards it goes ahead of them.
+            Outcome::Refused(Refusal::Deadlock(_)) if rank.overtakes() && self.table.is_frozen() => {
+                Err(view::refused(shared, self, &Refusal::Frozen, None, now))
+            }
             Outcome::Refused(refusal) => {
                 let trouble = view::refused(shared, self, &refusal, Some(&resources.to_vec()), now);
                 Err(Trouble { paths: self.others_have(owner, resources), ..trouble })
@@ -880,7 +915,16 @@ impl OwnLock {
         resources: &[Resource],
         terms: &Terms,
     ) -> Result<(OwnLock, u64), GateError> {
-        let (own, after, verdict) = OwnLock::ask(shared, name, resources, terms)?;
+        let begun = Instant::now();
+        let (own, after, verdict) = loop {
+            let wait = left_of(terms.wait, begun);
+            match OwnLock::ask(shared, name, resources, &Terms { wait, ..terms.clone() }) {
+                Err(error) if wait != Wait::Never && waits_for_grace(&error, terms) => {
+                    tokio::time::sleep(GRACE_PAUSE).await;
+                }
+                asked => break asked?,
+            }
+        };
         let after = match verdict {
             Some(verdict) => own.wait(verdict, resources).await?,
             None => after,
@@ -935,6 +979,22 @@ impl OwnLock {
             let shared = Arc::clone(shared);
             return Ok((OwnLock { shared, namespace, owner, lock, wrote: 0 }, after, verdict));
         }
+    }
+}
+
+/// Whether an operation of a holder gets its turn only when grace is over.
+fn waits_for_grace(error: &GateError, terms: &Terms) -> bool {
+    let is_grace = matches!(error, GateError::Refused(trouble) if trouble.code == Code::GracePeriod);
+    is_grace && terms.rank().overtakes()
+}
+
+/// What is left of a wait that began earlier.
+fn left_of(wait: Wait, begun: Instant) -> Wait {
+    let Wait::Millis(ms @ 1..) = wait else { return wait };
+    let passed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match ms.saturating_sub(passed_ms) {
+        0 => Wait::Never,
+        left_ms => Wait::Millis(left_ms),
     }
 }
 
