@@ -8,7 +8,7 @@ use crate::{
     leaseholder::{HOUR, Leased, Leaseholder, locks_in},
     moving_locks::constant,
     peer::Peer,
-    spread_nodes::modulo,
+    spread_nodes::{Spread, modulo},
     store::Store,
 };
 use serde_json::json;
@@ -448,5 +448,45 @@ fn a_request_that_does_not_wait_leaves_the_same_ones_wait_alone() {
             assert_eq!(reply.status, 201, "{what}: {}", reply.body);
         });
         assert_eq!(bob.release_all().status, 200, "{what}");
+    }
+}
+
+/// What operations wait for is decided at the home; by the time they are let in, their document may be elsewhere.
+#[test]
+fn operations_that_wait_find_their_document_where_it_has_moved() {
+    let spread = Spread::start(2, 2, modulo(2));
+    let ann = Leaseholder { store: spread.store(1, "shop"), owner: "ann".to_owned() };
+    // They move from shard 2 to shard 1 and the other way round.
+    let keys = [1, 2];
+    for key in keys {
+        spread.store(1, "shop").create("user", key, json!({ "by": "nobody" }));
+    }
+    let held = ann.take("write user/1, write user/2");
+    let ask = |node: usize, method: &'static str, target: String, body: &'static str| {
+        let store = spread.store(node, "shop");
+        thread::spawn(move || store.send(method, &target, body))
+    };
+    let waiting: Vec<_> = keys
+        .iter()
+        .flat_map(|key| (1..=2).map(move |node| (*key, node)))
+        .map(|(key, node)| {
+            let read = format!("documents/user/{key}?isolation=document&wait_ms=60000");
+            let write = format!("documents/user/{key}/seen?wait_ms=60000");
+            (key, ask(node, "GET", read, ""), ask(node, "PUT", write, "1"))
+        })
+        .collect();
+    eventually("all wait", || locks_in(&ann.store, "waiting").len() == 8);
+    spread.reshard(2, json!({ "function": "range", "bounds": [{ "below": 2, "shard": 1 }, { "shard": 2 }] }));
+    for key in keys {
+        let target = format!("documents/user/{key}?token={}", held.token);
+        let written = spread.store(2, "shop").send("PUT", &target, r#"{"by":"ann"}"#);
+        assert_eq!(written.status, 200, "{}", written.body);
+    }
+    assert_eq!(ann.release(held.lock, &json!({ "token": held.token })).status, 200);
+    for (key, read, write) in waiting {
+        let (read, write) = (read.join().unwrap(), write.join().unwrap());
+        assert_eq!(read.status, 200, "user/{key}: {}", read.body);
+        assert_eq!(read.json()["document"]["value"]["by"], "ann", "user/{key}: {}", read.body);
+        assert_eq!(write.status, 200, "user/{key}: {}", write.body);
     }
 }

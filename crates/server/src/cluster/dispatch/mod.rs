@@ -10,7 +10,7 @@ pub(crate) use kind::{decoded, namespace};
 use super::{Current, EPOCH, Message, pull};
 use crate::{
     body,
-    clustered::{PeerCall, defined, telling},
+    clustered::{PeerCall, defined, telling, told_so_far},
     limits::Limits,
     native::{Decoder, Native, written_documents},
     shared::Shared,
@@ -189,9 +189,9 @@ async fn as_client(
     kind: &Kind,
     mut whole: Whole,
 ) -> Result<Response, Trouble> {
-    let started = Instant::now();
     let (mut pause, mut epoch) = (PAUSE, 0);
-    let mut away_since: Option<Instant> = None;
+    // What a request waits for locks does not count.
+    let (mut moving_since, mut away_since): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         let current = shared.cluster.current().ok_or_else(super::no_map)?;
         if std::mem::replace(&mut epoch, current.map.epoch) != epoch {
@@ -199,11 +199,8 @@ async fn as_client(
         }
         let trouble = match attempt(native, shared, &current, kind, &mut whole).await {
             Ok(response) if !is_wrong_epoch(&response) => return Ok(response),
-            Ok(_) => {
-                Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
-            }
-            Err(trouble) if trouble.code == Code::WrongEpoch => {
-                Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
+            Err(trouble) if !matches!(trouble.code, Code::WrongEpoch | Code::ShardUnreachable) => {
+                return Err(trouble);
             }
             Err(trouble) if trouble.code == Code::ShardUnreachable => {
                 if away_since.get_or_insert_with(Instant::now).elapsed() > AWAY_PATIENCE {
@@ -211,11 +208,17 @@ async fn as_client(
                 }
                 trouble
             }
-            Err(trouble) => return Err(trouble),
+            Ok(_) | Err(_) => {
+                // The shard has answered.
+                away_since = None;
+                Trouble::new(Code::Moving, "what is asked for is on its way to another shard; try again")
+            }
         };
-        if started.elapsed() > PATIENCE {
+        if moving_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return Err(trouble);
         }
+        // The next attempt must not wait for a lock of this one.
+        told_so_far().await;
         shared.cluster.next_map(epoch, pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
@@ -311,7 +314,14 @@ async fn here(
     {
         return read_moving(native, shared, current, (at, donor), whole).await;
     }
-    Ok(native.local(whole.request()).await)
+    let response = native.local(whole.request()).await;
+    // A read may have waited for a lock, and the key may have moved away and changed since. What changes something has gone
+    // through the fence.
+    let is_read = kind.read_only(&whole.parts.method).is_some();
+    match !is_read || shared.cluster.epoch() == current.map.epoch {
+        true => Ok(response),
+        false => Err(wrong_epoch_trouble()),
+    }
 }
 
 /// Reads a key that may still be with its donor: there first, and only if it has not become known here since.

@@ -21,8 +21,8 @@ mod queue;
 pub(crate) use admittance::Admittance;
 pub(crate) use definitions::{confirmed, defined};
 pub(crate) use home::{HomeGuards, News, lifted};
-pub(crate) use parting::telling;
 pub(super) use parting::{collecting, is_from};
+pub(crate) use parting::{telling, told_so_far};
 pub(super) use queue::answer;
 
 use super::ClusterNode;

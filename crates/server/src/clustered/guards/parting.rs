@@ -95,6 +95,14 @@ pub(super) fn over_so_far(home: ShardNo) -> Vec<Leaving> {
     taken.unwrap_or_default()
 }
 
+/// Tells the home of the operations of this request that are over so far, and waits for that, but not for long: the request is
+/// carried out anew, maybe at another shard.
+pub(crate) async fn told_so_far() {
+    let over = OVER.try_with(|over| std::mem::take(&mut over.borrow_mut().leaving)).unwrap_or_default();
+    let told = join_all(over.into_iter().filter_map(Leaving::told));
+    let _ = tokio::time::timeout(TELL_TIMEOUT, told).await;
+}
+
 impl Membership {
     /// Says which shard makes a call.
     pub(crate) fn sign(&self, mut call: ShardCall) -> ShardCall {
