@@ -202,6 +202,18 @@ impl Member {
         self.state != MemberState::Outside && self.definitions.suffice()
     }
 
+    /// Whether it has taken in a message, which it does in order; those of earlier memberships it ignores.
+    pub fn has_taken_in(&self, stream: &Stream, sequence: SequenceNo) -> bool {
+        let is_addressed =
+            (stream.home, stream.shard, stream.shard_epoch) == (self.home, self.shard, self.epoch);
+        match self.inbox {
+            Inbox::Asked(join, next) | Inbox::Open(join, next) => {
+                is_addressed && join == stream.join && sequence < next
+            }
+            Inbox::Closed => false,
+        }
+    }
+
     /// The version of what is registered that it has to catch up with, if it is behind.
     pub fn behind(&self) -> Option<DefinitionsNo> {
         let Definitions { has, wanted, .. } = self.definitions;

@@ -322,3 +322,24 @@ fn new_owner_serves_when_it_knows_what_is_registered_and_goes_on_while_it_catche
     member.join();
     assert_eq!(member.receive(from_home(2, 0, joined(8))), vec![confirmed(2, 8)]);
 }
+
+#[test]
+fn member_says_which_messages_it_has_taken_in() {
+    let mut member = serving(vec![]);
+    let has =
+        |member: &Member, join, sequence| member.has_taken_in(&stream(HOME, join), SequenceNo(sequence));
+    assert!(has(&member, 1, 0) && !has(&member, 1, 1));
+    let lift = |join, sequence| from_home(join, sequence, HomeContent::Lift(GuardNo(7)));
+    member.receive(lift(1, 1));
+    assert!(has(&member, 1, 1));
+    // It joins anew, so what is on its way of the earlier membership is ignored.
+    member.join();
+    member.receive(lift(1, 2));
+    assert!(!has(&member, 1, 2));
+    member.receive(from_home(2, 0, snapshot(Phase::Serving, vec![])));
+    assert!(has(&member, 2, 0) && !has(&member, 1, 2));
+    // A gap: it joins anew.
+    member.receive(lift(2, 5));
+    assert!(!has(&member, 2, 5));
+    assert!(!member.has_taken_in(&stream(HomeEpoch(2), 3), SequenceNo(0)));
+}

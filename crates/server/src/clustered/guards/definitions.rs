@@ -29,7 +29,7 @@ use std::{
 };
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::JoinSet,
+    task::{Id, JoinSet},
 };
 
 /// Where a home is asked what is registered.
@@ -82,28 +82,31 @@ impl Membership {
     /// Catches up wherever this shard is behind, for as long as the tenure.
     pub(super) async fn catch_up(&self, shared: &Arc<Shared>) {
         let Some(mut asked) = self.catch_ups.receive.lock().take() else { return };
-        let mut running: HashMap<Arc<str>, Arc<MemberOf>> = HashMap::new();
-        let mut tasks: JoinSet<Arc<str>> = JoinSet::new();
+        let mut running: HashMap<Id, Arc<MemberOf>> = HashMap::new();
+        let mut tasks: JoinSet<()> = JoinSet::new();
         loop {
             let member = tokio::select! {
                 Some(member) = asked.recv() => member,
-                Some(done) = tasks.join_next() => {
-                    let Some(member) = done.ok().and_then(|name| running.remove(&name)) else { continue };
+                Some(done) = tasks.join_next_with_id() => {
+                    // One that has panicked is tried again.
+                    let id = done.map_or_else(|error| error.id(), |(id, ())| id);
+                    let Some(member) = running.remove(&id) else { continue };
                     member
                 }
                 else => return,
             };
+            let is_running = running.values().any(|known| known.namespace == member.namespace);
             // It may have fallen behind again as it was done.
-            if member.is_behind() && !running.contains_key(&member.namespace) {
-                running.insert(Arc::clone(&member.namespace), Arc::clone(&member));
-                tasks.spawn(catch_up(Arc::clone(shared), member));
+            if member.is_behind() && !is_running {
+                let task = tasks.spawn(catch_up(Arc::clone(shared), Arc::clone(&member)));
+                running.insert(task.id(), member);
             }
         }
     }
 }
 
-async fn catch_up(shared: Arc<Shared>, member: Arc<MemberOf>) -> Arc<str> {
-    let Some(membership) = &shared.membership else { return Arc::clone(&member.namespace) };
+async fn catch_up(shared: Arc<Shared>, member: Arc<MemberOf>) {
+    let Some(membership) = &shared.membership else { return };
     let mut pause = PAUSE;
     while member.is_behind() {
         match take_over(&shared, membership, &member).await {
@@ -116,7 +119,6 @@ async fn catch_up(shared: Arc<Shared>, member: Arc<MemberOf>) -> Arc<str> {
             }
         }
     }
-    Arc::clone(&member.namespace)
 }
 
 /// Goes by what the home has from now on; gives as of which record of its log.

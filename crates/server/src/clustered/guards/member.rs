@@ -118,15 +118,17 @@ impl Membership {
         member
     }
 
-    /// A home has sent something; gives what is to be answered.
-    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<Vec<MemberMessage>, Trouble> {
+    /// A home has sent something; gives what is to be answered, and whether it was taken in.
+    pub(super) fn receive_of_home(&self, sent: ToMember) -> Result<(Vec<MemberMessage>, bool), Trouble> {
         let member = self.member_of(&sent.namespace, ShardNo(sent.from));
         let message = sent.message()?;
         let mut state = member.member.lock();
         // It knows of its own takeover before PostgreSQL's word gets here.
         let is_news = message.stream.home > state.home();
         state.home_changed(message.stream.home);
+        let (stream, sequence) = (message.stream, message.sequence);
         let mut answers = state.receive(message);
+        let is_taken_in = state.has_taken_in(&stream, sequence);
         if is_news {
             answers.push(state.reconnected());
         }
@@ -139,7 +141,7 @@ impl Membership {
         if is_behind {
             self.catch_ups.ask(&member);
         }
-        Ok(answers)
+        Ok((answers, is_taken_in))
     }
 
     /// A home asks what this shard is to a namespace.

@@ -187,6 +187,11 @@ impl Queue {
         }
     }
 
+    /// What a mark waits for was ignored by the member, which has joined anew: the mark waits for the next snapshot.
+    pub(super) fn keep_mark(&self, name: LaneName, mark: oneshot::Sender<()>) {
+        self.lanes.lock().by_name.entry(name).or_default().keep_mark(mark);
+    }
+
     /// Something of a lane has arrived.
     pub(super) fn arrived(&self, name: &LaneName, is_snapshot: bool) {
         self.lanes.lock().arrived(name, is_snapshot);
@@ -473,5 +478,17 @@ mod tests {
         assert!(first.try_recv().is_err() && second.try_recv().is_err());
         lanes.arrived(&name("a"), true);
         assert!(first.try_recv().is_ok() && second.try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_mark_whose_message_was_ignored_waits_for_the_next_snapshot() {
+        let queue = Queue::default();
+        let (kept, mut arrived) = oneshot::channel();
+        queue.keep_mark(name("a"), kept);
+        queue.arrived(&name("a"), false);
+        assert!(arrived.try_recv().is_err());
+        queue.arrived(&name("a"), true);
+        assert!(arrived.try_recv().is_ok());
+        assert!(queue.lanes.lock().by_name.is_empty());
     }
 }

@@ -57,12 +57,22 @@ struct Written {
 
 /// What came of a call.
 enum Delivery {
-    /// It arrived; these lanes were not taken in.
-    Arrived(BTreeSet<LaneName>),
+    Arrived(Arrived),
     /// The receiver takes none of it.
     Refused,
     /// The receiver cannot be reached, or is not the owner any more. It may have taken it in all the same.
-    Away { is_unknown: bool },
+    Away {
+        is_unknown: bool,
+    },
+}
+
+/// What became of lanes that were delivered.
+#[derive(Default)]
+struct Arrived {
+    /// The receiver cannot take them in.
+    refused: BTreeSet<LaneName>,
+    /// The member ignores them: it has joined anew and waits for the snapshot, which says the same.
+    ignored: BTreeSet<LaneName>,
 }
 
 /// Several messages to one shard, in order.
@@ -97,6 +107,9 @@ pub(super) struct Answers {
     /// Namespaces whose members, and whose homes, have not taken in what they were told.
     #[serde(default)]
     refused_members: BTreeSet<String>,
+    /// Namespaces whose members ignored what they were told last, because they have joined anew.
+    #[serde(default)]
+    ignored_members: BTreeSet<String>,
     #[serde(default)]
     refused_homes: BTreeSet<String>,
 }
@@ -208,43 +221,44 @@ async fn deliver_to(shared: Arc<Shared>, shard: ShardNo, queue: Arc<Queue>) {
     loop {
         queue.ready().await;
         let mut parcel = membership.pack(shard, &queue, BATCH_BYTES_MAX.min(limit));
-        let refused = deliver(&shared, membership, shard, &mut parcel).await;
+        let Arrived { refused, ignored } = deliver(&shared, membership, shard, &mut parcel).await;
         for written in parcel.written.iter().filter(|written| !refused.contains(&written.name)) {
-            queue.arrived(&written.name, written.is_snapshot);
+            queue.arrived(&written.name, written.is_snapshot && !ignored.contains(&written.name));
         }
         for name in &refused {
             queue.lose(name.clone());
         }
         for (name, mark) in parcel.marks {
-            if refused.contains(&name) {
-                membership.outbox.post(shard, name, Letter::Mark(mark));
-            } else {
-                let _ = mark.send(());
+            match () {
+                () if refused.contains(&name) => membership.outbox.post(shard, name, Letter::Mark(mark)),
+                () if ignored.contains(&name) => queue.keep_mark(name, mark),
+                () => drop(mark.send(())),
             }
         }
     }
 }
 
-/// Delivers a parcel, however long that takes; gives the lanes that are not taken in.
+/// Delivers a parcel, however long that takes.
 async fn deliver(
     shared: &Arc<Shared>,
     membership: &Membership,
     shard: ShardNo,
     parcel: &mut Parcel,
-) -> BTreeSet<LaneName> {
+) -> Arrived {
     let (mut pause, mut is_repeated) = (PAUSE, false);
     loop {
         parcel.written.retain(|written| membership.is_current(shard, written));
         if parcel.written.is_empty() && parcel.hears.is_empty() {
-            return BTreeSet::new();
+            return Arrived::default();
         }
         // A home that was replaced must lift nothing: the next one may have given it to others.
         if shared.authority.is_fresh() {
             match try_deliver(shared, membership, shard, (parcel, is_repeated)).await {
-                Delivery::Arrived(refused) => return refused,
+                Delivery::Arrived(arrived) => return arrived,
                 Delivery::Refused => {
                     let names = parcel.written.iter().map(|written| &written.name);
-                    return names.chain(&parcel.hears).cloned().collect();
+                    let refused = names.chain(&parcel.hears).cloned().collect();
+                    return Arrived { refused, ..Arrived::default() };
                 }
                 Delivery::Away { is_unknown } => is_repeated |= is_unknown,
             }
@@ -266,13 +280,14 @@ async fn try_deliver(
         Err(error) => return Delivery::Away { is_unknown: matches!(error, CallError::Unknown { .. }) },
     };
     match message::read_answer::<Answers>(answer.status(), answer.body()) {
-        Ok(Answers { to_homes, refused_members, refused_homes }) => {
+        Ok(Answers { to_homes, refused_members, ignored_members, refused_homes }) => {
             let name = |namespace: &String, to| LaneName { namespace: namespace.as_str().into(), to };
             // What cannot be taken in here is lost with the answer, so the member is asked again.
             let lost = receive_of_members(shared, to_homes).await;
             let members = refused_members.iter().chain(&lost).map(|namespace| name(namespace, Side::Member));
             let homes = refused_homes.iter().map(|namespace| name(namespace, Side::Home));
-            Delivery::Arrived(members.chain(homes).collect())
+            let ignored = ignored_members.iter().map(|namespace| name(namespace, Side::Member)).collect();
+            Delivery::Arrived(Arrived { refused: members.chain(homes).collect(), ignored })
         }
         Err(trouble) if matches!(trouble.code, Code::ShardUnreachable | Code::Draining) => {
             Delivery::Away { is_unknown: true }
@@ -314,7 +329,14 @@ pub(super) async fn receive(shared: &Arc<Shared>, membership: &Membership, batch
         }
         named.insert(name.clone(), ShardNo(sent.from));
         match membership.receive_of_home(sent) {
-            Ok(said) => answers.to_homes.extend(said.iter().map(|said| ToHome::new(&name, said))),
+            Ok((said, is_taken_in)) => {
+                answers.to_homes.extend(said.iter().map(|said| ToHome::new(&name, said)));
+                // The last of its messages counts: a snapshot says what was ignored before it.
+                match is_taken_in {
+                    true => drop(answers.ignored_members.remove(&name)),
+                    false => drop(answers.ignored_members.insert(name)),
+                }
+            }
             Err(trouble) => {
                 tracing::warn!(namespace = %name, message = %trouble.message, "hear of a home");
                 answers.refused_members.insert(name);
