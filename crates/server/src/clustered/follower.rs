@@ -47,7 +47,7 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-/// Time between two looks at the log.
+/// Time between two looks at the log if nothing hints that it has grown.
 const POLL: Duration = Duration::from_millis(200);
 /// Time until a copy that could not be made is made again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -298,9 +298,11 @@ async fn keep(
     stop: &mut watch::Receiver<bool>,
 ) -> Option<Follower> {
     let mut failures = 0;
+    let mut hints = follower.hints();
     loop {
         tokio::select! {
             _ = stop.wait_for(|is_over| *is_over) => return Some(follower),
+            () = hints.next() => {}
             () = tokio::time::sleep(POLL) => {}
         }
         let (shown, sent) = (Arc::clone(copy), monotonic());

@@ -1,4 +1,4 @@
-//! The directory of a cluster in PostgreSQL: nodes, who owns which shard, the map, namespaces, and the state of a transition.
+//! The directory of a cluster in PostgreSQL: nodes, who owns which shard, the map and namespaces.
 //! Knows nothing of when a node claims or releases, nor of what the map says.
 //!
 //! Times are PostgreSQL's: a row is so many milliseconds old by the clock of the database, and nodes' clocks do not matter.
@@ -69,19 +69,6 @@ pub struct HomeRow {
     pub spread: bool,
 }
 
-/// The state of a transition from one map to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transition {
-    /// Counts the writes; a write names the one it replaces.
-    pub version: u64,
-    /// None if there is no transition.
-    pub state: Option<Vec<u8>>,
-    /// The node that drives it.
-    pub holder: Option<String>,
-    /// How long ago the holder renewed its lease.
-    pub age_ms: u64,
-}
-
 /// The directory of a cluster.
 #[derive(Clone)]
 pub struct Directory {
@@ -94,9 +81,6 @@ pub(super) type Parameters = Vec<Box<dyn ToSql + Sync + Send>>;
 macro_rules! parameters {
     ($($value:expr),* $(,)?) => { { let all: Parameters = vec![$(Box::new($value)),*]; all } };
 }
-
-/// How old a row is; a clock that was set back makes none younger than new.
-const AGE: &str = "greatest(0, extract(epoch from (now() - renewed_at)) * 1000)::bigint";
 
 pub(super) use parameters;
 
@@ -258,51 +242,6 @@ impl Directory {
         let sql = "select name, home from lockwood.namespace where name > $1 order by name limit $2";
         let rows = self.rows(sql, parameters![after.to_owned(), i64::from(len_max)]).await?;
         rows.iter().map(|row| Ok((get(row, 0)?, get_number(row, 1)?))).collect()
-    }
-
-    /// The transition as it is now.
-    pub async fn transition(&self) -> Result<Transition, CallError> {
-        let sql = format!("select version, state, holder, {AGE} from lockwood.transition where number = 1");
-        let rows = self.rows(&sql, parameters![]).await?;
-        let Some(row) = rows.first() else {
-            return Ok(Transition { version: 0, state: None, holder: None, age_ms: 0 });
-        };
-        Ok(Transition {
-            version: get_number(row, 0)?,
-            state: get(row, 1)?,
-            holder: get(row, 2)?,
-            age_ms: get_number(row, 3)?,
-        })
-    }
-
-    /// Takes the driver's lease, or renews it; false if another node holds it and renewed it within `stale_after_ms`.
-    pub async fn lease_transition(&self, holder: &str, stale_after_ms: u64) -> Result<bool, CallError> {
-        let sql = "insert into lockwood.transition (number, holder, renewed_at) values (1, $1, now())
-            on conflict (number) do update set holder = $1, renewed_at = now()
-            where transition.holder is null or transition.holder = $1
-                or transition.renewed_at < now() - $2::float8 * interval '1 millisecond'
-            returning number";
-        self.changed(sql, parameters![holder.to_owned(), stale_after_ms as f64]).await
-    }
-
-    /// Writes the state of the transition, and renews the lease; false if `holder` has lost it, or the state is not the one
-    /// with this version any more.
-    pub async fn write_transition(
-        &self,
-        holder: &str,
-        version: u64,
-        state: Option<&[u8]>,
-    ) -> Result<bool, CallError> {
-        let sql = "update lockwood.transition set version = version + 1, state = $3, renewed_at = now()
-            where number = 1 and holder = $1 and version = $2 returning number";
-        self.changed(sql, parameters![holder.to_owned(), to_sql(version), state.map(<[u8]>::to_vec)]).await
-    }
-
-    /// Gives the driver's lease up.
-    pub async fn release_transition(&self, holder: &str) -> Result<bool, CallError> {
-        let sql =
-            "update lockwood.transition set holder = null where number = 1 and holder = $1 returning number";
-        self.changed(sql, parameters![holder.to_owned()]).await
     }
 
     /// A setting of the cluster: that on record, or `fresh` if there is none, which is on record then. The one named

@@ -4,6 +4,7 @@ use super::{
     cache::{CacheError, CacheReport, Place, judge},
     filling::Filling,
     link::Link,
+    log::Hints,
     note::Note,
 };
 use crate::{
@@ -50,6 +51,11 @@ impl Follower {
     /// The last record that is known here.
     pub fn last(&self) -> u64 {
         self.note.last
+    }
+
+    /// Hints that there is something new.
+    pub fn hints(&self) -> Hints {
+        self.place.log.hints()
     }
 
     /// Reads and folds what is new. Blocks; the time at which it is called bounds how stale the result is. An owner that

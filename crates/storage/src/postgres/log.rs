@@ -21,6 +21,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_postgres::{
     Client, Row, Statement,
     error::SqlState,
@@ -39,8 +40,6 @@ const LEDGER_LEN: i64 = 1000;
 const ATTEMPTS_MAX: u32 = 5;
 /// Hints of one log are at least so far apart.
 const HINT_EVERY: Duration = Duration::from_millis(20);
-/// How often a follower looks without a hint.
-const POLL_EVERY: Duration = Duration::from_millis(100);
 
 const APPEND: &str = r#"
 with guard as (
@@ -201,30 +200,9 @@ impl ShardLog {
         self.link.call_blocking(READ_DEADLINE, |call| async move { read.query(&call).await })
     }
 
-    /// Waits until there are records after `after`, and reads a page of them; none if there are none within `wait`.
-    pub async fn follow(&self, after: u64, wait: Duration) -> Result<Vec<Record>, CallError> {
-        let (shard, mut hints) = (self.shard, self.link.hints());
-        let own = format!("{shard}:");
-        let until = Instant::now() + wait;
-        loop {
-            let read = page(shard, after + 1, PAGE_LEN);
-            let found = self.link.call(READ_DEADLINE, |call| async move { read.query(&call).await }).await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if !found.is_empty() || left.is_zero() {
-                return Ok(found);
-            }
-            let (own, pause) = (own.clone(), left.min(POLL_EVERY));
-            // On the link's clock: the caller's runtime may have none.
-            hints = self
-                .link
-                .call(READ_DEADLINE, move |_| async move {
-                    let hinted =
-                        async { while hints.recv().await.is_ok_and(|hint| !hint.starts_with(&own)) {} };
-                    let _ = tokio::time::timeout(pause, hinted).await;
-                    Ok(hints)
-                })
-                .await?;
-        }
+    /// Hints that this log has grown.
+    pub(super) fn hints(&self) -> Hints {
+        Hints { own: format!("{}:", self.shard), all: self.link.hints() }
     }
 
     /// Some pieces of a snapshot, from the one with the number `from` on. Blocks.
@@ -254,6 +232,26 @@ impl ShardLog {
             Ok((space, get(row, 1)?, get(row, 2)?))
         };
         rows.iter().map(pair).collect()
+    }
+}
+
+/// Hints that a log has grown. They may be late, lost or absent, so a follower polls as well.
+pub struct Hints {
+    own: String,
+    all: broadcast::Receiver<String>,
+}
+
+impl Hints {
+    /// Waits for a hint, for ever if there is none.
+    pub async fn next(&mut self) {
+        loop {
+            match self.all.recv().await {
+                Ok(hint) if !hint.starts_with(&self.own) => {}
+                // Some were missed, which may have been for this log.
+                Ok(_) | Err(RecvError::Lagged(_)) => return,
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
     }
 }
 

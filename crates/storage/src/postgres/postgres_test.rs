@@ -12,6 +12,7 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -265,7 +266,7 @@ fn a_renewal_names_the_shards_that_are_still_owned() {
 }
 
 #[test]
-fn nodes_maps_homes_transitions_and_settings_are_kept() {
+fn nodes_maps_homes_and_settings_are_kept() {
     let cluster = Cluster::new();
     let directory = cluster.directory();
     wait(directory.renew_node("a", "10.0.0.1:1", "0.1.0")).unwrap();
@@ -305,21 +306,6 @@ fn nodes_maps_homes_transitions_and_settings_are_kept() {
     assert_eq!(counts, Ok(vec![(1, 1), (5, 1)]));
     assert_eq!(wait(directory.homes("", 9)), Ok(vec![("m".into(), 1), ("n".into(), 5)]));
     assert_eq!(wait(directory.homes("m", 9)), Ok(vec![("n".into(), 5)]));
-
-    assert_eq!(wait(directory.transition()).map(|found| found.version), Ok(0));
-    assert_eq!(wait(directory.write_transition("a", 0, Some(b"s"))), Ok(false), "it has no lease");
-    assert_eq!(wait(directory.lease_transition("a", 3000)), Ok(true));
-    assert_eq!(wait(directory.lease_transition("a", 3000)), Ok(true));
-    assert_eq!(wait(directory.lease_transition("b", 3000)), Ok(false));
-    assert_eq!(wait(directory.write_transition("a", 0, Some(b"s"))), Ok(true));
-    assert_eq!(wait(directory.write_transition("a", 0, Some(b"t"))), Ok(false), "it was written since");
-    cluster.sql("update lockwood.transition set renewed_at = now() - interval '1 hour'");
-    assert_eq!(wait(directory.lease_transition("b", 3000)), Ok(true));
-    assert_eq!(wait(directory.write_transition("a", 1, None)), Ok(false), "another node drives");
-    assert_eq!(wait(directory.write_transition("b", 1, None)), Ok(true));
-    assert_eq!(wait(directory.release_transition("b")), Ok(true));
-    let found = wait(directory.transition()).unwrap();
-    assert_eq!((found.version, found.state, found.holder), (2, None, None));
 
     assert_eq!(wait(directory.setting("key", b"1")), Ok(b"1".to_vec()));
     assert_eq!(wait(directory.setting("key", b"2")), Ok(b"1".to_vec()));
@@ -509,26 +495,27 @@ fn a_caller_may_block_on_a_worker_of_another_runtime() {
     let log = cluster.log(shard);
     wait(async {
         done(&log.append(epoch, 0, records(1..=1)));
-        let found = log.follow(0, Duration::ZERO).await.unwrap();
-        assert_eq!(found.len(), 1);
+        assert_eq!(cluster.directory().durability().await.unwrap().machines, 1);
         done(&log.append(epoch, 1, records(2..=2)));
     });
 }
 
 #[test]
-fn a_follower_waits_for_records() {
-    let (cluster, shard) = (Cluster::shared(), Cluster::new_shard());
-    let Claimed { epoch, .. } = cluster.claim("a", shard).unwrap();
-    let (log, other) = (cluster.log(shard), Cluster::shared().log(shard));
-    assert_eq!(wait(other.follow(0, Duration::from_millis(150))).unwrap(), []);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(150));
-            done(&log.append(epoch, 0, records(1..=2)));
-        });
-        let found = wait(other.follow(0, PATIENCE)).unwrap();
-        assert_eq!(found.iter().map(|record| record.index).collect::<Vec<_>>(), [1, 2]);
+fn a_hint_tells_that_a_log_has_grown() {
+    let (cluster, shard, other) = (Cluster::shared(), Cluster::new_shard(), Cluster::new_shard());
+    let epoch = cluster.claim("a", shard).unwrap().epoch;
+    let other_epoch = cluster.claim("a", other).unwrap().epoch;
+    let mut hints = cluster.log(shard).hints();
+    let (told, hinted) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        wait(hints.next());
+        told.send(()).unwrap();
     });
+    done(&cluster.log(other).append(other_epoch, 0, records(1..=1)));
+    assert!(hinted.recv_timeout(Duration::from_millis(150)).is_err(), "that was the log of another shard");
+    done(&cluster.log(shard).append(epoch, 0, records(1..=1)));
+    hinted.recv_timeout(PATIENCE).unwrap();
+    waiting.join().unwrap();
 }
 
 #[test]

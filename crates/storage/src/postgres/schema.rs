@@ -9,7 +9,6 @@
 //! | `snapshot` | shard, index, part, bytes | the same |
 //! | `ledger` | shard, space, key, value | the same |
 //! | `map` | epoch, map | a change inserts a higher epoch, while its writer owns shard 1 |
-//! | `transition` | number, version, state, holder, renewed_at | one row, written by the holder of its lease |
 //! | `namespace` | name, home, spread | inserted once |
 //!
 //! `rewrites` counts the appends that changed records which were there before. `last` is never negative: an append whose
@@ -50,9 +49,6 @@ create table lockwood.ledger (
     shard bigint not null, space text not null, key bytea not null, value bytea not null,
     primary key (shard, space, key));
 create table lockwood.map (epoch bigint primary key, map bytea not null);
-create table lockwood.transition (
-    number bigint primary key, version bigint not null default 0, state bytea, holder text,
-    renewed_at timestamptz not null default now());
 create table lockwood.namespace (
     name text primary key, home bigint not null, spread boolean not null default false);
 insert into lockwood.setting (name, value) values ('schema', '1');
