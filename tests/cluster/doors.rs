@@ -59,13 +59,55 @@ fn a_node_says_what_the_cluster_is_made_of() {
     let status = http::request(nodes.server(2).native, "GET", "/v1/cluster", &[]).json();
     assert_eq!(status["node"], "n2", "{status}");
     assert_eq!(status["shards"][0]["shard"], 1, "{status}");
-    let durability = status["database"]["durability"].as_str().unwrap();
-    assert!(durability.contains("on 1 machine"), "{durability}");
     for number in 1..=2 {
         let ready = http::request(nodes.server(number).native, "GET", "/readyz", &[]);
         assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("ready")), "{}", ready.body);
         assert_eq!(http::request(nodes.server(number).native, "GET", "/metrics", &[]).status, 200);
     }
+}
+
+#[test]
+fn a_node_says_everywhere_on_how_many_machines_a_write_is() {
+    let postgres = Postgres::start(&["fsync=off"]);
+    let database = postgres.create_database();
+    let mut nodes = Nodes::start_on(&postgres.url(&database, postgres.port()), 1);
+    let get = |nodes: &Nodes, path: &str| http::request(nodes.server(1).native, "GET", path, &[]).json();
+    let told = |nodes: &Nodes| {
+        let (cluster, ready) = (get(nodes, "/v1/cluster"), get(nodes, "/readyz"));
+        let status = get(nodes, "/v1/status");
+        [&cluster["database"]["durability"], &ready["durability"], &status["durability"]]
+            .map(|told| told.as_str().unwrap().to_owned())
+    };
+    for text in told(&nodes) {
+        assert!(text.contains("on 1 machine,"), "{text}");
+    }
+    // A change of the settings is told without a restart of the node.
+    postgres.sql("postgres", "alter system set synchronous_commit = 'local'");
+    postgres.sql("postgres", "select pg_reload_conf()");
+    eventually("readiness says so", || told(&nodes)[1].contains("synchronous_commit local"));
+    for text in told(&nodes) {
+        assert!(text.contains("on 1 machine,") && text.contains("synchronous_commit local"), "{text}");
+    }
+    let log = nodes.log_of_stopped(1);
+    assert!(log.contains("an acknowledged write is on 1 machine"), "{log}");
+}
+
+#[test]
+fn nodes_reach_each_other_by_host_names() {
+    let mut nodes = Nodes::start(1);
+    nodes.add_advertised("localhost");
+    let owner = nodes.owner().unwrap();
+    let away = 3 - owner;
+    assert_eq!(nodes.store(away).send("PUT", "documents/user/42", r#"{"a":1}"#).status, 200);
+    // The other way round, too.
+    nodes.kill_owner(owner);
+    assert_eq!(nodes.taken_over_from(owner), away);
+    nodes.up(owner);
+    let found = nodes.store(owner).send("GET", "documents/user/42", "");
+    assert_eq!(found.json()["document"]["value"]["a"], 1, "{}", found.body);
+    let status = nodes.status(owner);
+    let is_named = |node: &serde_json::Value| node["address"].as_str().unwrap().starts_with("localhost:");
+    assert!(status["nodes"].as_array().unwrap().iter().any(is_named), "{status}");
 }
 
 #[test]

@@ -42,6 +42,7 @@ mod deadlocks;
 mod definitions;
 mod direct;
 mod doors;
+mod facades;
 mod failover;
 mod followers;
 mod guard_streams;

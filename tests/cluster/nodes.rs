@@ -160,6 +160,13 @@ impl Nodes {
         self.push(url, peer.clone(), peer);
     }
 
+    /// One more node, which other nodes reach by the name of this machine.
+    pub(crate) fn add_advertised(&mut self, host: &str) {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = self.url.clone();
+        self.push(&url, format!("127.0.0.1:{port}"), format!("{host}:{port}"));
+    }
+
     fn push(&mut self, url: &str, peer: String, advertise: String) {
         let (url, listen) = (url.to_owned(), free_address());
         self.nodes.push(Node { url, listen, peer, advertise, state: State::Down(None) });
@@ -222,6 +229,13 @@ impl Nodes {
     /// Asks a node to stop and waits; gives its exit code.
     pub(crate) fn stop(&mut self, number: usize) -> Option<i32> {
         self.end(number, Server::stop)
+    }
+
+    /// The same; gives what it has logged.
+    pub(crate) fn log_of_stopped(&mut self, number: usize) -> String {
+        self.stop(number);
+        let State::Down(Some(ended)) = &self.nodes[number - 1].state else { panic!("n{number} is up") };
+        ended.log.clone()
     }
 
     fn end(&mut self, number: usize, end: impl FnOnce(Server) -> Ended) -> Option<i32> {

@@ -8,7 +8,9 @@ use crate::{
     wait::parse_span,
 };
 use lockwood_client::{Admin, ClusterChange, Error, text};
-use lockwood_wire::{ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code};
+use lockwood_wire::{
+    ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,
+};
 use std::{
     fmt::Write,
     process::ExitCode,
@@ -269,6 +271,9 @@ fn render(status: &ClusterStatus) -> String {
     let _ =
         writeln!(out, "database  {}; heard from {}", text::plain(&database.durability), ago(database.age_ms));
     let _ = writeln!(out, "asked     {}", text::plain(&status.node));
+    if let Some(transition) = &status.transition {
+        let _ = writeln!(out, "moving    {}", in_words(transition));
+    }
     for alert in &status.alerts {
         let _ = writeln!(out, "alert     {}", text::plain(alert));
     }
@@ -276,6 +281,24 @@ fn render(status: &ClusterStatus) -> String {
     out += &render_nodes(&status.nodes);
     out.push('\n');
     out + &render_shards(&status.shards)
+}
+
+/// A change of the map on one line; `lockwood reshard status` shows more.
+fn in_words(transition: &ClusterTransitionInfo) -> String {
+    let ClusterTransitionInfo { step, driver, copied, total, paused, aborting, waits } = transition;
+    let mut line = format!("documents change shards: step {}", text::plain(step));
+    if let Some(total) = total {
+        let _ = write!(line, ", {copied} of {total} copied");
+    }
+    let states = [(*paused, "paused"), (*aborting, "going back to the map of before")];
+    states.iter().filter(|(holds, _)| *holds).for_each(|(_, state)| line += &format!(", {state}"));
+    if !waits.is_empty() {
+        let _ = write!(line, ", waits for {}", text::plain(&waits.join(", ")));
+    }
+    if let Some(driver) = driver {
+        let _ = write!(line, "; driven by {}", text::plain(driver));
+    }
+    line
 }
 
 fn render_nodes(nodes: &[ClusterNodeInfo]) -> String {
@@ -334,6 +357,15 @@ mod tests {
                 followers: vec![ClusterFollowerInfo { node: "b".into(), lag_ms: 250, last: 7 }],
                 namespaces: Some(12),
             }],
+            transition: Some(ClusterTransitionInfo {
+                step: "copy".into(),
+                driver: Some("a".into()),
+                copied: 17,
+                total: Some(40),
+                paused: true,
+                aborting: false,
+                waits: vec!["shard 2".into()],
+            }),
             alerts: vec!["b is gone".into()],
             database: DatabaseInfo { durability: "on 2 machines".into(), age_ms: 200 },
         };
@@ -341,6 +373,7 @@ mod tests {
         for part in [
             "b (250ms behind)",
             "alert     b is gone",
+            "moving    documents change shards: step copy, 17 of 40 copied, paused, waits for shard 2; driven by a",
             "on 2 machines",
             "b.example:7118",
             "stale",

@@ -98,6 +98,9 @@ fn render(status: &ServerStatus) -> String {
     if let Some(memory) = status.memory_bytes {
         line("memory", format!("{} MiB", memory >> 20));
     }
+    if let Some(durability) = &status.durability {
+        line("durability", text::plain(durability));
+    }
     line("connections", status.connections.to_string());
     line("locks", {
         let held: usize = status.namespaces.iter().map(|namespace| namespace.locks_granted).sum();
@@ -145,6 +148,7 @@ mod tests {
             interfaces: vec![Interface { name: "native".into(), address: "127.0.0.1:7117".into() }],
             connections: 2,
             memory_bytes: Some(64 << 20),
+            durability: Some("an acknowledged write is on 2 machines".into()),
             namespaces: vec![NamespaceInfo {
                 namespace: "shop".into(),
                 sessions: 1,
@@ -159,6 +163,7 @@ mod tests {
              data               /data\n  \
              native             127.0.0.1:7117\n  \
              memory             64 MiB\n  \
+             durability         an acknowledged write is on 2 machines\n  \
              connections        2\n  \
              locks              3 held, 2 waiting\n  \
              grace              nothing is granted in any namespace for another 5.0s\n\n\

@@ -13,6 +13,9 @@ pub struct ClusterStatus {
     pub nodes: Vec<ClusterNodeInfo>,
     /// All shards.
     pub shards: Vec<ClusterShardInfo>,
+    /// The change of the shard map that is under way; absent if there is none, or its driver does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition: Option<ClusterTransitionInfo>,
     /// What is wrong, and what to do.
     #[serde(default)]
     pub alerts: Vec<String>,
@@ -66,6 +69,28 @@ pub struct ClusterFollowerInfo {
     pub lag_ms: u64,
     /// The last record of the log that is in the copy.
     pub last: u64,
+}
+
+/// How far a change of the shard map is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterTransitionInfo {
+    /// `prepare`, `import`, `activate`, `copy`, `finish`, `clean` or `settle`.
+    pub step: String,
+    /// The node that drives it: the owner of shard 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// How many documents were copied.
+    pub copied: u64,
+    /// How many there are; absent if they were not counted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Whether copying and cleaning are paused.
+    pub paused: bool,
+    /// Whether it goes back to the map of before.
+    pub aborting: bool,
+    /// Shards and nodes that it waits for.
+    #[serde(default)]
+    pub waits: Vec<String>,
 }
 
 /// The database of a cluster.

@@ -341,6 +341,9 @@ pub struct ServerStatus {
     /// Physical memory the process has, if the system says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// On how many machines an acknowledged write is, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<String>,
     /// Its namespaces, with their positions and locks.
     pub namespaces: Vec<NamespaceInfo>,
 }
@@ -362,6 +365,9 @@ pub struct Readiness {
     /// The namespaces that grant nothing yet; all others do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grace: Vec<GraceInfo>,
+    /// On how many machines an acknowledged write is, and why; said by nodes of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<String>,
 }
 
 /// An error of the HTTP interface (application/problem+json).

@@ -14,7 +14,10 @@ mod session;
 mod session_fuzz;
 pub mod shards;
 
-pub use cluster::{ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, DatabaseInfo};
+pub use cluster::{
+    ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo,
+    DatabaseInfo,
+};
 pub use code::Code;
 pub use http::{
     ABOUT_BYTES_HEADER, Blocker, CycleStep, GraceInfo, GraceList, Intents, Interface, LockInfo, LockList,

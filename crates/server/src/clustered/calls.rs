@@ -30,6 +30,10 @@ pub(crate) struct ShardCall {
 }
 
 impl ShardCall {
+    pub(crate) fn get(target: &str, timeout: Duration) -> ShardCall {
+        ShardCall { method: Method::GET, ..ShardCall::post(target, Bytes::new(), timeout) }
+    }
+
     pub(crate) fn post(target: &str, body: impl Into<Bytes>, timeout: Duration) -> ShardCall {
         let (method, target, headers) = (Method::POST, target.to_owned(), HeaderMap::new());
         ShardCall { method, target, headers, body: body.into(), timeout }
@@ -84,6 +88,9 @@ impl ClusterNode {
                 };
                 if peer_door::is_not_owner(&answer) {
                     return Err(not_sent(&address, "it does not own the shard"));
+                }
+                if peer_door::is_lost(&answer) {
+                    return Err(unknown(&address, "it has lost the shard"));
                 }
                 Ok(answer.map(|body| Body::new(Watched::new(self, (shard, epoch), body))))
             }

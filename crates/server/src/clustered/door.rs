@@ -64,7 +64,7 @@ pub(crate) trait Doored: Service {
     }
     /// Answers what is about the node itself, or about its cluster.
     fn about_node(
-        _: &ClusterNode,
+        _: &Arc<ClusterNode>,
         _: &Request<Arriving>,
     ) -> impl Future<Output = Option<Response<Self::Body>>> + Send {
         std::future::ready(None)
@@ -91,7 +91,10 @@ impl Doored for Native {
     fn shard_of_keys(node: &ClusterNode, parts: &Parts, body: &Bytes) -> Option<ShardNo> {
         node.shard_of_keys(parts, body)
     }
-    async fn about_node(node: &ClusterNode, request: &Request<Arriving>) -> Option<Response<Self::Body>> {
+    async fn about_node(
+        node: &Arc<ClusterNode>,
+        request: &Request<Arriving>,
+    ) -> Option<Response<Self::Body>> {
         let asked = status::Asked::of(request)?;
         Some(status::answer(node, asked).await)
     }

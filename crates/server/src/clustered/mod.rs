@@ -29,7 +29,7 @@ mod status;
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
 pub(crate) use guards::{
-    Admittance, HomeGuards, Membership, News, confirmed, defined, hear_all, lifted, telling,
+    Admittance, HomeGuards, Membership, News, confirmed, defined, hear_all, lifted, telling, told_so_far,
 };
 pub(crate) use homes::{Homes, Use, only_natively};
 pub(crate) use serve::{check_single, run};
@@ -295,6 +295,11 @@ impl ClusterNode {
     fn pick(&self, namespace: &str) -> ShardNo {
         let shards = self.shards();
         lockwood_router::pick_home(namespace, &shards).unwrap_or(FIRST)
+    }
+
+    /// On how many machines an acknowledged write is, in words, as it was read last.
+    pub(crate) fn durability_in_words(&self) -> String {
+        serve::in_words(&self.durability.lock())
     }
 
     /// Looks how durable writes are now: a failover may have changed that. What was known stays if the database is away.

@@ -140,9 +140,9 @@ impl PeerDoor {
     async fn by_shard(served: &Served, request: Request<axum::body::Body>) -> Answer {
         let answer = tokio::select! {
             answer = by_shard(served, request) => answer,
-            () = served.ended() => return PeerDoor::refuse(lost(served.shard())),
+            () = served.ended() => return lost_here(served.shard()),
         };
-        if served.authority.is_fresh() { answer } else { PeerDoor::refuse(lost(served.shard())) }
+        if served.authority.is_fresh() { answer } else { lost_here(served.shard()) }
     }
 
     async fn by<S: Doored>(

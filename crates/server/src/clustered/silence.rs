@@ -19,6 +19,10 @@ const LATE_ANSWER: Duration = Duration::from_millis(100);
 /// How long an ownership may be stale before its owner is given up. After an outage of the database every ownership is stale
 /// until its owner has renewed it.
 const STALE_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// How long the database may be away until nothing is expected any more from an owner of which nothing is known since.
+const DATABASE_TIMEOUT_MS: u64 = 30_000;
+/// How often that is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the rest of a replaced owner's answer may pause: what it has begun to tell was true when it began.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -32,8 +36,12 @@ impl ClusterNode {
             } else if stale_since.get_or_insert_with(Instant::now).elapsed() >= STALE_TIMEOUT {
                 return;
             }
-            if changes.changed().await.is_err() {
-                return;
+            // Nothing is read while the database is away. Then the owner grants nothing, and waiters wait on.
+            match tokio::time::timeout(LOOK_INTERVAL, changes.changed()).await {
+                Ok(Err(_)) => return,
+                Ok(Ok(())) => {}
+                Err(_) if self.topology.age_ms() > DATABASE_TIMEOUT_MS => return,
+                Err(_) => {}
             }
         }
         tokio::time::sleep(LATE_ANSWER).await;

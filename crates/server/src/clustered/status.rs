@@ -1,10 +1,9 @@
 //! What a node says of itself and of its cluster, whichever shards it owns. Knows nothing of documents or locks.
 
 use super::{
-    ClusterNode, Served,
+    ClusterNode, FIRST, Served, ShardCall,
     alerts::{Alert, STALE_MS, Seen, Told},
     follower::{Followed, Own},
-    serve::in_words,
 };
 use crate::{
     cluster::dispatch::decoded,
@@ -20,7 +19,8 @@ use hyper::{Method, Request, StatusCode, header};
 use lockwood_cluster::DatabaseError;
 use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View, ownership::Event};
 use lockwood_wire::{
-    ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, Code, DatabaseInfo, Readiness,
+    ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,
+    DatabaseInfo, Readiness, shards::TransitionStatus,
 };
 use std::{
     collections::BTreeMap,
@@ -32,9 +32,12 @@ use std::{
 const HOMES_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for the rows after a change of them.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Where the driver of a change of the map tells how far it is, and how long it may take.
+const TRANSITION: &str = "/v1/_system/shard/transition";
+const TRANSITION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked for alerts.
 const ALERTS_INTERVAL: Duration = Duration::from_secs(1);
-/// So many looks for alerts come with one at nodes that were not reached yet.
+/// So many looks for alerts come with one at nodes that were not reached yet, and at the settings of the database.
 const TRIES_INTERVAL: u64 = 5;
 
 /// What a request asks of the node itself, or of its cluster.
@@ -93,7 +96,7 @@ impl Asked {
 }
 
 /// Answers what is about the node or its cluster.
-pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Response<Body> {
+pub(super) async fn answer(node: &Arc<ClusterNode>, asked: Asked) -> Response<Body> {
     match asked {
         Asked::Health => "ok\n".into_response(),
         Asked::Readiness => readiness(node),
@@ -107,7 +110,7 @@ pub(super) async fn answer(node: &ClusterNode, asked: Asked) -> Response<Body> {
 }
 
 /// The cluster with what was just changed.
-async fn changed(node: &ClusterNode) -> ClusterStatus {
+async fn changed(node: &Arc<ClusterNode>) -> ClusterStatus {
     let mut rows = node.topology.subscribe();
     // A renewal that is under way may have read the rows before.
     for _ in 0..2 {
@@ -117,7 +120,7 @@ async fn changed(node: &ClusterNode) -> ClusterStatus {
     status_now(node).await
 }
 
-async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
+async fn drain(node: &Arc<ClusterNode>, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
     if !node.database.set_drains(name, drains).await.map_err(|error| unavailable(&error))? {
         return Err(no_node(node, name));
     }
@@ -125,7 +128,11 @@ async fn drain(node: &ClusterNode, name: &str, drains: bool) -> Result<Json<Clus
     Ok(Json(changed(node).await))
 }
 
-async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<Json<ClusterStatus>, Trouble> {
+async fn hand_over(
+    node: &Arc<ClusterNode>,
+    shard: u32,
+    to: Option<&str>,
+) -> Result<Json<ClusterStatus>, Trouble> {
     if let Some(name) = to
         && node.topology.view().node(&NodeName::from(name)).is_none()
     {
@@ -138,7 +145,7 @@ async fn hand_over(node: &ClusterNode, shard: u32, to: Option<&str>) -> Result<J
     Ok(Json(changed(node).await))
 }
 
-async fn forget(node: &ClusterNode, name: &str) -> Result<Json<ClusterStatus>, Trouble> {
+async fn forget(node: &Arc<ClusterNode>, name: &str) -> Result<Json<ClusterStatus>, Trouble> {
     if node.topology.view().node(&NodeName::from(name)).is_none() {
         return Err(no_node(node, name));
     }
@@ -173,7 +180,8 @@ fn readiness(node: &ClusterNode) -> Response<Body> {
         () => (StatusCode::SERVICE_UNAVAILABLE, "no_owner"),
     };
     let grace = node.all_served().iter().flat_map(|served| served.shared.grace.list()).collect();
-    (status, Json(Readiness { status: word.to_owned(), grace })).into_response()
+    let durability = Some(node.durability_in_words());
+    (status, Json(Readiness { status: word.to_owned(), grace, durability })).into_response()
 }
 
 /// Those of the process, and of all shards that it owns.
@@ -197,13 +205,19 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 
-async fn status_now(node: &ClusterNode) -> ClusterStatus {
+async fn status_now(node: &Arc<ClusterNode>) -> ClusterStatus {
     node.read_durability().await;
     // Without the database it is not known, and the rest of the status still is.
     let reading = tokio::time::timeout(HOMES_TIMEOUT, node.database.homes_by_shard());
-    let (homes, told) = tokio::join!(reading, node.all_tell());
+    let (homes, told, transition) = tokio::join!(reading, node.all_tell(), transition(node));
     let homes = homes.ok().and_then(Result::ok);
     let mut status = status(node);
+    if let Some((transition, alerts)) = transition {
+        let driver = status.shards.iter().find(|shard| shard.shard == FIRST.0);
+        let driver = driver.and_then(|shard| shard.owner.clone());
+        status.transition = Some(ClusterTransitionInfo { driver, ..transition });
+        status.alerts.extend(alerts);
+    }
     for (name, Own { copies, losses, connections }) in told {
         for Followed { shard, lag_ms, last } in copies {
             if let Some(found) = status.shards.iter_mut().find(|found| found.shard == shard) {
@@ -225,6 +239,21 @@ async fn status_now(node: &ClusterNode) -> ClusterStatus {
     status
 }
 
+/// The change of the map that is under way, and what is wrong with it, as its driver tells; none if there is none.
+async fn transition(node: &Arc<ClusterNode>) -> Option<(ClusterTransitionInfo, Vec<String>)> {
+    node.placing.read().map.as_ref()?;
+    let answer = node.ask_shard(FIRST, &ShardCall::get(TRANSITION, TRANSITION_TIMEOUT)).await.ok()?;
+    let TransitionStatus { step, paused, aborting, donors, waits, alerts, .. } =
+        serde_json::from_slice(answer.body()).ok()?;
+    if step == "none" {
+        return None;
+    }
+    let copied = donors.iter().map(|donor| donor.copied).sum();
+    let total = donors.iter().map(|donor| donor.total).sum();
+    let waits = waits.into_iter().map(|wait| wait.whom).collect();
+    Some((ClusterTransitionInfo { step, driver: None, copied, total, paused, aborting, waits }, alerts))
+}
+
 fn status(node: &ClusterNode) -> ClusterStatus {
     let view = node.topology.view();
     // What the rows say is as old as the last look at them.
@@ -238,8 +267,9 @@ fn status(node: &ClusterNode) -> ClusterStatus {
         node: node.topology.own().to_string(),
         nodes,
         shards,
+        transition: None,
         alerts: seen(node).into_iter().map(|alert| alert.text).collect(),
-        database: DatabaseInfo { durability: in_words(&node.durability.lock()), age_ms: since_ms },
+        database: DatabaseInfo { durability: node.durability_in_words(), age_ms: since_ms },
     }
 }
 
@@ -259,6 +289,7 @@ pub(super) async fn watch(node: Arc<ClusterNode>) {
         tokio::time::sleep(ALERTS_INTERVAL).await;
         if looks % TRIES_INTERVAL == 0 {
             node.try_others().await;
+            node.read_durability().await;
         }
         // Until rows were read there is nothing to say.
         if node.topology.age_ms() != u64::MAX {

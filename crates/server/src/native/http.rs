@@ -138,13 +138,17 @@ fn readiness(shared: &Shared) -> (StatusCode, Readiness) {
         () if shared.grace.everywhere_left_ms() > 0 => (StatusCode::OK, "grace_period"),
         () => (StatusCode::OK, "ready"),
     };
-    (status, Readiness { status: word.to_owned(), grace: shared.grace.list() })
+    (status, Readiness { status: word.to_owned(), grace: shared.grace.list(), durability: None })
 }
 
 /// The server at a glance: what is served where, its namespaces with their positions and locks, memory, grace.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = ServerStatus)))]
 async fn server_status(State(shared): App) -> Answer<ServerStatus> {
-    let (now, (_, Readiness { status, grace })) = (shared.clock.now(), readiness(&shared));
+    let (now, (_, Readiness { status, grace, .. })) = (shared.clock.now(), readiness(&shared));
+    let durability = match &shared.membership {
+        Some(membership) => membership.node.durability_in_words(),
+        None => "an acknowledged write is on 1 machine: synced to the disk of this server".to_owned(),
+    };
     Ok(Json(ServerStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         status,
@@ -155,6 +159,7 @@ async fn server_status(State(shared): App) -> Answer<ServerStatus> {
         interfaces: shared.interfaces.clone(),
         connections: shared.front.connections.load(Ordering::Relaxed),
         memory_bytes: metrics::resident_bytes(),
+        durability: Some(durability),
         namespaces: list_namespaces(&shared)?,
     }))
 }
