@@ -111,6 +111,16 @@ impl Desk {
     }
 }
 
+/// A node that a command has started is ended like the others.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let file = self.folder.path().join("lockwood-cluster/n3.pid");
+        if let Ok(id) = fs::read_to_string(file) {
+            let _ = Command::new("kill").args(["-KILL", id.trim()]).status();
+        }
+    }
+}
+
 /// Addresses have other lengths than those in the guide, so columns have other widths.
 fn without_columns(text: &str) -> String {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -62,6 +62,7 @@ mod procedures;
 mod refusals;
 mod register_storm;
 mod reshard;
+mod restoring;
 mod script;
 mod seed;
 mod sessions;
