@@ -24,6 +24,7 @@ use crate::{
     log::{Appended, Epoch},
     store::{Batch, Durability, Scrubbing, Snapshot, Store, StoreError},
 };
+use lockwood_planted::{Fault, is_planted};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
@@ -70,7 +71,8 @@ impl Clustered {
         durability: Durability,
     ) -> Result<(), StoreError> {
         writer.deferred.absorb(shared(batch));
-        let is_due = durability == Durability::Synced || writer.deferred.bytes() > DEFERRED_BYTES_MAX;
+        let is_synced = durability == Durability::Synced && !is_planted(Fault::AnswerBeforeCommit);
+        let is_due = is_synced || writer.deferred.bytes() > DEFERRED_BYTES_MAX;
         if !is_due || writer.deferred.is_empty() {
             return self.cache.commit(batch, Durability::Buffered);
         }

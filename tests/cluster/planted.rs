@@ -1,0 +1,202 @@
+//! Faults planted in real nodes, one at a time: the checks of the register storm notice each of them, and find nothing when
+//! the same schedule is played without. Needs nodes that were built with the feature `planted`.
+//!
+//! | planted fault | what is omitted | schedule | noticed by |
+//! | --- | --- | --- | --- |
+//! | `no-fence` | PostgreSQL ignores the epoch of an append | an owner's append is delayed until another node has taken over | the registers: the next owner does not see an acknowledged write |
+//! | `answer-before-commit` | an acknowledgement does not wait for PostgreSQL | the owner cannot reach PostgreSQL, acknowledges, and is killed | the registers: an acknowledged write is gone |
+//! | `no-self-stop` | ownership counts although it is not fresh | the owner cannot reach PostgreSQL, and another node has taken over | the registers: a read misses an acknowledged write; the locks: two clients hold one |
+//! | `early-ack` | a member does not drain before it acknowledges a guard | a write is admitted and delayed while a lease is taken | the registers: an update under the lease loses the write |
+//! | `lost-guard` | a member does not keep a guard that it has acknowledged | a client without the lease writes while another one holds it | the registers: an update under the lease loses the write |
+//! | `follower-for-owner` | a read that names no lag is left to a copy | the follower cannot reach PostgreSQL | the registers: a read misses an acknowledged write |
+
+use crate::{
+    faults::Faults,
+    followers::await_follower,
+    linear::Action::{Get, Insert, Replace},
+    planted_stage::Stage,
+};
+use lockwood_planted::Fault::{self, *};
+use lockwood_test_support::Fault::{HoldRequests, None as Nothing, Refuse};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::Notify, time::timeout};
+
+/// A fault is to be noticed in one of so many attempts.
+const ATTEMPTS_MAX: u64 = 3;
+/// How long a client under a lease lets another one try to write.
+const INTRUSION: Duration = Duration::from_millis(300);
+
+/// Plays a schedule with a fault until it is noticed, and as often without. Says what is noticed.
+fn noticed(fault: Fault, shards: usize, play: fn(&mut Stage)) -> Vec<String> {
+    let first = Faults::from_environment().seed;
+    for seed in first..first + ATTEMPTS_MAX {
+        let (wrong, answers) = played(None, shards, seed, play);
+        assert_eq!(wrong, Vec::<String>::new(), "seed {seed}, without a fault");
+        assert!(answers > 2, "seed {seed}: the clients came to nothing");
+        let begun = Instant::now();
+        let (wrong, _) = played(Some(fault), shards, seed, play);
+        if !wrong.is_empty() {
+            println!("{} noticed with seed {seed} after {:.1?}", fault.name(), begun.elapsed());
+            return wrong;
+        }
+    }
+    panic!("{} is not noticed with the seeds from {first} on", fault.name());
+}
+
+fn played(fault: Option<Fault>, shards: usize, seed: u64, play: fn(&mut Stage)) -> (Vec<String>, usize) {
+    let mut stage = Stage::start(fault, shards, seed);
+    play(&mut stage);
+    stage.end()
+}
+
+#[track_caller]
+fn tells(wrong: &[String], what: &str) {
+    assert!(wrong.iter().any(|text| text.contains(what)), "not {what:?}, but {}", wrong.join("\n"));
+}
+
+#[test]
+fn an_append_of_a_previous_owner_is_noticed() {
+    let wrong = noticed(NoFence, 1, |stage| {
+        let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
+        stage.wait(first.act(hot, Insert(1)));
+        stage.proxies[0].set(HoldRequests);
+        let writing = stage.spawn(async move { first.act(hot, Replace(2)).await });
+        stage.await_takeover();
+        stage.wait(second.act(hot, Get));
+        // Before the append is given up.
+        stage.proxies[0].set(Nothing);
+        stage.wait(writing).unwrap();
+        stage.wait(second.act(hot, Get));
+    });
+    tells(&wrong, "cannot be explained");
+}
+
+#[test]
+fn an_answer_before_the_commit_is_noticed() {
+    let wrong = noticed(AnswerBeforeCommit, 1, |stage| {
+        let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
+        for value in 1..=3 {
+            stage.wait(first.act(hot, Replace(value)));
+        }
+        // What is deferred is sent now and then.
+        stage.pause(500, 700);
+        stage.proxies[0].set(HoldRequests);
+        let writing = stage.spawn(async move { first.act(hot, Replace(4)).await });
+        stage.pause(200, 400);
+        stage.spread.nodes.kill(1);
+        stage.proxies[0].set(Refuse);
+        stage.wait(writing).unwrap();
+        stage.await_takeover();
+        stage.wait(second.act(hot, Get));
+    });
+    tells(&wrong, "cannot be explained");
+}
+
+#[test]
+fn a_read_of_a_stale_owner_is_noticed() {
+    let wrong = noticed(NoSelfStop, 1, |stage| {
+        let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
+        stage.wait(first.act(hot, Insert(1)));
+        stage.proxies[0].set(HoldRequests);
+        stage.await_takeover();
+        stage.wait(second.act(hot, Replace(2)));
+        let reading = stage.spawn(async move { first.act(hot, Get).await });
+        stage.pause(300, 600);
+        stage.proxies[0].set(Nothing);
+        stage.wait(reading).unwrap();
+    });
+    tells(&wrong, "cannot be explained");
+}
+
+#[test]
+fn a_grant_of_a_stale_owner_is_noticed() {
+    let wrong = noticed(NoSelfStop, 1, |stage| {
+        let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
+        stage.wait(first.act(hot, Insert(1)));
+        let session = stage.wait(first.session());
+        // How long its locks outlive the owner is on record from here on.
+        stage.wait(first.hold(&session, hot, async {}));
+        stage.proxies[0].set(HoldRequests);
+        stage.await_takeover();
+        let counted = Arc::new(Notify::new());
+        let seen = Arc::clone(&counted);
+        let holding = stage.spawn(async move { first.hold(&session, hot, seen.notified()).await });
+        stage.wait(second.count(hot, async {}));
+        counted.notify_one();
+        // Without the fault it has nothing to give back.
+        let _ = stage.wait(async { timeout(INTRUSION, holding).await });
+        stage.proxies[0].set(Nothing);
+    });
+    tells(&wrong, "held it");
+}
+
+#[test]
+fn an_early_acknowledgement_is_noticed() {
+    let wrong = noticed(EarlyAck, 2, |stage| {
+        stage.wait(stage.client(1).act(100, Insert(1)));
+        let (hot, member, home) = stage.remote_document();
+        let (writer, locker) = (stage.client(member), stage.client(home));
+        stage.wait(writer.act(hot, Insert(10)));
+        stage.wait(locker.count(hot, async {}));
+        stage.proxies[member - 1].set(HoldRequests);
+        let written = Arc::new(Notify::new());
+        let seen = Arc::clone(&written);
+        let writing = stage.spawn(async move {
+            writer.act(hot, Replace(20)).await;
+            written.notify_one();
+        });
+        stage.pause(100, 200);
+        let counting = stage.spawn(async move { locker.count(hot, seen.notified()).await });
+        // Less than the ownership of the member lasts.
+        stage.pause(600, 900);
+        stage.proxies[member - 1].set(Nothing);
+        stage.wait(writing).unwrap();
+        stage.wait(counting).unwrap();
+    });
+    tells(&wrong, "cannot be explained");
+}
+
+#[test]
+fn a_lost_guard_is_noticed() {
+    let wrong = noticed(LostGuard, 2, |stage| {
+        stage.wait(stage.client(1).act(100, Insert(1)));
+        let (hot, member, home) = stage.remote_document();
+        let (writer, locker) = (stage.client(member), stage.client(home));
+        stage.wait(writer.act(hot, Insert(10)));
+        let done = Arc::new(Notify::new());
+        let intrusion = {
+            let done = Arc::clone(&done);
+            async move {
+                let writing = async move {
+                    writer.act(hot, Replace(20)).await;
+                    done.notify_one();
+                };
+                // Without the fault it waits for the lease.
+                let mut writing = tokio::spawn(writing);
+                let _ = timeout(INTRUSION, &mut writing).await;
+            }
+        };
+        stage.wait(locker.count(hot, intrusion));
+        stage.wait(done.notified());
+    });
+    tells(&wrong, "cannot be explained");
+}
+
+#[test]
+fn a_copy_that_answers_for_the_owner_is_noticed() {
+    let wrong = noticed(FollowerForOwner, 1, |stage| {
+        let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
+        stage.wait(first.act(hot, Insert(1)));
+        await_follower(&stage.spread.nodes, 2);
+        // From then on it knows where the namespace is.
+        stage.wait(second.act(hot, Get));
+        stage.proxies[1].set(HoldRequests);
+        stage.wait(first.act(hot, Replace(2)));
+        stage.wait(second.act(hot, Get));
+        stage.proxies[1].set(Nothing);
+    });
+    tells(&wrong, "cannot be explained");
+}
