@@ -39,7 +39,8 @@ fn noticed(fault: Fault, shards: usize, play: fn(&mut Stage)) -> Vec<String> {
         let begun = Instant::now();
         let (wrong, _) = played(Some(fault), shards, seed, play);
         if !wrong.is_empty() {
-            println!("{} noticed with seed {seed} after {:.1?}", fault.name(), begun.elapsed());
+            let (name, passed, wrong_text) = (fault.name(), begun.elapsed(), wrong.join("\n"));
+            println!("{name} noticed with seed {seed} after {passed:.1?}: {wrong_text}");
             return wrong;
         }
     }
@@ -81,7 +82,7 @@ fn an_answer_before_the_commit_is_noticed() {
         for value in 1..=3 {
             stage.wait(first.act(hot, Replace(value)));
         }
-        // What is deferred is sent now and then.
+        // What PostgreSQL does not have yet gets there within this time.
         stage.pause(500, 700);
         stage.proxies[0].set(HoldRequests);
         let writing = stage.spawn(async move { first.act(hot, Replace(4)).await });
@@ -117,8 +118,8 @@ fn a_grant_of_a_stale_owner_is_noticed() {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
         stage.wait(first.act(hot, Insert(1)));
         let session = stage.wait(first.session());
-        // How long its locks outlive the owner is on record from here on.
-        stage.wait(first.hold(&session, hot, async {}));
+        // As long as it has this one, no other lock of it needs PostgreSQL.
+        let _kept = stage.wait(first.lock(&session, hot + 1)).unwrap();
         stage.proxies[0].set(HoldRequests);
         stage.await_takeover();
         let counted = Arc::new(Notify::new());
@@ -129,6 +130,7 @@ fn a_grant_of_a_stale_owner_is_noticed() {
         // Without the fault it has nothing to give back.
         let _ = stage.wait(async { timeout(INTRUSION, holding).await });
         stage.proxies[0].set(Nothing);
+        stage.wait(second.act(hot, Get));
     });
     tells(&wrong, "held it");
 }

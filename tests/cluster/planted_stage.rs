@@ -11,8 +11,8 @@ use crate::{
     spread_nodes::{Spread, modulo},
 };
 use lockwood_client::{
-    Depth, Error, LeaseRequest, Leases, Mode, Options, Path, PutOptions, ReadOptions, Request, Resource,
-    Session, Store, Terms, Wait,
+    Depth, Error, LeaseRequest, Leases, Lock, Mode, Options, Path, PutOptions, ReadOptions, Request,
+    Resource, Session, Store, Terms, Wait,
 };
 use lockwood_planted::Fault;
 use lockwood_test_support::{Postgres, Proxy};
@@ -184,14 +184,17 @@ impl Client {
     /// Holds a lock of a session while something happens, if it gets it and does not lose it.
     pub(crate) async fn hold(&self, session: &Session, hot: u64, meanwhile: impl Future<Output = ()>) {
         let asked = self.scene.now();
-        let request = Request::new().with(resource(hot)).wait(Wait::Millis(LEASE_MS));
-        let Ok(lock) = session.lock(request).await else { return };
+        let Ok(lock) = self.lock(session, hot).await else { return };
         let (number, token, from) = (lock.id().0, lock.token().0, self.scene.now());
         meanwhile.await;
         let to = self.scene.now();
         if lock.release().await.is_ok() {
             self.note_held(hot, Held { client: self.number, lock: number, token, asked, from, to, free: 0 });
         }
+    }
+
+    pub(crate) async fn lock(&self, session: &Session, hot: u64) -> Result<Lock, Error> {
+        session.lock(Request::new().with(resource(hot)).wait(Wait::Millis(LEASE_MS))).await
     }
 
     fn note_held(&self, hot: u64, held: Held) {

@@ -71,8 +71,7 @@ impl Clustered {
         durability: Durability,
     ) -> Result<(), StoreError> {
         writer.deferred.absorb(shared(batch));
-        let is_synced = durability == Durability::Synced && !is_planted(Fault::AnswerBeforeCommit);
-        let is_due = is_synced || writer.deferred.bytes() > DEFERRED_BYTES_MAX;
+        let is_due = durability == Durability::Synced || writer.deferred.bytes() > DEFERRED_BYTES_MAX;
         if !is_due || writer.deferred.is_empty() {
             return self.cache.commit(batch, Durability::Buffered);
         }
@@ -116,7 +115,10 @@ impl Store for Clustered {
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
-        self.write(batch, durability)
+        match is_planted(Fault::AnswerBeforeCommit) {
+            true => self.write(batch, Durability::Buffered),
+            false => self.write(batch, durability),
+        }
     }
 
     fn is_poisoned(&self) -> bool {
@@ -134,7 +136,7 @@ impl Store for Clustered {
     /// Sends what is deferred, too.
     fn tend(&self) -> Result<(), StoreError> {
         if !self.writer.lock().deferred.is_empty() {
-            self.commit(&Batch::default(), Durability::Synced)?;
+            self.write(&Batch::default(), Durability::Synced)?;
         }
         self.cache.tend().inspect_err(|error| drop(self.poison.set(error.clone())))
     }
