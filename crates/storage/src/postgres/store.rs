@@ -115,10 +115,8 @@ impl Store for Clustered {
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
-        match is_planted(Fault::AnswerBeforeCommit) {
-            true => self.write(batch, Durability::Buffered),
-            false => self.write(batch, durability),
-        }
+        let is_early = is_planted(Fault::AnswerBeforeCommit);
+        self.write(batch, if is_early { Durability::Buffered } else { durability })
     }
 
     fn is_poisoned(&self) -> bool {
