@@ -1,14 +1,17 @@
 //! Faults planted in real nodes, one at a time: the checks of the register storm notice each of them, and find nothing when
 //! the same schedule is played without. Needs nodes that were built with the feature `planted`.
 //!
-//! | planted fault | what is omitted | schedule | noticed by |
-//! | --- | --- | --- | --- |
-//! | `no-fence` | PostgreSQL ignores the epoch of an append | an owner's append is delayed until another node has taken over | the registers: the next owner does not see an acknowledged write |
-//! | `answer-before-commit` | an acknowledgement does not wait for PostgreSQL | the owner cannot reach PostgreSQL, acknowledges, and is killed | the registers: an acknowledged write is gone |
-//! | `no-self-stop` | ownership counts although it is not fresh | the owner cannot reach PostgreSQL, and another node has taken over | the registers: a read misses an acknowledged write; the locks: two clients hold one |
-//! | `early-ack` | a member does not drain before it acknowledges a guard | a write is admitted and delayed while a lease is taken | the registers: an update under the lease loses the write |
-//! | `lost-guard` | a member does not keep a guard that it has acknowledged | a client without the lease writes while another one holds it | the registers: an update under the lease loses the write |
-//! | `follower-for-owner` | a read that names no lag is left to a copy | the follower cannot reach PostgreSQL | the registers: a read misses an acknowledged write |
+//! | planted fault | what is omitted | caught by |
+//! | --- | --- | --- |
+//! | `no-fence` | the epoch in the guard of an append | registers: the next owner misses an acknowledged write |
+//! | `answer-before-commit` | sending a commit before it is acknowledged | registers: an acknowledged write is gone |
+//! | `no-self-stop` | the end of a fresh ownership | registers: a read misses an acknowledged write |
+//! | | | locks: two clients hold one at a time |
+//! | `early-ack` | draining before a guard is acknowledged | registers: an update under a lease undoes a write |
+//! | `lost-guard` | keeping an acknowledged guard | registers: an update under a lease undoes a write |
+//! | `follower-for-owner` | leaving reads without a lag to the owner | registers: a read misses an acknowledged write |
+//!
+//! Each schedule brings about the moment at which nothing but the omitted step protects a client.
 
 use crate::{
     faults::Faults,
@@ -24,13 +27,16 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
+/// What the checks say of a history of registers that is not linearizable, and of a lock that two clients held.
+const UNEXPLAINED: &str = "cannot be explained";
+const SHARED: &str = "held it";
 /// A fault is to be noticed in one of so many attempts.
 const ATTEMPTS_MAX: u64 = 3;
 /// How long a client under a lease lets another one try to write.
 const INTRUSION: Duration = Duration::from_millis(300);
 
-/// Plays a schedule with a fault until it is noticed, and as often without. Says what is noticed.
-fn noticed(fault: Fault, shards: usize, play: fn(&mut Stage)) -> Vec<String> {
+/// Plays a schedule with a fault until the checks say this, and as often without.
+fn is_noticed(fault: Fault, told: &str, shards: usize, play: fn(&mut Stage)) {
     let first = Faults::from_environment().seed;
     for seed in first..first + ATTEMPTS_MAX {
         let (wrong, answers) = played(None, shards, seed, play);
@@ -38,10 +44,10 @@ fn noticed(fault: Fault, shards: usize, play: fn(&mut Stage)) -> Vec<String> {
         assert!(answers > 2, "seed {seed}: the clients came to nothing");
         let begun = Instant::now();
         let (wrong, _) = played(Some(fault), shards, seed, play);
-        if !wrong.is_empty() {
-            let (name, passed, wrong_text) = (fault.name(), begun.elapsed(), wrong.join("\n"));
-            println!("{name} noticed with seed {seed} after {passed:.1?}: {wrong_text}");
-            return wrong;
+        let (name, passed, wrong) = (fault.name(), begun.elapsed(), wrong.join("\n"));
+        println!("{name} with seed {seed} after {passed:.1?}: {wrong}");
+        if wrong.contains(told) {
+            return;
         }
     }
     panic!("{} is not noticed with the seeds from {first} on", fault.name());
@@ -53,14 +59,9 @@ fn played(fault: Option<Fault>, shards: usize, seed: u64, play: fn(&mut Stage)) 
     stage.end()
 }
 
-#[track_caller]
-fn tells(wrong: &[String], what: &str) {
-    assert!(wrong.iter().any(|text| text.contains(what)), "not {what:?}, but {}", wrong.join("\n"));
-}
-
 #[test]
 fn an_append_of_a_previous_owner_is_noticed() {
-    let wrong = noticed(NoFence, 1, |stage| {
+    is_noticed(NoFence, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
         stage.wait(first.act(hot, Insert(1)));
         stage.proxies[0].set(HoldRequests);
@@ -72,12 +73,11 @@ fn an_append_of_a_previous_owner_is_noticed() {
         stage.wait(writing).unwrap();
         stage.wait(second.act(hot, Get));
     });
-    tells(&wrong, "cannot be explained");
 }
 
 #[test]
 fn an_answer_before_the_commit_is_noticed() {
-    let wrong = noticed(AnswerBeforeCommit, 1, |stage| {
+    is_noticed(AnswerBeforeCommit, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
         for value in 1..=3 {
             stage.wait(first.act(hot, Replace(value)));
@@ -93,12 +93,11 @@ fn an_answer_before_the_commit_is_noticed() {
         stage.await_takeover();
         stage.wait(second.act(hot, Get));
     });
-    tells(&wrong, "cannot be explained");
 }
 
 #[test]
 fn a_read_of_a_stale_owner_is_noticed() {
-    let wrong = noticed(NoSelfStop, 1, |stage| {
+    is_noticed(NoSelfStop, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
         stage.wait(first.act(hot, Insert(1)));
         stage.proxies[0].set(HoldRequests);
@@ -109,12 +108,11 @@ fn a_read_of_a_stale_owner_is_noticed() {
         stage.proxies[0].set(Nothing);
         stage.wait(reading).unwrap();
     });
-    tells(&wrong, "cannot be explained");
 }
 
 #[test]
 fn a_grant_of_a_stale_owner_is_noticed() {
-    let wrong = noticed(NoSelfStop, 1, |stage| {
+    is_noticed(NoSelfStop, SHARED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
         stage.wait(first.act(hot, Insert(1)));
         let session = stage.wait(first.session());
@@ -132,12 +130,11 @@ fn a_grant_of_a_stale_owner_is_noticed() {
         stage.proxies[0].set(Nothing);
         stage.wait(second.act(hot, Get));
     });
-    tells(&wrong, "held it");
 }
 
 #[test]
 fn an_early_acknowledgement_is_noticed() {
-    let wrong = noticed(EarlyAck, 2, |stage| {
+    is_noticed(EarlyAck, UNEXPLAINED, 2, |stage| {
         stage.wait(stage.client(1).act(100, Insert(1)));
         let (hot, member, home) = stage.remote_document();
         let (writer, locker) = (stage.client(member), stage.client(home));
@@ -158,12 +155,11 @@ fn an_early_acknowledgement_is_noticed() {
         stage.wait(writing).unwrap();
         stage.wait(counting).unwrap();
     });
-    tells(&wrong, "cannot be explained");
 }
 
 #[test]
 fn a_lost_guard_is_noticed() {
-    let wrong = noticed(LostGuard, 2, |stage| {
+    is_noticed(LostGuard, UNEXPLAINED, 2, |stage| {
         stage.wait(stage.client(1).act(100, Insert(1)));
         let (hot, member, home) = stage.remote_document();
         let (writer, locker) = (stage.client(member), stage.client(home));
@@ -184,12 +180,11 @@ fn a_lost_guard_is_noticed() {
         stage.wait(locker.count(hot, intrusion));
         stage.wait(done.notified());
     });
-    tells(&wrong, "cannot be explained");
 }
 
 #[test]
 fn a_copy_that_answers_for_the_owner_is_noticed() {
-    let wrong = noticed(FollowerForOwner, 1, |stage| {
+    is_noticed(FollowerForOwner, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
         stage.wait(first.act(hot, Insert(1)));
         await_follower(&stage.spread.nodes, 2);
@@ -200,5 +195,4 @@ fn a_copy_that_answers_for_the_owner_is_noticed() {
         stage.wait(second.act(hot, Get));
         stage.proxies[1].set(Nothing);
     });
-    tells(&wrong, "cannot be explained");
 }
