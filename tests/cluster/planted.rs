@@ -39,11 +39,12 @@ const INTRUSION: Duration = Duration::from_millis(300);
 fn is_noticed(fault: Fault, told: &str, shards: usize, play: fn(&mut Stage)) {
     let first = Faults::from_environment().seed;
     for seed in first..first + ATTEMPTS_MAX {
-        let (wrong, answers) = played(None, shards, seed, play);
+        let (wrong, answers) = played(None, shards, seed, play).judged();
         assert_eq!(wrong, Vec::<String>::new(), "seed {seed}, without a fault");
         assert!(answers > 2, "seed {seed}: the clients came to nothing");
         let begun = Instant::now();
-        let (wrong, _) = played(Some(fault), shards, seed, play);
+        let stage = played(Some(fault), shards, seed, play);
+        let (wrong, _) = stage.judged();
         let (name, passed, wrong) = (fault.name(), begun.elapsed(), wrong.join("\n"));
         println!("{name} with seed {seed} after {passed:.1?}: {wrong}");
         if wrong.contains(told) {
@@ -53,10 +54,10 @@ fn is_noticed(fault: Fault, told: &str, shards: usize, play: fn(&mut Stage)) {
     panic!("{} is not noticed with the seeds from {first} on", fault.name());
 }
 
-fn played(fault: Option<Fault>, shards: usize, seed: u64, play: fn(&mut Stage)) -> (Vec<String>, usize) {
+fn played(fault: Option<Fault>, shards: usize, seed: u64, play: fn(&mut Stage)) -> Stage {
     let mut stage = Stage::start(fault, shards, seed);
     play(&mut stage);
-    stage.end()
+    stage
 }
 
 #[test]

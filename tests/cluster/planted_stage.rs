@@ -109,7 +109,7 @@ impl Stage {
     }
 
     /// What cannot have happened, by the checks of storms; and how many answers there were.
-    pub(crate) fn end(self) -> (Vec<String>, usize) {
+    pub(crate) fn judged(&self) -> (Vec<String>, usize) {
         let seen = std::mem::take(&mut *self.seen.lock().unwrap());
         let answers = seen.operations.iter().filter(|(_, operation)| operation.answered.is_some()).count();
         let mut touched: Vec<At> = seen.operations.iter().map(|(at, _)| *at).collect();
