@@ -32,6 +32,7 @@ test-long: deps-test ## the model tests, fuzzers and kills for much longer; SEED
 	LOCKWOOD_PURGE_ROUNDS=100 LOCKWOOD_PURGE_SEED=$(or $(SEED),2) $(CARGO) test --locked -p lockwood --test native purge_storm
 	LOCKWOOD_CLUSTER_FAULTS=200 LOCKWOOD_CLUSTER_SEED=$(or $(SEED),7) $(CARGO) test --locked -p lockwood --test cluster storm
 	LOCKWOOD_CRASH_ROUNDS=5 $(CARGO) test --locked -p lockwood --test cluster crash_points
+	LOCKWOOD_CLUSTER_SEED=$(or $(SEED),7) $(CARGO) test --locked -p lockwood --features planted --test cluster planted
 	LOCKWOOD_MODEL_HISTORIES=20000 LOCKWOOD_MODEL_SEED=$(or $(SEED),20000) $(CARGO) test --locked -p lockwood-router
 
 check: ## format, lints and purity; changes nothing

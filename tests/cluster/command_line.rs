@@ -313,3 +313,11 @@ fn a_cleanup_tells_what_it_removed_and_what_it_did_not() {
     );
     check(&shell, 2, 12);
 }
+
+#[cfg(not(feature = "planted"))]
+#[test]
+fn no_fault_can_be_planted_in_a_usual_build() {
+    let output = Command::new(BINARY).args(["serve", "--planted", "no-fence"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("unexpected argument"), "{error}");
+}

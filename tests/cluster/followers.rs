@@ -23,7 +23,7 @@ pub(crate) fn followers(nodes: &Nodes, asked: usize, shard: usize) -> Vec<Value>
 }
 
 /// Waits until a node follows the shard and has what was acknowledged before.
-fn await_follower(nodes: &Nodes, node: usize) {
+pub(crate) fn await_follower(nodes: &Nodes, node: usize) {
     // Two looks at the log begin after this.
     thread::sleep(Duration::from_millis(500));
     eventually("the node follows the shard", || {

@@ -58,6 +58,10 @@ mod operating;
 mod operations;
 mod operations_locks;
 mod peer_tls;
+#[cfg(feature = "planted")]
+mod planted;
+#[cfg(feature = "planted")]
+mod planted_stage;
 mod procedures;
 mod refusals;
 mod register_storm;

@@ -50,6 +50,12 @@ pub(crate) fn check(scene: &Scene, seen: Seen, dump: &Dump) {
     let (locks, answered) = (seen.held.len(), seen.operations.iter().filter(|(_, it)| it.answered.is_some()));
     let answered = answered.count();
     assert!(locks > 20 && answered > 500, "the clients came to nothing: {locks} locks, {answered} answers");
+    let wrong = wrong(scene, seen, dump);
+    assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// All that cannot have happened, in words.
+pub(crate) fn wrong(scene: &Scene, seen: Seen, dump: &Dump) -> Vec<String> {
     let mut wrong = seen.errors;
     let mut histories: HashMap<At, Vec<Operation>> = HashMap::new();
     for (at, operation) in seen.operations {
@@ -64,7 +70,7 @@ pub(crate) fn check(scene: &Scene, seen: Seen, dump: &Dump) {
     wrong.extend(overlaps(&seen.held));
     let named: Vec<String> = wrong.iter().flat_map(|text| mentioned(text, &seen.held)).collect();
     wrong.extend(named);
-    assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
+    wrong
 }
 
 /// Whether everything that was seen of a document, and what became of it, can have happened.

@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
 
-const NAMESPACE: &str = "storm";
+pub(crate) const NAMESPACE: &str = "storm";
 pub(crate) const CLIENTS_LEN: usize = 16;
 /// Clients that count up under leases and under locks of sessions, and how many counters there are.
 const LOCKERS_LEN: usize = 6;
@@ -103,7 +103,7 @@ pub(crate) enum At {
 }
 
 impl At {
-    fn key(self) -> DocumentKey {
+    pub(crate) fn key(self) -> DocumentKey {
         let (kind, number) = match self {
             At::Cold(number) => ("cold", number),
             At::Counter(number) => ("counter", number),
@@ -113,7 +113,7 @@ impl At {
     }
 }
 
-fn holds(value: u64) -> Fields {
+pub(crate) fn holds(value: u64) -> Fields {
     serde_json::from_value(json!({ "v": value, "text": "so that it weighs something" })).unwrap()
 }
 
@@ -141,7 +141,7 @@ pub(crate) async fn fill(scene: &Arc<Scene>) {
 }
 
 /// What a client was answered, and the position of what was done or read, if that was said.
-type Answered = (Answer, Option<u64>);
+pub(crate) type Answered = (Answer, Option<u64>);
 
 /// What a client did and saw.
 #[derive(Default)]
@@ -176,7 +176,7 @@ impl Held {
 }
 
 impl Seen {
-    fn note(
+    pub(crate) fn note(
         &mut self,
         scene: &Scene,
         at: At,
@@ -291,7 +291,7 @@ struct Locker {
 
 /// Whether an error is one that clients have to expect when an owner is lost: a lock that is lost, or that could not be had in
 /// time, and an outcome that is not known.
-fn may_happen(error: &Error) -> bool {
+pub(crate) fn may_happen(error: &Error) -> bool {
     match error {
         Error::Lost(_) | Error::Unreachable { .. } | Error::Disconnected { .. } => true,
         _ => error.code().is_some_and(|code| {
@@ -484,7 +484,7 @@ fn request(paths: &[Path], mode: Mode) -> Request {
     resources.fold(Request::new(), Request::with).wait(Wait::Millis(LEASE_MS))
 }
 
-async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answered, Error> {
+pub(crate) async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answered, Error> {
     let at = At::Hot(hot).key();
     let event = |kind: &str, fields: Value| {
         let key = at.key.to_string();

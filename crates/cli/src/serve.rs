@@ -81,6 +81,11 @@ pub(crate) struct Args {
     #[arg(long)]
     raw_operations: bool,
 
+    /// Leave out something that clients rely on, for tests that have to notice it
+    #[cfg(feature = "planted")]
+    #[arg(long, hide = true, value_name = "FAULT")]
+    planted: Option<lockwood_planted::Fault>,
+
     /// How long locks stay after the connection of a session is lost, unless the session says
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     abandon_timeout: Duration,
@@ -375,6 +380,8 @@ fn is_true(text: Option<&str>) -> bool {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let in_json = args.log_format == "json";
     start_log(in_json);
+    #[cfg(feature = "planted")]
+    args.planted.into_iter().for_each(lockwood_planted::plant);
     raise_file_limit();
     close_new_files();
     match start(args, in_json) {

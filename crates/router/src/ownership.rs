@@ -124,6 +124,9 @@ impl Ownership {
     /// Until when [`Ownership::is_fresh`] holds if nothing happens; none if the shard is not served here.
     pub fn fresh_until(&self, shard: ShardNo) -> Option<Monotonic> {
         match self.hold(shard) {
+            Hold::Serving(_) | Hold::Suspended(_) if is_planted(Fault::NoSelfStop) => {
+                Some(Monotonic(u64::MAX))
+            }
             Hold::Serving(tenure) => Some(tenure.fresh_until),
             _ => None,
         }

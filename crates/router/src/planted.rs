@@ -8,6 +8,8 @@ pub(crate) enum Fault {
     FreshFromAnswer,
     /// A node stays fresh for the whole time after which others may claim.
     NoMargin,
+    /// An ownership counts although it is not fresh.
+    NoSelfStop,
     /// A shard is served as soon as it is claimed.
     ServeBeforeCatchUp,
     /// A renewal counts for a shard whose row has our name but another epoch.
@@ -48,18 +50,23 @@ pub(crate) fn is_planted(fault: Fault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
+/// Only what end-to-end tests plant in real nodes, too.
 #[cfg(not(test))]
 #[inline]
-pub(crate) fn is_planted(_: Fault) -> bool {
-    false
+pub(crate) fn is_planted(fault: Fault) -> bool {
+    match fault {
+        Fault::NoSelfStop => lockwood_planted::is_planted(lockwood_planted::Fault::NoSelfStop),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 impl Fault {
     /// Those that random histories notice.
-    pub(crate) const ALL: [Fault; 9] = [
+    pub(crate) const ALL: [Fault; 10] = [
         Fault::FreshFromAnswer,
         Fault::NoMargin,
+        Fault::NoSelfStop,
         Fault::ServeBeforeCatchUp,
         Fault::ReviveLowerEpoch,
         Fault::RenewalUndoesRelease,

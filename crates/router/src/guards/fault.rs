@@ -24,6 +24,8 @@ pub(super) enum Fault {
     BareOwner,
     /// A message that is missing in a stream goes unnoticed.
     IgnoreGaps,
+    /// A member drops a guard when it has acknowledged it.
+    LostGuard,
     /// A member admits new conflicting operations until it has drained.
     OpenWhileDraining,
     /// An upgrade is granted before it is guarded.
@@ -62,15 +64,20 @@ pub(super) fn is_planted(fault: Fault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
+/// Only what end-to-end tests plant in real nodes, too.
 #[cfg(not(test))]
 #[inline]
-pub(super) fn is_planted(_: Fault) -> bool {
-    false
+pub(super) fn is_planted(fault: Fault) -> bool {
+    match fault {
+        Fault::EarlyAck => lockwood_planted::is_planted(lockwood_planted::Fault::EarlyAck),
+        Fault::LostGuard => lockwood_planted::is_planted(lockwood_planted::Fault::LostGuard),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 impl Fault {
-    pub(super) const ALL: [Fault; 16] = [
+    pub(super) const ALL: [Fault; 17] = [
         Fault::BareAck,
         Fault::EarlyAck,
         Fault::NoJoin,
@@ -81,6 +88,7 @@ impl Fault {
         Fault::StaleLift,
         Fault::BareOwner,
         Fault::IgnoreGaps,
+        Fault::LostGuard,
         Fault::OpenWhileDraining,
         Fault::UpgradeAtOnce,
         Fault::LiftFirst,

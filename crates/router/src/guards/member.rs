@@ -314,6 +314,9 @@ impl Member {
             .map(|(number, _)| *number)
             .collect();
         self.draining.retain(|_, awaited| !awaited.is_empty());
+        if is_planted(Fault::LostGuard) {
+            drained.iter().for_each(|number| self.remove_guard(GuardId { home: self.home, number: *number }));
+        }
         let Inbox::Open(join, _) = self.inbox else { return Vec::new() };
         drained.into_iter().map(|number| self.message(join, MemberContent::Acknowledge(number))).collect()
     }

@@ -33,6 +33,7 @@ use hyper::{
 };
 use lockwood_cluster::{Call, CallKind};
 use lockwood_model::DocumentKey;
+use lockwood_planted::{Fault, is_planted};
 use lockwood_router::{NoScripts, Phase, Route, ShardMap, ShardNo};
 use lockwood_wire::documents::WireKey;
 use serde::Deserialize;
@@ -78,7 +79,7 @@ pub(super) async fn answer(
     request: Request<Arriving>,
 ) -> Result<Response, Request<Arriving>> {
     let tolerated = match lag::tolerated(request.method(), request.uri()) {
-        Ok(tolerated) => tolerated,
+        Ok(tolerated) => tolerated.or(is_planted(Fault::FollowerForOwner).then_some(u64::MAX)),
         Err(trouble) => return Ok(trouble.into_response()),
     };
     let Some(read) = Read::of(node, request.method(), request.uri()) else { return Err(request) };

@@ -24,6 +24,7 @@ use crate::{
     log::{Appended, Epoch},
     store::{Batch, Durability, Scrubbing, Snapshot, Store, StoreError},
 };
+use lockwood_planted::{Fault, is_planted};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
@@ -114,7 +115,8 @@ impl Store for Clustered {
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
-        self.write(batch, durability)
+        let is_early = is_planted(Fault::AnswerBeforeCommit);
+        self.write(batch, if is_early { Durability::Buffered } else { durability })
     }
 
     fn is_poisoned(&self) -> bool {
@@ -132,7 +134,7 @@ impl Store for Clustered {
     /// Sends what is deferred, too.
     fn tend(&self) -> Result<(), StoreError> {
         if !self.writer.lock().deferred.is_empty() {
-            self.commit(&Batch::default(), Durability::Synced)?;
+            self.write(&Batch::default(), Durability::Synced)?;
         }
         self.cache.tend().inspect_err(|error| drop(self.poison.set(error.clone())))
     }
