@@ -1,6 +1,6 @@
 //! How many follow the changes, and how they learn that the server stops. Knows nothing of what they are told.
 
-use crate::{shared::Shared, trouble::Trouble};
+use crate::{kernel::Kernel, trouble::Trouble};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -16,7 +16,7 @@ pub(crate) struct Feeds {
 
 /// One change feed, for as long as this lives.
 pub(crate) struct Follower {
-    shared: Arc<Shared>,
+    kernel: Arc<Kernel>,
     pub(crate) closing: watch::Receiver<bool>,
 }
 
@@ -33,11 +33,11 @@ impl Feeds {
 
 impl Follower {
     /// Makes room for one more.
-    pub(crate) fn enter(shared: &Arc<Shared>) -> Result<Follower, Trouble> {
-        let limit = shared.config.limits.feeds_max;
-        let before = shared.feeds.open.fetch_add(1, Ordering::AcqRel);
-        let closing = shared.feeds.closing.subscribe();
-        let follower = Follower { shared: Arc::clone(shared), closing };
+    pub(crate) fn enter(kernel: &Arc<Kernel>) -> Result<Follower, Trouble> {
+        let limit = kernel.config.limits.feeds_max;
+        let before = kernel.feeds.open.fetch_add(1, Ordering::AcqRel);
+        let closing = kernel.feeds.closing.subscribe();
+        let follower = Follower { kernel: Arc::clone(kernel), closing };
         if before >= limit {
             return Err(Trouble::too_many("feeds_max", limit, "there are too many change feeds"));
         }
@@ -50,6 +50,6 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.shared.feeds.open.fetch_sub(1, Ordering::AcqRel);
+        self.kernel.feeds.open.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -13,13 +13,13 @@
 //! of one document from sharing a sync.
 
 use crate::{
-    cluster::{Admitted, SYSTEM},
-    clustered::{Admittance, Membership, News, Use},
+    guards::News,
+    kernel::Kernel,
     lease::Verdict,
     namespace::{Namespace, State},
     schemas::{self, Held, Named, Rechecks, check_named},
     shard::{Amended, Call, Keep, Pending, Reading, ShardError, Written},
-    shared::Shared,
+    territory::{Admittance, Admitted, Use},
     trouble::Trouble,
     view,
     work::Job,
@@ -98,31 +98,31 @@ impl From<GateError> for Trouble {
 
 /// Does a write call once nobody else's lock is in its way.
 pub(crate) async fn write(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     call: &Call,
     terms: &Terms,
 ) -> Result<Written, GateError> {
-    shared.check_home(namespace, Use::Write).await?;
-    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    kernel.check_home(namespace, Use::Write).await?;
+    let active = kernel.schemas.active(kernel, namespace).map_err(ShardError::from)?;
     check_reserved(call.requests.iter().flat_map(|request| &request.intents).map(|intent| &intent.at))?;
-    let job = Job::new(shared);
-    let admitted = shared.cluster.admit(shared, namespace, documents_of(call)).await?;
+    let job = Job::new(kernel);
+    let admitted = kernel.admit_keys(namespace, documents_of(call)).await?;
     if let Err(refused) = check_named(&job, &active, Named::call(call)).await {
-        return replay(shared, namespace, call, refused.into()).await;
+        return replay(kernel, namespace, call, refused.into()).await;
     }
     // As they are when it is decided: a schema may be registered while others' locks are waited for.
-    let rules = shared.schemas.held(namespace);
+    let rules = kernel.schemas.held(namespace);
     let decide = |now| {
-        let _passage = shared.cluster.pass(admitted)?;
-        shared.shard.decide_write(namespace, call, &rules, now)
+        let _passage = kernel.pass(admitted)?;
+        kernel.shard.decide_write(namespace, call, &rules, now)
     };
     let early = Early { job: &job, rules: &rules, made: Made::Call(call) };
     let mut rechecks = Rechecks::new(&job, &rules);
     loop {
-        let written = match pass(shared, namespace, &Wanted::of(call), (terms, Some(&early)), decide).await {
-            Ok(pending) => shared.shard.settle_write(call, pending).await,
-            Err(error) => return replay(shared, namespace, call, error).await,
+        let written = match pass(kernel, namespace, &Wanted::of(call), (terms, Some(&early)), decide).await {
+            Ok(pending) => kernel.shard.settle_write(call, pending).await,
+            Err(error) => return replay(kernel, namespace, call, error).await,
         };
         if let Some(written) = rechecks.settled(written).await? {
             return Ok(written);
@@ -145,47 +145,47 @@ pub(crate) struct Amendment<'a> {
 /// Makes a write call of what is there and does it, once nobody else's lock is in its way. Nothing comes between
 /// looking and writing, so `make` has to be quick about it; what takes long is for [`run`].
 pub(crate) async fn transact<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     amendment: &Amendment<'_>,
     terms: &Terms,
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
-    shared.check_home(namespace, Use::Write).await?;
-    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    kernel.check_home(namespace, Use::Write).await?;
+    let active = kernel.schemas.active(kernel, namespace).map_err(ShardError::from)?;
     check_reserved(amendment.documents.iter())?;
-    let admitted = shared.cluster.admit(shared, namespace, amendment.documents.iter()).await?;
+    let admitted = kernel.admit_keys(namespace, amendment.documents.iter()).await?;
     if let ([at], Some(fields), false) = (amendment.documents, amendment.makes, active.is_empty()) {
         let action = Action::Put { fields: fields.to_vec(), when: PutIf::Always };
         let intents = vec![Intent { at: at.clone(), action }];
         let requests = vec![lockwood_engine::Request { intents, ..Default::default() }];
-        if let Err(refused) = check_named(&Job::new(shared), &active, Named::Call(requests.into())).await {
-            return done_before(shared, namespace, amendment.answer.as_ref(), refused.into()).await;
+        if let Err(refused) = check_named(&Job::new(kernel), &active, Named::Call(requests.into())).await {
+            return done_before(kernel, namespace, amendment.answer.as_ref(), refused.into()).await;
         }
     }
-    let rules = shared.schemas.held(namespace);
+    let rules = kernel.schemas.held(namespace);
     let checked = |state: Stored<'_>| {
         let made = make(state)?;
         rules.check_call(&active, &made.0)?;
         Ok(made)
     };
-    amend(shared, namespace, amendment, (terms, admitted), (&rules, checked)).await
+    amend(kernel, namespace, amendment, (terms, admitted), (&rules, checked)).await
 }
 
 /// The same for what is registered: no shard of the map owns it, and only the server itself writes it.
 pub(crate) async fn transact_registered<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     amendment: &Amendment<'_>,
     make: impl Fn(Stored<'_>) -> Result<(Call, T), Trouble>,
 ) -> Result<Amended<T>, GateError> {
-    let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
-    let rules = shared.schemas.held(namespace);
-    amend(shared, namespace, amendment, (&terms, Admitted::default()), (&rules, make)).await
+    let terms = Terms::anonymous(Wait::Millis(kernel.config.wait_ms));
+    let rules = kernel.schemas.held(namespace);
+    amend(kernel, namespace, amendment, (&terms, Admitted::default()), (&rules, make)).await
 }
 
 async fn amend<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     amendment: &Amendment<'_>,
     (terms, admitted): (&Terms, Admitted),
@@ -193,17 +193,17 @@ async fn amend<T>(
 ) -> Result<Amended<T>, GateError> {
     let answer = amendment.answer.as_ref();
     let decide = |now| {
-        let _passage = shared.cluster.pass(admitted)?;
-        shared.shard.decide_amend(namespace, answer, &make, rules, now)
+        let _passage = kernel.pass(admitted)?;
+        kernel.shard.decide_amend(namespace, answer, &make, rules, now)
     };
     let wanted = Wanted::Resources(&amendment.resources);
-    let job = Job::new(shared);
+    let job = Job::new(kernel);
     let early = Early { job: &job, rules, made: Made::Amendment(amendment) };
     let mut rechecks = Rechecks::new(&job, rules);
     loop {
-        let settled = match pass(shared, namespace, &wanted, (terms, Some(&early)), decide).await {
-            Ok(pending) => shared.shard.settle_amend(pending).await,
-            Err(error) => return done_before(shared, namespace, answer, error).await,
+        let settled = match pass(kernel, namespace, &wanted, (terms, Some(&early)), decide).await {
+            Ok(pending) => kernel.shard.settle_amend(pending).await,
+            Err(error) => return done_before(kernel, namespace, answer, error).await,
         };
         if let Some(amended) = rechecks.settled(settled).await? {
             return Ok(amended?);
@@ -225,43 +225,43 @@ pub(crate) struct Run<T> {
 /// nothing. Everything that it touches is locked for it meanwhile: what it touches is seen when it has run, so it
 /// may run several times, and only the time that found everything locked counts.
 pub(crate) async fn run<T: Send + 'static>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     (first, answer): (&DocumentKey, Option<&Answer>),
     terms: &Terms,
     work: Arc<impl Fn(&Reading, &Budget) -> Run<T> + Send + Sync + 'static>,
     call_of: impl Fn(Vec<Intent>, &T) -> Result<Call, Trouble>,
 ) -> Result<Amended<T>, GateError> {
-    shared.check_home(namespace, Use::Write).await?;
+    kernel.check_home(namespace, Use::Write).await?;
     let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::from([first.clone()]) };
-    let rules = shared.schemas.held(namespace);
+    let rules = kernel.schemas.held(namespace);
     // One for all runs: running again is no way to more work.
-    let job = Job::new(shared);
+    let job = Job::new(kernel);
     let mut rechecks = Rechecks::new(&job, &rules);
     for _ in 0..RUNS_MAX {
         check_reserved(touched.documents())?;
-        let admitted = shared.cluster.admit(shared, namespace, touched.documents()).await?;
-        let mut turn = match turn_for(shared, namespace, &touched.resources(), terms).await {
+        let admitted = kernel.admit_keys(namespace, touched.documents()).await?;
+        let mut turn = match turn_for(kernel, namespace, &touched.resources(), terms).await {
             Ok(turn) => turn,
-            Err(error) => return done_before(shared, namespace, answer, error).await,
+            Err(error) => return done_before(kernel, namespace, answer, error).await,
         };
         if let Some(answer) = answer
-            && let Some(written) = shared.shard.answered(namespace, answer).await?
+            && let Some(written) = kernel.shard.answered(namespace, answer).await?
         {
             return Ok(Amended::Before(written));
         }
         // Also what was just brought here.
-        shared.shard.shown(shared.shard.last_index()).await?;
+        kernel.shard.shown(kernel.shard.last_index()).await?;
         let run = {
-            let _running = shared.cluster.procedures.enter().await;
-            let (work, reading) = (Arc::clone(&work), shared.shard.read());
+            let _running = kernel.procedures.enter().await;
+            let (work, reading) = (Arc::clone(&work), kernel.shard.read());
             job.run(move |budget| work(&reading, budget)).await.map_err(Trouble::from)?
         };
         if touched.grows(&run) {
             continue;
         }
         // All that it looked at was here until now.
-        drop(shared.cluster.pass(admitted)?);
+        drop(kernel.pass(admitted)?);
         let made = run.made?;
         if run.intents.is_empty() {
             let written = Written { positions: Vec::new(), replayed: false };
@@ -269,15 +269,15 @@ pub(crate) async fn run<T: Send + 'static>(
         }
         let mut call = call_of(run.intents, &made)?;
         call.answer = answer.cloned();
-        let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+        let active = kernel.schemas.active(kernel, namespace).map_err(ShardError::from)?;
         check_named(&job, &active, Named::call(&call)).await?;
         let pending = {
-            let _passage = shared.cluster.pass(admitted)?;
-            shared.shard.decide_write(namespace, &call, &rules, shared.clock.now())?
+            let _passage = kernel.pass(admitted)?;
+            kernel.shard.decide_write(namespace, &call, &rules, kernel.clock.now())?
         };
         turn.wrote(pending.index);
         drop(turn);
-        let written = shared.shard.settle_write(&call, pending).await;
+        let written = kernel.shard.settle_write(&call, pending).await;
         if let Some(written) = rechecks.settled(written).await? {
             return Ok(Amended::Now { call, written, made });
         }
@@ -291,15 +291,15 @@ pub(crate) async fn run<T: Send + 'static>(
 
 /// A turn for something long, whose caller still has its own locks: they may have run out while it waited.
 async fn turn_for(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     resources: &[Resource],
     terms: &Terms,
 ) -> Result<Turn, GateError> {
-    let turn = Turn::take(shared, namespace, resources, terms).await?;
+    let turn = Turn::take(kernel, namespace, resources, terms).await?;
     // A home that admits has looked.
-    if shared.remote_home(namespace).await?.is_none() {
-        enter(shared, namespace, terms, |_, _| ())?;
+    if kernel.remote_home(namespace).await?.is_none() {
+        enter(kernel, namespace, terms, |_, _| ())?;
     }
     Ok(turn)
 }
@@ -334,7 +334,7 @@ impl Touched {
 /// The same for the collection that schemas are kept in, which nobody else writes to. What is to hold from then
 /// on is installed right before it is decided.
 pub(crate) async fn write_registry(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     call: &Call,
     terms: &Terms,
@@ -342,10 +342,10 @@ pub(crate) async fn write_registry(
 ) -> Result<Written, GateError> {
     let decide = |now| {
         install()?;
-        shared.shard.decide_write(namespace, call, &NoRules, now)
+        kernel.shard.decide_write(namespace, call, &NoRules, now)
     };
-    let pending = pass(shared, namespace, &Wanted::of(call), (terms, None), decide).await?;
-    Ok(shared.shard.settle_write(call, pending).await?)
+    let pending = pass(kernel, namespace, &Wanted::of(call), (terms, None), decide).await?;
+    Ok(kernel.shard.settle_write(call, pending).await?)
 }
 
 /// The documents a call is about: those it changes, and those that must not have changed.
@@ -380,13 +380,13 @@ pub(crate) fn check_reserved<'a>(
 
 /// A call that was done before is answered as it was then, even if its locks are over by now.
 async fn replay(
-    shared: &Shared,
+    kernel: &Kernel,
     namespace: &str,
     call: &Call,
     error: GateError,
 ) -> Result<Written, GateError> {
     if let Some(answer) = call.answer.as_ref().filter(|_| is_refused(&error))
-        && let Some(written) = shared.shard.answered(namespace, answer).await?
+        && let Some(written) = kernel.shard.answered(namespace, answer).await?
     {
         return Ok(written);
     }
@@ -395,13 +395,13 @@ async fn replay(
 
 /// The same for a call that is made of what is there.
 async fn done_before<T>(
-    shared: &Shared,
+    kernel: &Kernel,
     namespace: &str,
     answer: Option<&Answer>,
     error: GateError,
 ) -> Result<Amended<T>, GateError> {
     let Some(answer) = answer.filter(|_| is_refused(&error)) else { return Err(error) };
-    let before = shared.shard.answered(namespace, answer).await?;
+    let before = kernel.shard.answered(namespace, answer).await?;
     before.map(Amended::Before).ok_or(error)
 }
 
@@ -412,27 +412,27 @@ fn is_refused(error: &GateError) -> bool {
 
 /// Writes or takes away documents without positions, once nobody else's lock is in the way.
 pub(crate) async fn keep(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     keep: Keep,
     limits: Limits,
     terms: &Terms,
 ) -> Result<(), GateError> {
-    shared.check_home(namespace, Use::Write).await?;
-    let active = shared.schemas.active(shared, namespace).map_err(ShardError::from)?;
+    kernel.check_home(namespace, Use::Write).await?;
+    let active = kernel.schemas.active(kernel, namespace).map_err(ShardError::from)?;
     check_reserved(keep.documents())?;
-    let job = Job::new(shared);
+    let job = Job::new(kernel);
     check_named(&job, &active, Named::Keep(Cow::Borrowed(&keep))).await?;
-    let admitted = shared.cluster.admit(shared, namespace, keep.documents()).await?;
-    let rules = shared.schemas.held(namespace);
+    let admitted = kernel.admit_keys(namespace, keep.documents()).await?;
+    let rules = kernel.schemas.held(namespace);
     let decide = |_| {
-        let _passage = shared.cluster.pass(admitted)?;
-        shared.shard.decide_keep(namespace, &keep, limits, &rules)
+        let _passage = kernel.pass(admitted)?;
+        kernel.shard.decide_keep(namespace, &keep, limits, &rules)
     };
     let mut rechecks = Rechecks::new(&job, &rules);
     loop {
-        let pending = pass(shared, namespace, &Wanted::Keep(&keep), (terms, None), decide).await?;
-        let kept = shared.shard.settle(pending).await;
+        let pending = pass(kernel, namespace, &Wanted::Keep(&keep), (terms, None), decide).await?;
+        let kept = kernel.shard.settle(pending).await;
         if rechecks.settled(kept).await?.is_some() {
             return Ok(());
         }
@@ -442,21 +442,21 @@ pub(crate) async fn keep(
 /// Puts a record into the log that is about a whole namespace, once nobody else has a lock there. It is brought
 /// to an end also if nobody waits for the answer any more: the schemas may be other ones afterwards.
 pub(crate) async fn record(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     entry: Entry,
     terms: &Terms,
 ) -> Result<(), GateError> {
-    let turn = hold_all(shared, namespace, terms).await?;
-    let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
+    let turn = hold_all(kernel, namespace, terms).await?;
+    let (kernel, namespace) = (Arc::clone(kernel), namespace.to_owned());
     let work = tokio::spawn(async move {
         // The whole of it: it must not be given back before all is done.
         let mut turn = turn;
-        let _changing = shared.schemas.changing.lock().await;
-        let pending = shared.shard.decide_record(&entry)?;
+        let _changing = kernel.schemas.changing.lock().await;
+        let pending = kernel.shard.decide_record(&entry)?;
         turn.wrote(pending.index);
-        let settled = shared.shard.settle(pending).await;
-        shared.schemas.reread(&shared, &namespace);
+        let settled = kernel.shard.settle(pending).await;
+        kernel.schemas.reread(&kernel, &namespace);
         settled
     });
     match work.await {
@@ -470,80 +470,76 @@ pub(crate) async fn record(
 
 /// What readers see at a moment at which nobody else's lock is in the way of reading `resources`.
 pub(crate) async fn read(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     resources: &[Resource],
     terms: &Terms,
 ) -> Result<Reading, GateError> {
-    if let Some(reading) = read_unhindered(shared, name, terms) {
+    if let Some(reading) = read_unhindered(kernel, name, terms) {
         return Ok(reading);
     }
-    if shared.remote_home(name).await?.is_none() {
-        let reading = enter(shared, name, terms, |owner, state| {
+    if kernel.remote_home(name).await?.is_none() {
+        let reading = enter(kernel, name, terms, |owner, state| {
             let admitted = state.table.admits(owner, resources, terms.rank());
-            let free = admitted.is_ok() && shared.shard.shows(state.written);
-            free.then(|| shared.shard.read())
+            let free = admitted.is_ok() && kernel.shard.shows(state.written);
+            free.then(|| kernel.shard.read())
         })?;
         if let Some(reading) = reading {
             return Ok(reading);
         }
     }
-    let turn = Turn::take(shared, name, resources, terms).await?;
+    let turn = Turn::take(kernel, name, resources, terms).await?;
     // Nobody can change what is read before the turn is over, and by then it has been looked at.
-    shared.shard.shown(turn.after).await?;
-    Ok(shared.shard.read())
+    kernel.shard.shown(turn.after).await?;
+    Ok(kernel.shard.read())
 }
 
 /// That the tokens are of locks that are held, for those who take none.
-pub(crate) async fn check_tokens(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<(), GateError> {
+pub(crate) async fn check_tokens(kernel: &Arc<Kernel>, name: &str, terms: &Terms) -> Result<(), GateError> {
     if terms.tokens.is_empty() {
         return Ok(());
     }
-    if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
-        return Ok(Admittance::ask(shared, membership, (name, home), &[], terms).await.map(drop)?);
+    if admit(kernel, name, &[], terms).await?.is_some() {
+        return Ok(());
     }
-    enter(shared, name, terms, |_, _| ())
+    enter(kernel, name, terms, |_, _| ())
 }
 
 /// The owner of the locks with the tokens that the terms have.
-pub(crate) fn owner_of(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<OwnerId, GateError> {
-    enter(shared, name, terms, |owner, _| owner)
+pub(crate) fn owner_of(kernel: &Arc<Kernel>, name: &str, terms: &Terms) -> Result<OwnerId, GateError> {
+    enter(kernel, name, terms, |owner, _| owner)
 }
 
 /// What readers see, if nobody has a lock in the namespace at all; then it does not matter what is read.
-pub(crate) fn read_unhindered(shared: &Shared, name: &str, terms: &Terms) -> Option<Reading> {
-    let knows_home =
-        |membership: &Arc<Membership>| membership.knows(name) && !membership.knows_remote_home(name);
-    // Another shard may be the home of a namespace that nothing is known of: it has the locks.
-    let is_home_here = name == SYSTEM || shared.membership.as_ref().is_none_or(knows_home);
-    if !is_home_here || !terms.is_free(shared, name) {
+pub(crate) fn read_unhindered(kernel: &Kernel, name: &str, terms: &Terms) -> Option<Reading> {
+    if !kernel.decides(name) || !terms.is_free(kernel, name) {
         return None;
     }
-    let Some(namespace) = shared.registry.get(name) else {
-        return shared.registry.while_unused(name, || shared.shard.read());
+    let Some(namespace) = kernel.registry.get(name) else {
+        return kernel.registry.while_unused(name, || kernel.shard.read());
     };
     let state = namespace.lock();
-    let unhindered = !state.is_closed() && state.table.is_empty() && shared.shard.shows(state.written);
-    unhindered.then(|| shared.shard.read())
+    let unhindered = !state.is_closed() && state.table.is_empty() && kernel.shard.shows(state.written);
+    unhindered.then(|| kernel.shard.read())
 }
 
 /// Holds a whole namespace for as long as the turn is kept.
-pub(crate) async fn hold_all(shared: &Arc<Shared>, name: &str, terms: &Terms) -> Result<Turn, GateError> {
-    shared.shard.check_not_loading(name)?;
-    let turn = Turn::take(shared, name, &[everything()], terms).await?;
-    shared.shard.shown(turn.after).await?;
+pub(crate) async fn hold_all(kernel: &Arc<Kernel>, name: &str, terms: &Terms) -> Result<Turn, GateError> {
+    kernel.shard.check_not_loading(name)?;
+    let turn = Turn::take(kernel, name, &[everything()], terms).await?;
+    kernel.shard.shown(turn.after).await?;
     Ok(turn)
 }
 
 /// Holds some resources for as long as the turn is kept. What was written before is visible then.
 pub(crate) async fn hold(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     resources: &[Resource],
     terms: &Terms,
 ) -> Result<Turn, GateError> {
-    let turn = Turn::take(shared, name, resources, terms).await?;
-    shared.shard.shown(turn.after).await?;
+    let turn = Turn::take(kernel, name, resources, terms).await?;
+    kernel.shard.shown(turn.after).await?;
     Ok(turn)
 }
 
@@ -631,44 +627,59 @@ fn made_by(call: &Call) -> impl Iterator<Item = (&DocumentKey, &[FieldValue])> {
 
 /// Decides something once nobody else's lock is in the way of `wanted`.
 async fn pass<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     wanted: &Wanted<'_>,
     (terms, early): (&Terms, Option<&Early<'_>>),
     decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
 ) -> Result<Pending<T>, GateError> {
     // Whoever loads a dump has the whole namespace for long; nobody stands in line for that.
-    shared.shard.check_not_loading(name)?;
-    let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) else {
-        return pass_here(shared, name, wanted, (terms, early), decide).await;
-    };
+    kernel.shard.check_not_loading(name)?;
+    if kernel.remote_home(name).await?.is_none() {
+        return pass_here(kernel, name, wanted, (terms, early), decide).await;
+    }
     // What is in the way is known only when the home has been asked.
     if let Some(early) = early {
         early.check().await?;
     }
     let resources = wanted.resources();
-    let mut admittance = Admittance::ask(shared, membership, (name, home), &resources, terms).await?;
+    let mut admittance = admit(kernel, name, &resources, terms).await?;
     // The home decides about locks; here operations keep out of each other's way.
-    let pending = pass_here(shared, name, wanted, (&Terms::anonymous(terms.wait), None), decide).await?;
-    admittance.wrote(pending.index);
+    let pending = pass_here(kernel, name, wanted, (&Terms::anonymous(terms.wait), None), decide).await?;
+    admittance.iter_mut().for_each(|admittance| admittance.wrote(pending.index));
     Ok(pending)
+}
+
+/// Admits an operation by the guards of the namespace, if another shard decides about its locks.
+async fn admit(
+    kernel: &Kernel,
+    name: &str,
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Option<Admittance>, Trouble> {
+    match (kernel.remote_home(name).await?, &kernel.territory) {
+        (Some(home), Some(territory)) => {
+            territory.admit_operation((name, home), resources, terms).await.map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Decides something once nothing in the table of this shard is in its way.
 async fn pass_here<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     wanted: &Wanted<'_>,
     (terms, early): (&Terms, Option<&Early<'_>>),
     decide: impl Fn(Timestamp) -> Result<Pending<T>, ShardError>,
 ) -> Result<Pending<T>, GateError> {
-    if terms.is_free(shared, name)
+    if terms.is_free(kernel, name)
         && !wanted.is_long()
-        && let Some(decided) = shared.registry.while_unused(name, || decide(shared.clock.now()))
+        && let Some(decided) = kernel.registry.while_unused(name, || decide(kernel.clock.now()))
     {
         return Ok(decided?);
     }
-    let passed = enter(shared, name, terms, |owner, state| {
+    let passed = enter(kernel, name, terms, |owner, state| {
         // Without a lock in the namespace there is nothing to compare with.
         let idle = state.table.is_empty() && !state.table.is_frozen();
         if wanted.is_long() {
@@ -680,7 +691,7 @@ async fn pass_here<T>(
                 return Err(resources);
             }
         }
-        let decided = decide(shared.clock.now());
+        let decided = decide(kernel.clock.now());
         if let Ok(pending) = &decided {
             state.written = state.written.max(pending.index);
         }
@@ -693,34 +704,34 @@ async fn pass_here<T>(
     if let Some(early) = early {
         early.check().await?;
     }
-    let (mut own, _) = OwnLock::take(shared, name, &resources, terms).await?;
+    let (mut own, _) = OwnLock::take(kernel, name, &resources, terms).await?;
     // The caller's own locks may have run out while it waited. From here on it does not matter: the turn has
     // what they had.
-    enter(shared, name, terms, |_, _| ())?;
-    let pending = decide(shared.clock.now())?;
+    enter(kernel, name, terms, |_, _| ())?;
+    let pending = decide(kernel.clock.now())?;
     own.wrote = own.wrote.max(pending.index);
     Ok(pending)
 }
 
 /// Does something with a namespace as the owner that the terms speak of.
 fn enter<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     terms: &Terms,
     mut act: impl FnMut(OwnerId, &mut State) -> T,
 ) -> Result<T, GateError> {
     loop {
-        let namespace = shared.registry.ensure(shared, name)?;
+        let namespace = kernel.registry.ensure(kernel, name)?;
         let mut state = namespace.lock();
         // Dropped as unused just now; the next one is new.
         if state.is_closed() {
             continue;
         }
-        let now = shared.clock.now();
-        state.expire(shared, now);
-        let done = state.identify(shared, terms, now).map(|owner| act(owner, &mut state));
+        let now = kernel.clock.now();
+        state.expire(kernel, now);
+        let done = state.identify(kernel, terms, now).map(|owner| act(owner, &mut state));
         namespace.rearm(state);
-        shared.registry.drop_if_unused(shared, &namespace);
+        kernel.registry.drop_if_unused(kernel, &namespace);
         return Ok(done?);
     }
 }
@@ -732,14 +743,14 @@ impl Terms {
     }
 
     /// Nothing has to be looked up in a namespace that nobody uses.
-    fn is_free(&self, shared: &Shared, namespace: &str) -> bool {
-        self.tokens.is_empty() && shared.grace.left_ms(namespace) == 0
+    fn is_free(&self, kernel: &Kernel, namespace: &str) -> bool {
+        self.tokens.is_empty() && kernel.grace.left_ms(namespace) == 0
     }
 }
 
 impl State {
     /// The owner of the locks with these tokens; somebody new if there are none.
-    fn identify(&self, shared: &Shared, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
+    fn identify(&self, kernel: &Kernel, terms: &Terms, now: Timestamp) -> Result<OwnerId, Trouble> {
         let mut known: Option<OwnerId> = None;
         for token in &terms.tokens {
             let holder = self.holder(*token, now).ok_or_else(|| token_lost(*token))?;
@@ -748,7 +759,7 @@ impl State {
             }
             known = Some(holder);
         }
-        Ok(known.unwrap_or_else(|| shared.next_owner()))
+        Ok(known.unwrap_or_else(|| kernel.next_owner()))
     }
 
     /// Who holds the lock with a token, if it is not over.
@@ -768,40 +779,40 @@ impl State {
     /// Takes a lock for an operation, or its place in line.
     fn stand(
         &mut self,
-        shared: &Shared,
+        kernel: &Kernel,
         owner: OwnerId,
         resources: &[Resource],
         (wait, rank): (Wait, Rank),
     ) -> Result<(LockId, Option<oneshot::Receiver<Verdict>>), Trouble> {
-        if shared.is_draining() {
+        if kernel.is_draining() {
             return Err(Trouble::draining());
         }
-        if !shared.numbers.suffice(self.table.next_number()) {
+        if !kernel.numbers.suffice(self.table.next_number()) {
             return Err(Trouble::storage_failed());
         }
-        let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
+        let full = self.table.pending_len() as u64 >= kernel.config.limits.queue_len_max;
         let wait = if full { Wait::Never } else { wait };
-        let now = shared.clock.now();
+        let now = kernel.clock.now();
         let request = Request { owner, resources: resources.to_vec(), wait, ttl_ms: None, rank };
         let outcome = self.table.lock(request, now);
         tracing::debug!(namespace = %self.name, owner = owner.0, ?outcome, "an operation asks for a lock");
         match outcome {
             Outcome::Granted { lock, token } => {
                 let told =
-                    self.may_tell(shared, (owner, lock, token), (News::Granted { waited_ms: 0 }, None));
+                    self.may_tell(kernel, (owner, lock, token), (News::Granted { waited_ms: 0 }, None));
                 Ok((lock, (!told).then(|| self.verdict_on(lock))))
             }
             Outcome::Queued { lock } => {
-                shared.metrics.waits.add(1);
+                kernel.metrics.waits.add(1);
                 Ok((lock, Some(self.verdict_on(lock))))
             }
-            Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(shared)),
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(kernel)),
             // In grace it would queue behind those who wait for its owner; afterwards it goes ahead of them.
             Outcome::Refused(Refusal::Deadlock(_)) if rank.overtakes() && self.table.is_frozen() => {
-                Err(view::refused(shared, self, &Refusal::Frozen, None, now))
+                Err(view::refused(kernel, self, &Refusal::Frozen, None, now))
             }
             Outcome::Refused(refusal) => {
-                let trouble = view::refused(shared, self, &refusal, Some(&resources.to_vec()), now);
+                let trouble = view::refused(kernel, self, &refusal, Some(&resources.to_vec()), now);
                 Err(Trouble { paths: self.others_have(owner, resources), ..trouble })
             }
         }
@@ -858,7 +869,7 @@ enum OperationLock {
 
 /// The lock of an operation in a table of this server.
 struct OwnLock {
-    shared: Arc<Shared>,
+    kernel: Arc<Kernel>,
     namespace: Arc<Namespace>,
     owner: OwnerId,
     lock: LockId,
@@ -892,17 +903,16 @@ impl Turn {
     }
 
     async fn take(
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         name: &str,
         resources: &[Resource],
         terms: &Terms,
     ) -> Result<Turn, GateError> {
-        if let (Some(home), Some(membership)) = (shared.remote_home(name).await?, &shared.membership) {
-            let admittance = Admittance::ask(shared, membership, (name, home), resources, terms).await?;
-            let (own, after) = OwnLock::take(shared, name, resources, &Terms::anonymous(terms.wait)).await?;
+        if let Some(admittance) = admit(kernel, name, resources, terms).await? {
+            let (own, after) = OwnLock::take(kernel, name, resources, &Terms::anonymous(terms.wait)).await?;
             return Ok(Turn { lock: OperationLock::There(own, admittance), after });
         }
-        let (own, after) = OwnLock::take(shared, name, resources, terms).await?;
+        let (own, after) = OwnLock::take(kernel, name, resources, terms).await?;
         Ok(Turn { lock: OperationLock::Here(own), after })
     }
 }
@@ -910,7 +920,7 @@ impl Turn {
 impl OwnLock {
     /// The lock, and the record that has to be visible to its operation.
     async fn take(
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         name: &str,
         resources: &[Resource],
         terms: &Terms,
@@ -918,7 +928,7 @@ impl OwnLock {
         let begun = Instant::now();
         let (own, after, verdict) = loop {
             let wait = left_of(terms.wait, begun);
-            match OwnLock::ask(shared, name, resources, &Terms { wait, ..terms.clone() }) {
+            match OwnLock::ask(kernel, name, resources, &Terms { wait, ..terms.clone() }) {
                 Err(error) if wait != Wait::Never && waits_for_grace(&error, terms) => {
                     tokio::time::sleep(GRACE_PAUSE).await;
                 }
@@ -950,21 +960,21 @@ impl OwnLock {
 
     /// The lock, the record that has to be visible, and how its wait ends if it has to wait.
     fn ask(
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         name: &str,
         resources: &[Resource],
         terms: &Terms,
     ) -> Result<(OwnLock, u64, Option<oneshot::Receiver<Verdict>>), GateError> {
         loop {
-            let namespace = shared.registry.ensure(shared, name)?;
+            let namespace = kernel.registry.ensure(kernel, name)?;
             let mut state = namespace.lock();
             if state.is_closed() {
                 continue;
             }
-            let now = shared.clock.now();
-            state.expire(shared, now);
-            let stood = state.identify(shared, terms, now).and_then(|owner| {
-                let (lock, verdict) = state.stand(shared, owner, resources, (terms.wait, terms.rank()))?;
+            let now = kernel.clock.now();
+            state.expire(kernel, now);
+            let stood = state.identify(kernel, terms, now).and_then(|owner| {
+                let (lock, verdict) = state.stand(kernel, owner, resources, (terms.wait, terms.rank()))?;
                 Ok((owner, lock, verdict))
             });
             let after = state.written;
@@ -972,12 +982,12 @@ impl OwnLock {
             let (owner, lock, verdict) = match stood {
                 Ok(stood) => stood,
                 Err(trouble) => {
-                    shared.registry.drop_if_unused(shared, &namespace);
+                    kernel.registry.drop_if_unused(kernel, &namespace);
                     return Err(trouble.into());
                 }
             };
-            let shared = Arc::clone(shared);
-            return Ok((OwnLock { shared, namespace, owner, lock, wrote: 0 }, after, verdict));
+            let kernel = Arc::clone(kernel);
+            return Ok((OwnLock { kernel, namespace, owner, lock, wrote: 0 }, after, verdict));
         }
     }
 }
@@ -1002,9 +1012,9 @@ impl Drop for OwnLock {
     fn drop(&mut self) {
         let mut state = self.namespace.lock();
         state.written = state.written.max(self.wrote);
-        state.give_back(&self.shared, self.owner, self.lock);
+        state.give_back(&self.kernel, self.owner, self.lock);
         self.namespace.rearm(state);
-        self.shared.registry.drop_if_unused(&self.shared, &self.namespace);
+        self.kernel.registry.drop_if_unused(&self.kernel, &self.namespace);
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! A planned stop notes which sessions hold locks. A period whose holders are known ends when all of them are back.
 
-use crate::{authority::Authority, namespace::Namespace, shared::Shared};
+use crate::{authority::Authority, kernel::Kernel, namespace::Namespace};
 use lockwood_storage::{GraceBook, GraceRecord, Ledger, StoreError};
 use lockwood_wire::GraceInfo;
 use parking_lot::Mutex;
@@ -313,7 +313,7 @@ impl Grace {
     }
 
     /// A session has a connection, and has put back what it held. Its namespace grants again if it was the last one.
-    pub(crate) fn came_back(self: &Arc<Grace>, shared: &Arc<Shared>, name: &Arc<str>, session: &str) {
+    pub(crate) fn came_back(self: &Arc<Grace>, kernel: &Arc<Kernel>, name: &Arc<str>, session: &str) {
         if !self.active.load(Ordering::Acquire) {
             return;
         }
@@ -324,9 +324,9 @@ impl Grace {
         }
         awaited.remove(name);
         drop(awaited);
-        let (grace, shared, name) = (Arc::clone(self), Arc::clone(shared), Arc::clone(name));
+        let (grace, kernel, name) = (Arc::clone(self), Arc::clone(kernel), Arc::clone(name));
         tokio::spawn(async move {
-            match grace.end(&shared, &name).await {
+            match grace.end(&kernel, &name).await {
                 Ok(left_ms) => {
                     tracing::info!(namespace = ?name, ?left_ms, "all sessions are back, so the grace period is over");
                 }
@@ -336,9 +336,9 @@ impl Grace {
     }
 
     /// The sessions that may hold locks when this run ends, of namespaces in which all of them can come back.
-    fn holders(&self, shared: &Shared) -> Vec<(Arc<str>, Vec<String>)> {
+    fn holders(&self, kernel: &Kernel) -> Vec<(Arc<str>, Vec<String>)> {
         let mut found = Vec::new();
-        for namespace in shared.registry.all() {
+        for namespace in kernel.registry.all() {
             let awaited = self.awaited.lock().get(&namespace.name).cloned();
             if awaited.is_none() && self.left_ms(&namespace.name) > 0 {
                 // It is not known who has not come back.
@@ -356,44 +356,44 @@ impl Grace {
     /// Ends the period of a namespace; how much of it was left. None if there is none.
     pub(crate) async fn end(
         self: &Arc<Grace>,
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         name: &str,
     ) -> Result<Option<u64>, StoreError> {
-        let (name, shared): (Arc<str>, _) = (name.into(), Arc::clone(shared));
+        let (name, kernel): (Arc<str>, _) = (name.into(), Arc::clone(kernel));
         self.in_turn(move |grace| {
             let left_ms = grace.left_ms(&name);
             if left_ms == 0 {
                 return Ok(None);
             }
             let record = {
-                let cover = shared.registry.get(&name).map(|namespace| Arc::clone(&namespace.cover));
+                let cover = kernel.registry.get(&name).map(|namespace| Arc::clone(&namespace.cover));
                 let mut book = grace.book.lock();
                 book.entry(&name, &cover.unwrap_or_default()).period_ms = 0;
                 book.record(&name)
             };
             grace.ledger.record_grace(&[record])?;
-            grace.ended(&shared, |namespace| namespace.name == name);
+            grace.ended(&kernel, |namespace| namespace.name == name);
             Ok(Some(left_ms))
         })
         .await
     }
 
     /// Some periods are over: namespaces they concern grant again.
-    fn ended(&self, shared: &Shared, concerns: impl Fn(&Namespace) -> bool) {
+    fn ended(&self, kernel: &Kernel, concerns: impl Fn(&Namespace) -> bool) {
         self.active.store(self.book.lock().is_active(), Ordering::Release);
-        for namespace in shared.registry.all() {
+        for namespace in kernel.registry.all() {
             if concerns(&namespace) && self.left_ms(&namespace.name) == 0 {
-                namespace.thaw(shared);
+                namespace.thaw(kernel);
             }
         }
     }
 
     /// Ends the periods whose time has come.
-    fn end_due(&self, shared: &Shared) -> Over {
+    fn end_due(&self, kernel: &Kernel) -> Over {
         let elapsed_ms = self.elapsed_ms();
         let over = self.book.lock().take_due(elapsed_ms);
         if over.everywhere || !over.namespaces.is_empty() {
-            self.ended(shared, |_| true);
+            self.ended(kernel, |_| true);
             tracing::info!(namespaces = ?over.namespaces, everywhere = over.everywhere, "the grace period is over");
         }
         over
@@ -417,14 +417,14 @@ impl Grace {
     }
 
     /// Lowers covers that are larger than what is held needs.
-    fn lower(&self, shared: &Shared, patience: Patience) -> Result<(), StoreError> {
+    fn lower(&self, kernel: &Kernel, patience: Patience) -> Result<(), StoreError> {
         let covers: Vec<(Arc<str>, Arc<Cover>)> = {
             let book = self.book.lock();
             let covered = book.entries.iter().filter(|(_, entry)| !entry.cover.lacks(1));
             covered.map(|(name, entry)| (Arc::clone(name), Arc::clone(&entry.cover))).collect()
         };
         let lowered = covers.iter().filter(|(name, cover)| {
-            let (registry, lower) = (&shared.registry, |held_ms| cover.lower(held_ms, patience));
+            let (registry, lower) = (&kernel.registry, |held_ms| cover.lower(held_ms, patience));
             match registry.get(name) {
                 Some(namespace) => namespace.lower_cover(lower),
                 None => registry.while_unused(name, || lower(0)).unwrap_or(false),
@@ -439,11 +439,11 @@ impl Grace {
     }
 
     /// Notes what is still held at the end, and what is left of the periods.
-    pub(crate) async fn close(self: &Arc<Grace>, shared: &Arc<Shared>) -> Result<(), StoreError> {
-        let shared = Arc::clone(shared);
+    pub(crate) async fn close(self: &Arc<Grace>, kernel: &Arc<Kernel>) -> Result<(), StoreError> {
+        let kernel = Arc::clone(kernel);
         self.in_turn(move |grace| {
-            grace.lower(&shared, Patience::None)?;
-            grace.ledger.record_holders(&grace.holders(&shared))?;
+            grace.lower(&kernel, Patience::None)?;
+            grace.ledger.record_holders(&grace.holders(&kernel))?;
             match grace.active.load(Ordering::Acquire) {
                 true => grace.ledger.set_grace_elapsed(grace.elapsed_ms()),
                 false => Ok(()),
@@ -468,10 +468,10 @@ impl Grace {
 }
 
 /// Ends periods when their time has come, whether or not the disk takes a note of it.
-pub(crate) async fn keep_time(shared: Arc<Shared>) {
+pub(crate) async fn keep_time(kernel: Arc<Kernel>) {
     let mut is_noted = true;
-    while shared.grace.active.load(Ordering::Acquire) {
-        let (grace, ticking) = (Arc::clone(&shared.grace), Arc::clone(&shared));
+    while kernel.grace.active.load(Ordering::Acquire) {
+        let (grace, ticking) = (Arc::clone(&kernel.grace), Arc::clone(&kernel));
         let ticked = grace.in_turn(move |grace| {
             let over = grace.end_due(&ticking);
             let noted = if is_noted { grace.note(&over) } else { Ok(()) };
@@ -487,10 +487,10 @@ pub(crate) async fn keep_time(shared: Arc<Shared>) {
 }
 
 /// Lowers covers when less is needed. Ends when the disk fails.
-pub(crate) async fn keep_low(shared: Arc<Shared>) {
+pub(crate) async fn keep_low(kernel: Arc<Kernel>) {
     loop {
         tokio::time::sleep(LOWER_INTERVAL).await;
-        let (grace, lowering) = (Arc::clone(&shared.grace), Arc::clone(&shared));
+        let (grace, lowering) = (Arc::clone(&kernel.grace), Arc::clone(&kernel));
         if let Err(error) = grace.in_turn(move |grace| grace.lower(&lowering, Patience::Interval)).await {
             return tracing::error!(%error, "lower what locks are covered with");
         }

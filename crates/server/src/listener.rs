@@ -138,7 +138,7 @@ async fn measured<S: Service>(
     let response = answer(front, service, addresses, request).await;
     let (took, status) = (begun.elapsed(), response.status());
     let code = response.extensions().get::<Code>().copied();
-    front.metrics.requests.answered(service.interface(), took, status, code);
+    front.metrics.requests.answered(service.interface(), took, status.as_u16(), code);
     if let Some((method, target)) = said {
         let (peer, status, took_us) = (addresses.1, status.as_u16(), took.as_micros());
         tracing::debug!(interface = service.interface().as_str(), %peer, %method, %target, status, took_us, "request");

@@ -1,7 +1,7 @@
 //! What this server shows of the locks it has: pages of them, one of them, the tree, who waits for whom. Knows
 //! nothing of protocols, nor of what other servers have.
 
-use crate::{lease, namespace::State, shared::Shared, trouble::Trouble, view::lock_state};
+use crate::{kernel::Kernel, lease, namespace::State, trouble::Trouble, view::lock_state};
 use lockwood_locks::LockView;
 use lockwood_model::{LockId, Path};
 use lockwood_wire::{LockInfo, LockList, LockState, Tree, WaitGraph};
@@ -22,9 +22,9 @@ pub(crate) struct Selection {
 }
 
 /// A page of locks.
-pub(crate) async fn page(shared: &Shared, name: &str, wanted: &Selection) -> Result<LockList, Trouble> {
+pub(crate) async fn page(kernel: &Kernel, name: &str, wanted: &Selection) -> Result<LockList, Trouble> {
     let path = wanted.path.as_deref().map(read_path).transpose()?;
-    let Some(namespace) = shared.registry.get(name) else {
+    let Some(namespace) = kernel.registry.get(name) else {
         return Ok(LockList { locks: Vec::new(), next: None });
     };
     let is_wanted = |state: &State, view: &LockView| {
@@ -33,9 +33,9 @@ pub(crate) async fn page(shared: &Shared, name: &str, wanted: &Selection) -> Res
             && path.as_ref().is_none_or(at_path)
             && wanted.state.is_none_or(|wanted| lock_state(view) == wanted)
     };
-    let (locks, next) = namespace.list(shared, wanted.after, wanted.len_max, is_wanted);
+    let (locks, next) = namespace.list(kernel, wanted.after, wanted.len_max, is_wanted);
     // If the disk failed, whoever wants to know what is going on shall see it all the same.
-    let _ = lease::settled(shared, name).await;
+    let _ = lease::settled(kernel, name).await;
     Ok(LockList { locks, next })
 }
 
@@ -50,30 +50,30 @@ fn owned_by(state: &State, view: &LockView, owner: Option<&str>) -> bool {
 
 /// One lock, if there is such a one; while it stands in line it is waited for as long as `patience` says.
 pub(crate) async fn one(
-    shared: &Shared,
+    kernel: &Kernel,
     name: &str,
     lock: u64,
     patience: Option<Duration>,
 ) -> Result<Option<LockInfo>, Trouble> {
-    let Some(namespace) = shared.registry.get(name) else { return Ok(None) };
+    let Some(namespace) = kernel.registry.get(name) else { return Ok(None) };
     if let Some(patience) = patience {
-        lease::poll(shared, name, LockId(lock), patience).await?;
+        lease::poll(kernel, name, LockId(lock), patience).await?;
     }
-    let info = namespace.lock_info(shared, lock);
-    lease::settled(shared, name).await?;
+    let info = namespace.lock_info(kernel, lock);
+    lease::settled(kernel, name).await?;
     Ok(info)
 }
 
 /// The nodes with locks on them at and below a path.
-pub(crate) fn tree(shared: &Shared, name: &str, path: &Path) -> Tree {
-    let namespace = shared.registry.get(name);
+pub(crate) fn tree(kernel: &Kernel, name: &str, path: &Path) -> Tree {
+    let namespace = kernel.registry.get(name);
     namespace.map_or(Tree { nodes: Vec::new(), truncated: false }, |namespace| namespace.tree(path))
 }
 
 /// Who waits for whom.
-pub(crate) fn waits(shared: &Shared, name: &str) -> WaitGraph {
+pub(crate) fn waits(kernel: &Kernel, name: &str) -> WaitGraph {
     let none = WaitGraph { edges: Vec::new(), truncated: false };
-    shared.registry.get(name).map_or(none, |namespace| namespace.wait_graph())
+    kernel.registry.get(name).map_or(none, |namespace| namespace.wait_graph())
 }
 
 /// A path as it is written in addresses.

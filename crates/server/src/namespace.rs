@@ -3,12 +3,12 @@
 //! [`crate::gate`] or the listings here.
 
 use crate::{
-    clustered::{HomeGuards, News},
     grace::Cover,
+    guards::{HomeGuards, News},
+    kernel::Kernel,
     lease::{Leases, Verdict, lost},
     session::{Notice, Opening, Session},
     shard::Follow,
-    shared::Shared,
     trouble::Trouble,
     view,
 };
@@ -171,7 +171,7 @@ impl Namespace {
     /// has been dropped.
     pub(crate) fn open(
         &self,
-        shared: &Shared,
+        kernel: &Kernel,
         opening: Opening,
         locks: &[Reclaimed],
     ) -> Result<Admission, Opening> {
@@ -185,59 +185,59 @@ impl Namespace {
                 (owner, state.readmit(owner))
             }
             None => {
-                shared.metrics.sessions_opened.add(1);
-                let owner = shared.next_owner();
+                kernel.metrics.sessions_opened.add(1);
+                let owner = kernel.next_owner();
                 (owner, state.admit(owner, opening))
             }
         };
-        let restored = state.reclaim(shared, owner, locks);
+        let restored = state.reclaim(kernel, owner, locks);
         Ok(state.admission(owner, inbox, &restored))
     }
 
     /// Takes up a session again that is known, perhaps by an attempt whose answer got lost.
-    pub(crate) fn attach(&self, shared: &Shared, session: &str, locks: &[Reclaimed]) -> Option<Admission> {
+    pub(crate) fn attach(&self, kernel: &Kernel, session: &str, locks: &[Reclaimed]) -> Option<Admission> {
         let mut state = self.change();
         let owner = *state.by_id.get(session)?;
-        shared.metrics.sessions_attached.add(1);
+        kernel.metrics.sessions_attached.add(1);
         let inbox = state.readmit(owner);
-        if shared.is_draining() {
+        if kernel.is_draining() {
             state.sessions[&owner].tell(Notice::Draining);
         }
-        let restored = state.reclaim(shared, owner, locks);
+        let restored = state.reclaim(kernel, owner, locks);
         Some(state.admission(owner, inbox, &restored))
     }
 
     /// The connection of a session is gone, unless another one has replaced it.
-    pub(crate) fn left(&self, shared: &Shared, owner: OwnerId, seat: u64) {
+    pub(crate) fn left(&self, kernel: &Kernel, owner: OwnerId, seat: u64) {
         let mut state = self.lock();
-        let now = shared.clock.now();
-        state.leave(shared, owner, seat, now);
+        let now = kernel.clock.now();
+        state.leave(kernel, owner, seat, now);
         self.rearm(state);
-        shared.registry.drop_if_unused(shared, self);
+        kernel.registry.drop_if_unused(kernel, self);
     }
 
     /// The session is over, unless another connection speaks for it.
-    pub(crate) fn end(&self, shared: &Shared, owner: OwnerId, seat: u64) {
+    pub(crate) fn end(&self, kernel: &Kernel, owner: OwnerId, seat: u64) {
         let mut state = self.lock();
-        let now = shared.clock.now();
+        let now = kernel.clock.now();
         if state.is_seated(owner, seat) {
-            state.remove_session(shared, owner, now);
+            state.remove_session(kernel, owner, now);
         }
         self.rearm(state);
-        shared.registry.drop_if_unused(shared, self);
+        kernel.registry.drop_if_unused(kernel, self);
     }
 
     /// Carries out what is due; says when to come again.
-    fn tick(&self, shared: &Shared) -> Option<Timestamp> {
+    fn tick(&self, kernel: &Kernel) -> Option<Timestamp> {
         let mut state = self.lock();
-        let now = shared.clock.now();
-        if !shared.authority.is_fresh() {
+        let now = kernel.clock.now();
+        if !kernel.authority.is_fresh() {
             // Nothing ends that a holder could not renew.
             state.armed = Some(now.after(STALE_MS));
             return state.armed;
         }
-        state.expire(shared, now);
-        state.guard(shared);
+        state.expire(kernel, now);
+        state.guard(kernel);
         let lingers = state.look_again_at.is_some_and(|at| at > now);
         if !lingers {
             state.look_again_at = None;
@@ -246,7 +246,7 @@ impl Namespace {
         state.armed = next;
         drop(state);
         if !lingers {
-            shared.registry.drop_if_unused(shared, self);
+            kernel.registry.drop_if_unused(kernel, self);
         }
         next
     }
@@ -281,25 +281,25 @@ impl Namespace {
     }
 
     /// Nothing of an earlier run is put back any more, unless sessions have time to come back.
-    pub(crate) fn begin(&self, shared: &Shared) {
+    pub(crate) fn begin(&self, kernel: &Kernel) {
         let mut state = self.lock();
         if !state.table.is_frozen() {
-            state.sessions_over(shared);
+            state.sessions_over(kernel);
         }
         self.rearm(state);
     }
 
     /// The end of a grace period.
-    pub(crate) fn thaw(&self, shared: &Shared) {
+    pub(crate) fn thaw(&self, kernel: &Kernel) {
         let mut state = self.lock();
         if !state.table.is_frozen() {
             return;
         }
-        state.sessions_over(shared);
-        let now = shared.clock.now();
+        state.sessions_over(kernel);
+        let now = kernel.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         state.table.thaw(now, &mut effects);
-        state.deliver(effects, now, shared);
+        state.deliver(effects, now, kernel);
         self.rearm(state);
     }
 
@@ -311,10 +311,10 @@ impl Namespace {
     }
 
     /// The server is about to stop: who waits is sent away, who holds is told.
-    pub(crate) fn drain(&self, shared: &Shared) {
+    pub(crate) fn drain(&self, kernel: &Kernel) {
         let mut state = self.change();
-        let now = shared.clock.now();
-        state.send_waiters_away(now, shared);
+        let now = kernel.clock.now();
+        state.send_waiters_away(now, kernel);
         for session in state.sessions.values() {
             session.tell(Notice::Draining);
         }
@@ -375,16 +375,16 @@ impl Namespace {
     }
 
     /// One lock.
-    pub(crate) fn lock_info(&self, shared: &Shared, lock: u64) -> Option<LockInfo> {
+    pub(crate) fn lock_info(&self, kernel: &Kernel, lock: u64) -> Option<LockInfo> {
         let state = self.lock();
         let view = state.table.view(LockId(lock))?;
-        Some(view::lock_info(&state, &view, shared.clock.now()))
+        Some(view::lock_info(&state, &view, kernel.clock.now()))
     }
 
     /// A page of the locks for which `wanted` holds, and where the next page starts.
     pub(crate) fn list(
         &self,
-        shared: &Shared,
+        kernel: &Kernel,
         after: Option<u64>,
         len_max: usize,
         wanted: impl Fn(&State, &LockView) -> bool,
@@ -394,7 +394,7 @@ impl Namespace {
         let mut after = after.map(LockId);
         for _ in 0..SCAN_LEN_MAX / CHUNK_LEN {
             let state = self.lock();
-            let now = shared.clock.now();
+            let now = kernel.clock.now();
             let views: Vec<_> = state.table.views(after).take(CHUNK_LEN).collect();
             let last = views.len() < CHUNK_LEN;
             for view in views {
@@ -448,9 +448,9 @@ impl Namespace {
 
     /// Ends a lock whoever owns it, and tells its owner. Gives the record that must be durable before anybody
     /// can rely on it.
-    pub(crate) fn revoke(&self, shared: &Shared, lock: u64) -> Result<u64, Trouble> {
+    pub(crate) fn revoke(&self, kernel: &Kernel, lock: u64) -> Result<u64, Trouble> {
         let mut state = self.lock();
-        let now = shared.clock.now();
+        let now = kernel.clock.now();
         if state.table.view(LockId(lock)).is_some_and(|view| view.rank.is_operation() && view.token.is_some())
         {
             let message =
@@ -461,23 +461,23 @@ impl Namespace {
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.revoke(LockId(lock), now, &mut effects);
         state.lease_gone(LockId(lock));
-        state.deliver(effects, now, shared);
+        state.deliver(effects, now, kernel);
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock))?;
-        shared.metrics.revoked.add(1);
-        ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+        kernel.metrics.revoked.add(1);
+        ended.held_ms.into_iter().for_each(|held| kernel.metrics.hold_time.observe(held));
         state.tell_revoked(ended.owner, LockId(lock), ended.held_ms.is_some() && was_told);
         let after = state.written;
         self.rearm(state);
-        shared.registry.drop_if_unused(shared, self);
+        kernel.registry.drop_if_unused(kernel, self);
         Ok(after)
     }
 
     /// Whoever had this lock outside of a session, or waited for it, has no use for it any more.
-    pub(crate) fn give_back(&self, shared: &Shared, owner: OwnerId, lock: LockId) {
+    pub(crate) fn give_back(&self, kernel: &Kernel, owner: OwnerId, lock: LockId) {
         let mut state = self.lock();
-        state.give_back(shared, owner, lock);
+        state.give_back(kernel, owner, lock);
         self.rearm(state);
-        shared.registry.drop_if_unused(shared, self);
+        kernel.registry.drop_if_unused(kernel, self);
     }
 }
 
@@ -486,10 +486,10 @@ fn revoked_wait() -> Trouble {
 }
 
 /// Lets time pass for a namespace until it is dropped.
-pub(crate) async fn keep_time(namespace: Weak<Namespace>, shared: Arc<Shared>) {
+pub(crate) async fn keep_time(namespace: Weak<Namespace>, kernel: Arc<Kernel>) {
     loop {
         let Some(strong) = namespace.upgrade() else { return };
-        let next = strong.tick(&shared);
+        let next = strong.tick(&kernel);
         let alarm = Arc::clone(&strong.alarm);
         if strong.lock().closed {
             return;
@@ -498,9 +498,9 @@ pub(crate) async fn keep_time(namespace: Weak<Namespace>, shared: Arc<Shared>) {
         match next {
             None => alarm.notified().await,
             // More than could be done at a time is due.
-            Some(at) if at <= shared.clock.now() => tokio::task::yield_now().await,
+            Some(at) if at <= kernel.clock.now() => tokio::task::yield_now().await,
             Some(at) => {
-                let wake = shared.clock.instant(at);
+                let wake = kernel.clock.instant(at);
                 let _ = tokio::time::timeout_at(wake, alarm.notified()).await;
             }
         }
@@ -552,8 +552,8 @@ impl State {
     }
 
     /// Puts back the locks a session held before a restart of the server; says which numbers they had.
-    fn reclaim(&mut self, shared: &Shared, owner: OwnerId, locks: &[Reclaimed]) -> HashMap<LockId, u64> {
-        let now = shared.clock.now();
+    fn reclaim(&mut self, kernel: &Kernel, owner: OwnerId, locks: &[Reclaimed]) -> HashMap<LockId, u64> {
+        let now = kernel.clock.now();
         let here: HashMap<u64, LockId> =
             self.table.owned(owner).filter_map(|lock| Some((lock.token?.0, lock.id))).collect();
         let mut restored = HashMap::new();
@@ -567,14 +567,14 @@ impl State {
             let room = self.table.resources_len() + resources.len();
             // A number this run could have given out is none that a client brings from an earlier run.
             let credible = self.table.is_frozen() && lock.token < self.table.first_number();
-            if !credible || room as u64 > shared.config.limits.resources_per_namespace_max {
+            if !credible || room as u64 > kernel.config.limits.resources_per_namespace_max {
                 continue;
             }
             if let Ok(id) = self.table.restore(owner, resources.clone(), Token(lock.token), now) {
                 restored.insert(id, lock.lock);
             }
         }
-        self.guard(shared);
+        self.guard(kernel);
         restored
     }
 
@@ -608,8 +608,8 @@ impl State {
         self.guards.as_ref()?.relied_on(lock)
     }
 
-    fn leave(&mut self, shared: &Shared, owner: OwnerId, seat: u64, now: Timestamp) {
-        self.postpone_ends(shared);
+    fn leave(&mut self, kernel: &Kernel, owner: OwnerId, seat: u64, now: Timestamp) {
+        self.postpone_ends(kernel);
         let Some(session) = self.sessions.get_mut(&owner).filter(|session| session.seat == seat) else {
             return;
         };
@@ -619,10 +619,10 @@ impl State {
         let via = session.opening.via;
         let mut effects = std::mem::take(&mut self.effects);
         self.table.owner_left(owner, via.waiters(), until, now, &mut effects);
-        self.deliver(effects, now, shared);
+        self.deliver(effects, now, kernel);
         let owns_locks = self.table.owned_len(owner) > 0;
         if until <= now || !(owns_locks || via.reattaches()) {
-            return self.remove_session(shared, owner, now);
+            return self.remove_session(kernel, owner, now);
         }
         // Without locks there is little to come back to, and sessions must not pile up.
         let until = if owns_locks { until } else { now.after(timeout_ms.min(LOCKLESS_AWAY_MS)) };
@@ -632,7 +632,7 @@ impl State {
         self.away.insert((until, owner));
     }
 
-    fn remove_session(&mut self, shared: &Shared, owner: OwnerId, now: Timestamp) {
+    fn remove_session(&mut self, kernel: &Kernel, owner: OwnerId, now: Timestamp) {
         let Some(session) = self.sessions.remove(&owner) else { return };
         if self.by_id.get(&session.opening.id) == Some(&owner) {
             self.by_id.remove(&session.opening.id);
@@ -642,9 +642,9 @@ impl State {
         }
         let mut effects = std::mem::take(&mut self.effects);
         for ended in self.table.release_all(owner, now, &mut effects) {
-            ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+            ended.held_ms.into_iter().for_each(|held| kernel.metrics.hold_time.observe(held));
         }
-        self.deliver(effects, now, shared);
+        self.deliver(effects, now, kernel);
     }
 
     /// The longest abandon timeout of a session that holds a lock; one that needs all of the cover will do.
@@ -660,9 +660,9 @@ impl State {
     }
 
     /// A namespace that nobody uses any more is kept for a moment: who took one lease may take another.
-    pub(crate) fn linger(&mut self, shared: &Shared) {
+    pub(crate) fn linger(&mut self, kernel: &Kernel) {
         if self.look_again_at.is_none() && self.sessions.is_empty() && self.table.is_empty() {
-            self.look_again_at = Some(shared.clock.now().after(LINGER_MS));
+            self.look_again_at = Some(kernel.clock.now().after(LINGER_MS));
         }
     }
 
@@ -671,16 +671,16 @@ impl State {
     }
 
     /// Ends a lock outside of a session, if it is still there.
-    pub(crate) fn give_back(&mut self, shared: &Shared, owner: OwnerId, lock: LockId) {
+    pub(crate) fn give_back(&mut self, kernel: &Kernel, owner: OwnerId, lock: LockId) {
         self.waiters.remove(&lock);
-        let now = shared.clock.now();
+        let now = kernel.clock.now();
         let mut effects = std::mem::take(&mut self.effects);
         if let Ok(ended) = self.table.release(owner, lock, now, &mut effects) {
-            ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+            ended.held_ms.into_iter().for_each(|held| kernel.metrics.hold_time.observe(held));
             self.lease_gone(lock);
             self.forget_lockless(owner);
         }
-        self.deliver(effects, now, shared);
+        self.deliver(effects, now, kernel);
     }
 
     /// Tells how the wait for a lock outside of a session ends, to as many as ask.
@@ -706,27 +706,27 @@ impl State {
     }
 
     /// Carries out some of what is due. The rest is due still: it must not keep everybody waiting.
-    pub(crate) fn expire(&mut self, shared: &Shared, now: Timestamp) {
-        self.postpone_ends(shared);
-        if self.next_deadline().is_none_or(|next| next > now) || !shared.authority.is_fresh() {
+    pub(crate) fn expire(&mut self, kernel: &Kernel, now: Timestamp) {
+        self.postpone_ends(kernel);
+        if self.next_deadline().is_none_or(|next| next > now) || !kernel.authority.is_fresh() {
             return;
         }
         let wanted = |view: LockView| (view.id, view.converting_to.unwrap_or(view.resources));
         self.wanted = self.table.due(now).take(EXPIRED_LEN).map(wanted).collect();
         let mut effects = std::mem::take(&mut self.effects);
         self.table.expire_some(now, EXPIRED_LEN, &mut effects);
-        self.deliver(effects, now, shared);
+        self.deliver(effects, now, kernel);
         self.wanted.clear();
-        self.give_up_closing(shared, now);
+        self.give_up_closing(kernel, now);
         for _ in 0..EXPIRED_LEN {
             let Some(&(_, owner)) = self.away.first().filter(|(until, _)| *until <= now) else { return };
-            self.remove_session(shared, owner, now);
+            self.remove_session(kernel, owner, now);
         }
     }
 
     /// The time of holders stands still while the ownership is not fresh: they can neither renew nor come back.
-    pub(crate) fn postpone_ends(&mut self, shared: &Shared) {
-        let stale_ms = shared.authority.stale_ms();
+    pub(crate) fn postpone_ends(&mut self, kernel: &Kernel) {
+        let stale_ms = kernel.authority.stale_ms();
         let by_ms = stale_ms.saturating_sub(self.postponed_ms);
         if by_ms == 0 {
             return;
@@ -748,33 +748,33 @@ impl State {
     }
 
     /// Tells the sessions what happened to their locks. Takes the list and keeps it for the next time.
-    pub(crate) fn deliver(&mut self, mut effects: Vec<Effect>, now: Timestamp, shared: &Shared) {
+    pub(crate) fn deliver(&mut self, mut effects: Vec<Effect>, now: Timestamp, kernel: &Kernel) {
         for effect in effects.drain(..) {
-            self.deliver_one(effect, now, shared);
+            self.deliver_one(effect, now, kernel);
         }
-        self.note_ended(shared);
+        self.note_ended(kernel);
         self.effects = effects;
-        self.guard(shared);
+        self.guard(kernel);
     }
 
-    fn deliver_one(&mut self, effect: Effect, now: Timestamp, shared: &Shared) {
-        let metrics = &shared.metrics;
+    fn deliver_one(&mut self, effect: Effect, now: Timestamp, kernel: &Kernel) {
+        let metrics = &kernel.metrics;
         tracing::debug!(namespace = %self.name, ?effect, "a lock changes");
         match effect {
             Effect::Granted { owner, lock, token, waited_ms } => {
-                self.tell_or_hold_back(shared, (owner, lock, token), News::Granted { waited_ms });
+                self.tell_or_hold_back(kernel, (owner, lock, token), News::Granted { waited_ms });
             }
             Effect::Converted { owner, lock, token } => {
-                self.tell_or_hold_back(shared, (owner, lock, token), News::Converted);
+                self.tell_or_hold_back(kernel, (owner, lock, token), News::Converted);
             }
             Effect::TimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
-                let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
+                let trouble = view::timed_out(kernel, self, &blockers, self.wanted.get(&lock), now);
                 self.refuse(owner, lock, trouble);
             }
             Effect::ConversionTimedOut { owner, lock, blockers } => {
                 metrics.timeouts.add(1);
-                let trouble = view::timed_out(shared, self, &blockers, self.wanted.get(&lock), now);
+                let trouble = view::timed_out(kernel, self, &blockers, self.wanted.get(&lock), now);
                 self.tell_refused(owner, lock, trouble);
             }
             Effect::Deadlocked { owner, lock, cycle } => {
@@ -805,17 +805,17 @@ impl State {
     /// A client may rely on a grant or conversion from now on, and waits to hear of it.
     pub(crate) fn tell_news(
         &mut self,
-        shared: &Shared,
+        kernel: &Kernel,
         (owner, lock, token): (OwnerId, LockId, Token),
         (news, request): (News, Option<u64>),
     ) {
         if let News::Granted { waited_ms } = news {
-            shared.metrics.grants.add(1);
-            shared.metrics.wait_time.observe(waited_ms);
-            self.lease_granted(shared, lock);
+            kernel.metrics.grants.add(1);
+            kernel.metrics.wait_time.observe(waited_ms);
+            self.lease_granted(kernel, lock);
         }
         // What ended on the way has to be on record before anybody has what it guarded.
-        self.note_ended(shared);
+        self.note_ended(kernel);
         let after = self.written;
         self.tell_or(owner, lock, Verdict::Granted { after }, |latest, _| {
             let request = request.unwrap_or(latest);
@@ -881,7 +881,7 @@ impl State {
         self.forget(owner, lock);
     }
 
-    fn send_waiters_away(&mut self, now: Timestamp, shared: &Shared) {
+    fn send_waiters_away(&mut self, now: Timestamp, kernel: &Kernel) {
         let waits = |view: &LockView| view.token.is_none() || view.converting_to.is_some();
         let waiting: Vec<(LockId, OwnerId)> =
             self.table.views(None).filter(waits).map(|view| (view.id, view.owner)).collect();
@@ -897,7 +897,7 @@ impl State {
                 self.lease_gone(lock);
                 self.forget(owner, lock);
             }
-            self.deliver(effects, now, shared);
+            self.deliver(effects, now, kernel);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What an operator can do, and the record of it. Knows nothing of protocols.
 
-use crate::{clock::rfc3339, clustered::lifted, shared::Shared, trouble::Trouble};
+use crate::{clock::rfc3339, guards::lifted, kernel::Kernel, trouble::Trouble};
 use lockwood_model::LockId;
 use lockwood_storage::Action;
 use lockwood_wire::{LockInfo, OperatorAction, OperatorDeed};
@@ -13,33 +13,33 @@ const RECORDED_RESOURCES_MAX: usize = 16;
 
 /// That a lock is to be ended now.
 pub(crate) fn action(
-    shared: &Shared,
+    kernel: &Kernel,
     namespace: &str,
     mut lock: LockInfo,
     reason: Option<String>,
 ) -> OperatorAction {
     lock.resources.truncate(RECORDED_RESOURCES_MAX);
-    OperatorAction { lock: Some(lock), ..deed(shared, namespace, OperatorDeed::ReleaseLock, reason) }
+    OperatorAction { lock: Some(lock), ..deed(kernel, namespace, OperatorDeed::ReleaseLock, reason) }
 }
 
 /// That a grace period is to be ended now.
 pub(crate) fn end_of_grace(
-    shared: &Shared,
+    kernel: &Kernel,
     namespace: &str,
     left_ms: u64,
     reason: Option<String>,
 ) -> OperatorAction {
-    OperatorAction { grace_ms: Some(left_ms), ..deed(shared, namespace, OperatorDeed::EndGrace, reason) }
+    OperatorAction { grace_ms: Some(left_ms), ..deed(kernel, namespace, OperatorDeed::EndGrace, reason) }
 }
 
 /// That an operator is about to do something.
 pub(crate) fn deed(
-    shared: &Shared,
+    kernel: &Kernel,
     namespace: &str,
     action: OperatorDeed,
     reason: Option<String>,
 ) -> OperatorAction {
-    let (at, namespace) = (rfc3339(shared.clock.now()), namespace.to_owned());
+    let (at, namespace) = (rfc3339(kernel.clock.now()), namespace.to_owned());
     OperatorAction {
         action,
         operator: None,
@@ -54,10 +54,10 @@ pub(crate) fn deed(
 }
 
 /// Puts on record what is about to be done, so that nothing is ever done without a record.
-pub(crate) async fn record(shared: &Shared, action: &OperatorAction) -> Result<(), Trouble> {
+pub(crate) async fn record(kernel: &Kernel, action: &OperatorAction) -> Result<(), Trouble> {
     let record = serde_json::to_vec(action).expect("an action is valid JSON");
     let entry = Action { namespace: action.namespace.clone(), record };
-    let ledger = Arc::clone(&shared.ledger);
+    let ledger = Arc::clone(&kernel.ledger);
     match tokio::task::spawn_blocking(move || ledger.record(&entry)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
@@ -69,17 +69,17 @@ pub(crate) async fn record(shared: &Shared, action: &OperatorAction) -> Result<(
 }
 
 /// Ends a lock whoever owns it; durable when it answers.
-pub(crate) async fn end(shared: &Shared, name: &str, lock: u64) -> Result<(), Trouble> {
-    let namespace = shared.registry.get(name).ok_or_else(|| Trouble::unknown_lock(lock))?;
+pub(crate) async fn end(kernel: &Kernel, name: &str, lock: u64) -> Result<(), Trouble> {
+    let namespace = kernel.registry.get(name).ok_or_else(|| Trouble::unknown_lock(lock))?;
     let covered = namespace.resources_of(LockId(lock));
-    let after = namespace.revoke(shared, lock)?;
-    shared.shard.shown(after).await?;
-    lifted(shared, name, &covered).await
+    let after = namespace.revoke(kernel, lock)?;
+    kernel.shard.shown(after).await?;
+    lifted(kernel, name, &covered).await
 }
 
 /// What operators did, the latest first.
-pub(crate) async fn log(shared: &Shared, namespace: &str) -> Result<Vec<OperatorAction>, Trouble> {
-    let (ledger, namespace) = (Arc::clone(&shared.ledger), namespace.to_owned());
+pub(crate) async fn log(kernel: &Kernel, namespace: &str) -> Result<Vec<OperatorAction>, Trouble> {
+    let (ledger, namespace) = (Arc::clone(&kernel.ledger), namespace.to_owned());
     let read = tokio::task::spawn_blocking(move || ledger.actions(&namespace, LOG_LEN)).await;
     let Ok(Ok(actions)) = read else { return Err(Trouble::storage_failed()) };
     Ok(actions.iter().filter_map(|action| serde_json::from_slice(&action.record).ok()).collect())

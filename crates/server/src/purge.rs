@@ -2,13 +2,13 @@
 //! how something is erased.
 
 use crate::{
-    cluster::SYSTEM,
     gate::{self, Terms, Turn},
-    native::{no_namespace, schema_trouble},
-    operator, schemas,
-    schemas::{Book, SchemaError},
+    kernel::Kernel,
+    operator,
+    refusals::{no_namespace, schema_trouble},
+    schemas::{self, Book, SchemaError},
     shard::{Begun, Purging, Reading, Stage},
-    shared::Shared,
+    territory::SYSTEM,
     trouble::Trouble,
 };
 use lockwood_model::{Depth, DocumentKey, Json, Mode, Path, Purged, Resource};
@@ -119,8 +119,8 @@ fn has_collection(reading: &Reading, id: NamespaceId, name: &str) -> Result<bool
 
 /// Begins a purge once nobody else's lock is in the way. When this answers, it is on record; it is completed whether
 /// anybody waits or not.
-pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted) -> Result<Begun, Trouble> {
-    if shared.cluster.has_spread(namespace).await? {
+pub(crate) async fn begin(kernel: &Arc<Kernel>, namespace: &str, wanted: Wanted) -> Result<Begun, Trouble> {
+    if kernel.is_spread(namespace).await? {
         let message = "a node of a cluster cannot purge: other nodes have copies that it does not reach; purge on a single \
                        server";
         return Err(Trouble::new(Code::NotOnCluster, message));
@@ -129,18 +129,18 @@ pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted)
         let message = format!("{SYSTEM} is what the server keeps for itself; name another namespace");
         return Err(Trouble::new(Code::ReservedNamespace, message));
     }
-    shared.shard.check_not_loading(namespace)?;
-    let turn = gate::hold(shared, namespace, &wanted.what.resources(), &wanted.terms).await?;
-    let book = shared.schemas.book(shared, namespace)?;
-    wanted.what.check_there(&shared.shard.read(), &book, namespace)?;
+    kernel.shard.check_not_loading(namespace)?;
+    let turn = gate::hold(kernel, namespace, &wanted.what.resources(), &wanted.terms).await?;
+    let book = kernel.schemas.book(kernel, namespace)?;
+    wanted.what.check_there(&kernel.shard.read(), &book, namespace)?;
     if let Whole::Collection(collection) = &wanted.what
         && book.mode(collection) == schemas::Mode::ReadOnly
     {
         return Err(schema_trouble(SchemaError::ReadOnly, collection));
     }
-    let (shared, namespace) = (Arc::clone(shared), namespace.to_owned());
+    let (kernel, namespace) = (Arc::clone(kernel), namespace.to_owned());
     // To its end, also if nobody waits for the answer any more.
-    let begun = tokio::spawn(async move { begin_held(&shared, &namespace, wanted, turn).await });
+    let begun = tokio::spawn(async move { begin_held(&kernel, &namespace, wanted, turn).await });
     begun.await.unwrap_or_else(|error| {
         tracing::error!(%error, "begin a purge");
         Err(Trouble::storage_failed())
@@ -148,83 +148,83 @@ pub(crate) async fn begin(shared: &Arc<Shared>, namespace: &str, wanted: Wanted)
 }
 
 async fn begin_held(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     wanted: Wanted,
     mut turn: Turn,
 ) -> Result<Begun, Trouble> {
     let Wanted { what, user, note, .. } = wanted;
-    let action = deed(shared, namespace, &what, &user, note.as_ref());
+    let action = deed(kernel, namespace, &what, &user, note.as_ref());
     let purging = Purging {
         purged: what.purged(),
         documents: if let Whole::Documents(documents) = what { documents } else { Vec::new() },
         user: Some(user),
         note,
     };
-    let begun = shared.shard.begin_purge(namespace, &purging, shared.clock.now()).await?;
+    let begun = kernel.shard.begin_purge(namespace, &purging, kernel.clock.now()).await?;
     turn.wrote(begun.index);
-    shared.purges.note_gone(namespace, begun.index);
-    let shared = Arc::clone(shared);
+    kernel.purges.note_gone(namespace, begun.index);
+    let kernel = Arc::clone(kernel);
     tokio::spawn(async move {
         // The log has it already, with the rest of the purge.
-        if let Err(trouble) = operator::record(&shared, &action).await {
+        if let Err(trouble) = operator::record(&kernel, &action).await {
             tracing::error!(?trouble, "note a purge in the operator log");
         }
-        finish(&shared, begun.index, Some(turn)).await;
+        finish(&kernel, begun.index, Some(turn)).await;
     });
     Ok(begun)
 }
 
 /// That something is purged, by whom and why.
-fn deed(shared: &Shared, namespace: &str, what: &Whole, user: &Json, note: Option<&Json>) -> OperatorAction {
+fn deed(kernel: &Kernel, namespace: &str, what: &Whole, user: &Json, note: Option<&Json>) -> OperatorAction {
     let text = |json: &Json| serde_json::from_str(json.as_str()).unwrap_or_else(|_| json.as_str().to_owned());
     let action = OperatorAction {
         operator: Some(text(user)),
         document: what.purged().collection().map(str::to_owned),
-        ..operator::deed(shared, namespace, OperatorDeed::Purge, note.map(text))
+        ..operator::deed(kernel, namespace, OperatorDeed::Purge, note.map(text))
     };
     tracing::warn!(?namespace, collection = ?action.document, operator = ?action.operator, "a purge");
     action
 }
 
 /// Takes all that is purged out of the state, unless that is done. False if the server stops.
-async fn leave_state(shared: &Arc<Shared>, index: u64) -> Result<bool, Trouble> {
-    let pending = shared.shard.read().state().purging()?.into_iter().find(|(purge, _)| *purge == index);
+async fn leave_state(kernel: &Arc<Kernel>, index: u64) -> Result<bool, Trouble> {
+    let pending = kernel.shard.read().state().purging()?.into_iter().find(|(purge, _)| *purge == index);
     if pending.is_none_or(|(_, last)| last > 0) {
         return Ok(true);
     }
-    let entry = shared.shard.read().state().entry(index)?;
+    let entry = kernel.shard.read().state().entry(index)?;
     let Some(Entry::Purged { namespace, commit, .. }) = entry else { return Ok(true) };
     // A collection that comes again is not held to what was said of this one.
     if let Some(Purged::Collection { collection }) = &commit.purged {
-        let unbound = schemas::unbind(shared, &namespace, collection).await;
+        let unbound = schemas::unbind(kernel, &namespace, collection).await;
         unbound.map_err(|error| schema_trouble(error, collection))?;
     }
-    let went = shared.shard.purge_state(index, &*goes_on(shared, index)).await;
-    shared.purges.note_gone(&namespace, shared.shard.last_index());
+    let went = kernel.shard.purge_state(index, &*goes_on(kernel, index)).await;
+    kernel.purges.note_gone(&namespace, kernel.shard.last_index());
     // Nobody else can write to a registry whose namespace is purged; that of a collection's namespace stays.
     if commit.purged == Some(Purged::Namespace) {
-        shared.schemas.reread(shared, &namespace);
+        kernel.schemas.reread(kernel, &namespace);
     }
     Ok(went?)
 }
 
 /// Completes a purge, unless the server stops. What fails is tried again: until the documents are gone, nothing can be
 /// written in their place. Those who wait for its lock hear of it then.
-async fn finish(shared: &Arc<Shared>, index: u64, mut turn: Option<Turn>) {
+async fn finish(kernel: &Arc<Kernel>, index: u64, mut turn: Option<Turn>) {
     let mut pause = RETRY;
     let is_complete = loop {
-        match go_on(shared, index, &mut turn).await {
+        match go_on(kernel, index, &mut turn).await {
             Ok(is_complete) => break is_complete,
             Err(trouble) => tracing::error!(purge = index, ?trouble, "complete a purge; it is tried again"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RETRY_MAX);
-        if shared.is_draining() {
+        if kernel.is_draining() {
             break false;
         }
     };
-    shared.purges.stages.lock().remove(&index);
+    kernel.purges.stages.lock().remove(&index);
     match is_complete {
         true => tracing::info!(purge = index, "a purge is complete"),
         false => tracing::info!(purge = index, "a purge goes on when the server starts again"),
@@ -232,34 +232,34 @@ async fn finish(shared: &Arc<Shared>, index: u64, mut turn: Option<Turn>) {
 }
 
 /// Does what is left of a purge; its lock is let go once the documents are gone. False if the server stops.
-async fn go_on(shared: &Arc<Shared>, index: u64, turn: &mut Option<Turn>) -> Result<bool, Trouble> {
-    let went = leave_state(shared, index).await?;
-    turn.iter_mut().for_each(|turn| turn.wrote(shared.shard.last_index()));
+async fn go_on(kernel: &Arc<Kernel>, index: u64, turn: &mut Option<Turn>) -> Result<bool, Trouble> {
+    let went = leave_state(kernel, index).await?;
+    turn.iter_mut().for_each(|turn| turn.wrote(kernel.shard.last_index()));
     if !went {
         return Ok(false);
     }
     *turn = None;
-    Ok(shared.shard.complete_purge(index, goes_on(shared, index)).await?)
+    Ok(kernel.shard.complete_purge(index, goes_on(kernel, index)).await?)
 }
 
 /// Notes what a purge does; a server that stops leaves the rest to its next start.
-fn goes_on(shared: &Arc<Shared>, index: u64) -> Arc<dyn Fn(Stage) -> bool + Send + Sync> {
-    let shared = Arc::clone(shared);
+fn goes_on(kernel: &Arc<Kernel>, index: u64) -> Arc<dyn Fn(Stage) -> bool + Send + Sync> {
+    let kernel = Arc::clone(kernel);
     Arc::new(move |stage| {
-        shared.purges.stages.lock().insert(index, stage);
+        kernel.purges.stages.lock().insert(index, stage);
         if matches!(stage, Stage::Files(_)) {
-            wait_for_room(&shared, index);
-            shared.purges.stages.lock().insert(index, stage);
+            wait_for_room(&kernel, index);
+            kernel.purges.stages.lock().insert(index, stage);
         }
-        !shared.is_draining()
+        !kernel.is_draining()
     })
 }
 
 /// Writing the files anew takes as much room as they have; a disk that is full would take no more writes at all.
-fn wait_for_room(shared: &Shared, index: u64) {
+fn wait_for_room(kernel: &Kernel, index: u64) {
     let mut is_told = false;
-    while !shared.is_draining()
-        && let Some((used, free)) = crate::metrics::disk_bytes(&shared.config.data)
+    while !kernel.is_draining()
+        && let Some((used, free)) = crate::metrics::disk_bytes(&kernel.config.data)
         && free < used.saturating_add(JOURNALS_BYTES)
     {
         if !is_told {
@@ -271,33 +271,33 @@ fn wait_for_room(shared: &Shared, index: u64) {
             );
             is_told = true;
         }
-        shared.purges.stages.lock().insert(index, Stage::Room);
+        kernel.purges.stages.lock().insert(index, Stage::Room);
         std::thread::sleep(ROOM_PATIENCE);
     }
 }
 
 /// Goes on with the purges that were under way when the server ended: takes the documents away before anything is served,
 /// and the rest when there is time.
-pub(crate) async fn resume(shared: &Arc<Shared>) -> Result<(), StoreError> {
-    for index in shared.shard.resume_purges()? {
+pub(crate) async fn resume(kernel: &Arc<Kernel>) -> Result<(), StoreError> {
+    for index in kernel.shard.resume_purges()? {
         tracing::warn!(purge = index, "a purge was not complete when the server ended; it goes on");
-        if let Err(trouble) = leave_state(shared, index).await {
+        if let Err(trouble) = leave_state(kernel, index).await {
             tracing::error!(purge = index, ?trouble, "take away what is purged; it is tried again");
         }
-        let shared = Arc::clone(shared);
-        tokio::spawn(async move { finish(&shared, index, None).await });
+        let kernel = Arc::clone(kernel);
+        tokio::spawn(async move { finish(&kernel, index, None).await });
     }
     Ok(())
 }
 
 /// The purges that are not complete.
-pub(crate) fn list(shared: &Shared) -> Result<Vec<PurgeInfo>, StoreError> {
-    let reading = shared.shard.read();
+pub(crate) fn list(kernel: &Kernel) -> Result<Vec<PurgeInfo>, StoreError> {
+    let reading = kernel.shard.read();
     let state = reading.state();
     let mut purges = Vec::new();
     for (index, _) in state.purging()? {
         let Some(Entry::Purged { namespace, commit, .. }) = state.entry(index)? else { continue };
-        let stage = shared.purges.stages.lock().get(&index).copied().unwrap_or(Stage::Waiting);
+        let stage = kernel.purges.stages.lock().get(&index).copied().unwrap_or(Stage::Waiting);
         let (step, done, of) = match stage {
             Stage::Waiting => (PurgeStep::Waiting, None, None),
             Stage::Documents(done) => (PurgeStep::Documents, Some(done), None),

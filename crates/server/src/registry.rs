@@ -1,10 +1,10 @@
 //! The namespaces in use: made when first needed, dropped when unused. Knows nothing of what is in them.
 
 use crate::{
-    clustered::{HomeGuards, Membership, hear_all},
+    guards::{HomeGuards, hear_all},
+    kernel::Kernel,
     namespace::{Namespace, keep_time},
     secret::random,
-    shared::Shared,
     trouble::Trouble,
 };
 use lockwood_locks::LockTable;
@@ -24,44 +24,44 @@ impl Registry {
     }
 
     /// The namespace of this name, made if need be.
-    pub(crate) fn ensure(&self, shared: &Arc<Shared>, name: &str) -> Result<Arc<Namespace>, Trouble> {
-        self.ensure_within(shared, name, shared.config.limits.namespaces_max)
+    pub(crate) fn ensure(&self, kernel: &Arc<Kernel>, name: &str) -> Result<Arc<Namespace>, Trouble> {
+        self.ensure_within(kernel, name, kernel.config.limits.namespaces_max)
     }
 
     /// The same for a member of a namespace whose home is here, however many there are: the limit is for clients, and the
     /// member has let some in already.
-    pub(crate) fn ensure_home(&self, shared: &Arc<Shared>, name: &str) -> Result<Arc<Namespace>, Trouble> {
-        self.ensure_within(shared, name, u64::MAX)
+    pub(crate) fn ensure_home(&self, kernel: &Arc<Kernel>, name: &str) -> Result<Arc<Namespace>, Trouble> {
+        self.ensure_within(kernel, name, u64::MAX)
     }
 
-    fn ensure_within(&self, shared: &Arc<Shared>, name: &str, limit: u64) -> Result<Arc<Namespace>, Trouble> {
-        if let Some(namespace) = self.get(name).filter(|namespace| fits(shared, namespace)) {
+    fn ensure_within(&self, kernel: &Arc<Kernel>, name: &str, limit: u64) -> Result<Arc<Namespace>, Trouble> {
+        if let Some(namespace) = self.get(name).filter(|namespace| fits(kernel, namespace)) {
             return Ok(namespace);
         }
         let mut namespaces = self.namespaces.write();
         if let Some(namespace) = namespaces.get(name).cloned() {
-            if fits(shared, &namespace) {
+            if fits(kernel, &namespace) {
                 return Ok(namespace);
             }
             let Some(next) = namespace.close_if_unused() else { return Err(just_placed(name)) };
-            shared.numbers.retire(next);
+            kernel.numbers.retire(next);
             namespaces.remove(name);
         }
         if namespaces.len() as u64 >= limit {
             return Err(Trouble::too_many("namespaces_max", limit, "there are too many namespaces in use"));
         }
-        let made = make(shared, &mut namespaces, name);
+        let made = make(kernel, &mut namespaces, name);
         // It has no leases: those were put back before anything was asked for.
-        made.begin(shared);
+        made.begin(kernel);
         Ok(made)
     }
 
     /// The namespace of this name for what was there before a restart, however many there are.
-    pub(crate) fn insert(&self, shared: &Arc<Shared>, name: &str) -> Arc<Namespace> {
+    pub(crate) fn insert(&self, kernel: &Arc<Kernel>, name: &str) -> Arc<Namespace> {
         let mut namespaces = self.namespaces.write();
         match namespaces.get(name) {
             Some(namespace) => Arc::clone(namespace),
-            None => make(shared, &mut namespaces, name),
+            None => make(kernel, &mut namespaces, name),
         }
     }
 
@@ -72,7 +72,7 @@ impl Registry {
     }
 
     /// Must not be called with the namespace locked.
-    pub(crate) fn drop_if_unused(&self, shared: &Shared, namespace: &Namespace) {
+    pub(crate) fn drop_if_unused(&self, kernel: &Kernel, namespace: &Namespace) {
         // Most of the time it is in use; then the registry need not stop for it.
         let (sessions, held, waiting) = namespace.sizes();
         if namespace.is_guarded || sessions + held + waiting > 0 {
@@ -80,7 +80,7 @@ impl Registry {
         }
         let mut namespaces = self.namespaces.write();
         if let Some(next) = namespace.close_if_unused() {
-            shared.numbers.retire(next);
+            kernel.numbers.retire(next);
             namespaces.remove(&namespace.name);
         }
     }
@@ -98,9 +98,8 @@ impl Registry {
 
 /// Whether the locks of a namespace are enforced as its documents need it. They are not if it was used before anything was in
 /// it, and was placed on several shards since.
-fn fits(shared: &Shared, namespace: &Namespace) -> bool {
-    let is_home = |membership: &Arc<Membership>| membership.is_home(&namespace.name);
-    namespace.is_guarded || !shared.membership.as_ref().is_some_and(is_home)
+fn fits(kernel: &Kernel, namespace: &Namespace) -> bool {
+    namespace.is_guarded || !kernel.is_home(&namespace.name)
 }
 
 fn just_placed(name: &str) -> Trouble {
@@ -109,29 +108,29 @@ fn just_placed(name: &str) -> Trouble {
 }
 
 fn make(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespaces: &mut BTreeMap<Arc<str>, Arc<Namespace>>,
     name: &str,
 ) -> Arc<Namespace> {
-    let numbers = &shared.numbers;
+    let numbers = &kernel.numbers;
     let mut table = LockTable::new(numbers.first(), u64::from_be_bytes(random()));
-    if shared.grace.left_ms(name) > 0 {
+    if kernel.grace.left_ms(name) > 0 {
         table.freeze();
     }
     // What was written while nobody looked must be visible before the first lock is granted.
-    let cover = shared.grace.cover_of(name);
-    let guards = shared.membership.as_ref().filter(|membership| membership.is_home(name)).map(|membership| {
+    let cover = kernel.grace.cover_of(name);
+    let guards = kernel.territory.as_ref().filter(|_| kernel.is_home(name)).map(|territory| {
         table.keep_journal();
-        Box::new(HomeGuards::new(membership, shared.cluster.epoch(), shared.shard.last_index()))
+        Box::new(HomeGuards::new(territory, kernel.shard.last_index()))
     });
-    let namespace = Namespace::new(name.into(), table, (shared.shard.last_index(), cover), guards);
+    let namespace = Namespace::new(name.into(), table, (kernel.shard.last_index(), cover), guards);
     // Only what it has from now on is postponed.
-    namespace.lock().postponed_ms = shared.authority.stale_ms();
+    namespace.lock().postponed_ms = kernel.authority.stale_ms();
     let namespace = Arc::new(namespace);
     namespaces.insert(Arc::clone(&namespace.name), Arc::clone(&namespace));
-    tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(shared)));
+    tokio::spawn(keep_time(Arc::downgrade(&namespace), Arc::clone(kernel)));
     if namespace.is_guarded {
-        tokio::spawn(hear_all(Arc::clone(shared), Arc::clone(&namespace.name)));
+        tokio::spawn(hear_all(Arc::clone(kernel), Arc::clone(&namespace.name)));
     }
     namespace
 }

@@ -3,37 +3,31 @@
 
 use crate::{
     authority::Authority,
-    clock::Clock,
-    cluster::{Cluster, driver},
+    cluster::{Cluster, Neighbours, driver},
     clustered::Membership,
     elasticsearch::{Elasticsearch, Library},
-    feeds::Feeds,
     front::Front,
-    grace::{self, Grace},
+    grace,
+    kernel::{Kernel, KernelConfig, KernelError, Opening, blocking},
     lease::{self, LeaseTime},
     locktopus::Locktopus,
     native::Native,
-    numbers::Numbers,
     openslides::{Bus, Openslides, Side},
-    purge::{self, Purges},
-    registry::Registry,
+    purge,
     schema_registry::SchemaRegistry,
-    schemas::Schemas,
-    secret::{Secrets, random},
     serve::ServeError,
-    shard::{Shard, ShardLimits},
     shared::Shared,
-    work::Work,
+    territory::Territory,
 };
 use lockwood_model::Timestamp;
-use lockwood_storage::{Ledger, OpenError, Recovered, Store, StoreError, postgres::Shown};
+use lockwood_storage::{OpenError, Store, StoreError, postgres::Shown};
 use lockwood_wire::Interface;
 use std::{
     collections::BTreeSet,
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -99,8 +93,8 @@ impl Runtime {
         purge::resume(&shared).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shared.numbers).keep_ahead());
-        tasks.spawn(grace::keep_time(Arc::clone(&shared)));
-        tasks.spawn(grace::keep_low(Arc::clone(&shared)));
+        tasks.spawn(grace::keep_time(Arc::clone(&shared.kernel)));
+        tasks.spawn(grace::keep_low(Arc::clone(&shared.kernel)));
         tasks.spawn(tend_documents(Arc::clone(&shared)));
         tasks.spawn(tend_store(Arc::clone(&shared)));
         // Nothing is served by a map that is over.
@@ -163,7 +157,7 @@ impl Runtime {
         self.send_away();
         self.disconnect().await;
         self.shared.registry.abandon();
-        let left = Arc::downgrade(&self.shared);
+        let left = Arc::downgrade(&self.shared.kernel);
         drop(self);
         let deadline = Instant::now() + CLOSE_PATIENCE;
         while left.strong_count() > 0 && Instant::now() < deadline {
@@ -238,71 +232,38 @@ async fn open(
 ) -> Result<Arc<Shared>, ServeError> {
     let Origin { front, interfaces, authority, directory, membership, .. } = origin;
     let config = front.config.clone();
-    let limits = ShardLimits {
-        pending_bytes_max: config.limits.pending_bytes_max,
-        namespaces_max: config.limits.namespaces_max,
+    let cluster = Arc::new(Cluster::new(membership.as_ref()));
+    let neighbours = Neighbours::of(&cluster);
+    let opening = Opening {
+        config: KernelConfig {
+            data: config.data.clone(),
+            wait_ms: config.wait_ms,
+            limits: config.limits.clone(),
+        },
+        authority,
+        metrics: Arc::clone(&front.metrics),
+        has_one_caller: Arc::clone(&front.has_one_caller),
+        territory: neighbours.clone().map(|neighbours| neighbours as Arc<dyn Territory>),
     };
-    let (ledger, recovered, mut shard) = blocking(move || {
-        let opened = store().and_then(|store| open_data(store, limits));
-        opened.map_err(|cause| ServeError::Data { directory, cause })
-    })
-    .await?;
-    shard.has_one_caller = Arc::clone(&front.has_one_caller);
-    if authority.follows() {
-        shard.become_copy();
-    }
-    if let Some(membership) = &membership {
-        let node = &membership.node;
-        // A namespace is asked about before anything is done with it, so one that is not remembered is not written to.
-        let homes = Arc::clone(&node.homes);
-        shard.exempt(move |namespace| homes.remembered(namespace).is_some_and(|placed| !placed.is_spread));
-    }
-    let Recovered { ceiling, grace, secret_key } = recovered;
-    let ledger = Arc::new(ledger);
-    let numbers = {
-        let ledger = Arc::clone(&ledger);
-        blocking(move || Numbers::start(ledger, ceiling)).await?
-    };
-    let grace = {
-        let (ledger, authority) = (Arc::clone(&ledger), Arc::clone(&authority));
-        blocking(move || Grace::start(ledger, &grace, authority)).await?
-    };
-    let clock = Clock::new();
-    let cluster = Cluster::new(membership.as_ref());
-    let work = Work::new(&config.limits, cluster.is_node());
-    let shared = Shared {
-        cluster,
-        memory: Arc::clone(&front.memory),
+    let kernel = Kernel::open(opening, store).await.map_err(|error| match error {
+        KernelError::Open(cause) => ServeError::Data { directory, cause },
+        KernelError::Write(error) => ServeError::Write(error),
+    })?;
+    let shared = Arc::new(Shared {
+        started_at: kernel.clock.now(),
+        kernel: Arc::new(kernel),
         config,
         interfaces,
-        started_at: clock.now(),
-        clock,
-        numbers: Arc::new(numbers),
-        grace: Arc::new(grace),
-        secrets: Secrets::new(secret_key),
-        ledger,
-        shard: Arc::new(shard),
-        authority,
         membership,
-        registry: Registry::default(),
-        schemas: Schemas::default(),
-        metrics: Arc::clone(&front.metrics),
+        cluster,
+        memory: Arc::clone(&front.memory),
         front,
-        feeds: Feeds::default(),
-        work,
-        sessions: AtomicU64::new(0),
-        draining: AtomicBool::new(false),
-        owners: AtomicU64::new(1),
         backups: AtomicU64::new(0),
-        purges: Purges::default(),
-    };
-    Ok(Arc::new(shared))
-}
-
-fn open_data(store: Arc<dyn Store>, limits: ShardLimits) -> Result<(Ledger, Recovered, Shard), OpenError> {
-    let (ledger, recovered) = Ledger::open(Arc::clone(&store), random())?;
-    let shard = Shard::open(store, limits)?;
-    Ok((ledger, recovered, shard))
+    });
+    if let Some(neighbours) = neighbours {
+        neighbours.serve(&shared);
+    }
+    Ok(shared)
 }
 
 async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
@@ -310,10 +271,6 @@ async fn open_bus(shared: &Arc<Shared>) -> Result<Option<Bus>, StoreError> {
     let Some(redis) = facade.redis.clone() else { return Ok(None) };
     let (shared, namespace) = (Arc::clone(shared), facade.namespace.clone());
     blocking(move || Bus::open(&shared, &namespace, &redis).map(Some)).await
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("opening files does not panic")
 }
 
 /// Notices a store that is gone although nothing is written. Ends when it is.

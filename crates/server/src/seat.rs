@@ -2,12 +2,12 @@
 //! leaving it is leaving the session.
 
 use crate::{
-    clustered::{News, lifted},
+    guards::{News, lifted},
+    kernel::Kernel,
     lease::queue_full,
     namespace::{Admission, Changing, Namespace, Reclaimed, State},
     schemas::names_fields,
     session::{Notice, Opening},
-    shared::Shared,
     trouble::Trouble,
     view::{self, Line},
 };
@@ -24,7 +24,7 @@ use std::sync::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(crate) struct Seat {
-    shared: Arc<Shared>,
+    kernel: Arc<Kernel>,
     namespace: Arc<Namespace>,
     owner: OwnerId,
     number: u64,
@@ -63,33 +63,33 @@ pub(crate) enum Answer<Waiting = Line> {
 impl Seat {
     /// Opens a session in the namespace called `name`, which is made if need be, and puts back its locks.
     pub(crate) fn open(
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         name: &str,
         mut opening: Opening,
         locks: &[Reclaimed],
     ) -> Result<Seat, Trouble> {
         loop {
-            let namespace = shared.registry.ensure(shared, name)?;
-            match namespace.open(shared, opening, locks) {
-                Ok(admission) => return Ok(Seat::new(shared, namespace, admission)),
+            let namespace = kernel.registry.ensure(kernel, name)?;
+            match namespace.open(kernel, opening, locks) {
+                Ok(admission) => return Ok(Seat::new(kernel, namespace, admission)),
                 // It was dropped as unused just now; the next one is new.
                 Err(again) => opening = again,
             }
         }
     }
 
-    pub(crate) fn new(shared: &Arc<Shared>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
+    pub(crate) fn new(kernel: &Arc<Kernel>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
-        let (shared, after, schemaless) = (Arc::clone(shared), AtomicU64::new(0), AtomicU64::new(0));
+        let (kernel, after, schemaless) = (Arc::clone(kernel), AtomicU64::new(0), AtomicU64::new(0));
         tracing::debug!(namespace = %namespace.name, owner = owner.0, "a session has a connection");
         let session = namespace.lock().session_id(owner).to_owned();
-        shared.grace.came_back(&shared, &namespace.name, &session);
+        kernel.grace.came_back(&kernel, &namespace.name, &session);
         // An earlier connection may have been granted locks that it was never told of.
         let holds = held.iter().any(|lock| lock.token.is_some());
         let uncovered = holds && namespace.cover.granted(abandon_timeout_ms);
         let uncovered = AtomicBool::new(uncovered);
         Seat {
-            shared,
+            kernel,
             namespace,
             owner,
             number: seat,
@@ -109,17 +109,17 @@ impl Seat {
 
     /// Whether resources are within the limits.
     pub(crate) fn check(&self, resources: &[Resource]) -> Result<(), Trouble> {
-        check_resources(&self.shared, resources)
+        check_resources(&self.kernel, resources)
     }
 
     /// Whether the schemas of the namespace know the fields that are to be locked. A session in a namespace without
     /// schemas finds that out once.
     pub(crate) fn check_names(&self, resources: &[Resource]) -> Result<(), Trouble> {
-        let changes = self.shared.schemas.changes() + 1;
+        let changes = self.kernel.schemas.changes() + 1;
         if !names_fields(resources) || self.schemaless.load(Ordering::Relaxed) == changes {
             return Ok(());
         }
-        let active = self.shared.schemas.active(&self.shared, &self.namespace.name)?;
+        let active = self.kernel.schemas.active(&self.kernel, &self.namespace.name)?;
         if active.is_empty() {
             self.schemaless.store(changes, Ordering::Relaxed);
         }
@@ -142,7 +142,7 @@ impl Seat {
     /// Waits until what was answered so far can be told; false if that will never be.
     pub(crate) async fn settled(&self) -> bool {
         if self.uncovered.load(Ordering::Relaxed) {
-            if let Err(error) = self.shared.grace.cover(&self.namespace, self.abandon_timeout_ms).await {
+            if let Err(error) = self.kernel.grace.cover(&self.namespace, self.abandon_timeout_ms).await {
                 tracing::error!(%error, "record how long a lock may outlive this run");
                 return false;
             }
@@ -150,19 +150,19 @@ impl Seat {
         }
         let after = self.after.load(Ordering::Relaxed);
         let is_durable =
-            after == 0 || self.shared.shard.shows(after) || self.shared.shard.shown(after).await.is_ok();
+            after == 0 || self.kernel.shard.shows(after) || self.kernel.shard.shown(after).await.is_ok();
         if self.namespace.is_guarded {
             let ended = std::mem::take(&mut *self.lifting.lock());
-            if lifted(&self.shared, &self.namespace.name, &ended).await.is_err() {
+            if lifted(&self.kernel, &self.namespace.name, &ended).await.is_err() {
                 return false;
             }
         }
-        is_durable && self.shared.authority.is_fresh()
+        is_durable && self.kernel.authority.is_fresh()
     }
 
     /// Whether no other process can have the namespace.
     pub(crate) fn is_sole(&self) -> bool {
-        self.shared.authority.is_sole()
+        self.kernel.authority.is_sole()
     }
 
     /// Takes locks, and says who is in the way if they have to wait.
@@ -172,7 +172,7 @@ impl Seat {
 
     /// The refusal of a path with so many segments.
     pub(crate) fn too_deep(&self, segments_len: usize) -> Trouble {
-        too_deep(&self.shared, segments_len)
+        too_deep(&self.kernel, segments_len)
     }
 
     /// Takes locks for a client that does not want to know who is in the way.
@@ -187,14 +187,14 @@ impl Seat {
         request: Option<u64>,
         describe: impl FnOnce(&State, LockId, Timestamp) -> T,
     ) -> Result<Answer<T>, Trouble> {
-        check_resources(&self.shared, &resources)?;
+        check_resources(&self.kernel, &resources)?;
         let mut state = self.speak()?;
         self.check_room(&state, resources.len() as u64)?;
-        check_nodes(&self.shared, &state, &resources)?;
-        let now = self.shared.clock.now();
+        check_nodes(&self.kernel, &state, &resources)?;
+        let now = self.kernel.clock.now();
         let full = self.is_full(&state);
         let wait = if full { Wait::Never } else { wait };
-        let metrics = &self.shared.metrics;
+        let metrics = &self.kernel.metrics;
         // Only a request that may be refused for what it wants is copied to say so.
         let wanted = (wait == Wait::Never).then(|| resources.clone());
         let outcome = state
@@ -205,7 +205,7 @@ impl Seat {
             Outcome::Granted { lock, token } => {
                 self.remember(&mut state, lock, request);
                 let news = News::Granted { waited_ms: 0 };
-                if !state.may_tell(&self.shared, (self.owner, lock, token), (news, request)) {
+                if !state.may_tell(&self.kernel, (self.owner, lock, token), (news, request)) {
                     return Ok(Answer::Closing { lock });
                 }
                 metrics.grants.add(1);
@@ -219,9 +219,9 @@ impl Seat {
                 let line = describe(&state, lock, now);
                 Ok(Answer::Queued { lock, line })
             }
-            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.shared)),
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.kernel)),
             Outcome::Refused(refusal) => {
-                Err(view::refused(&self.shared, &state, &refusal, wanted.as_ref(), now))
+                Err(view::refused(&self.kernel, &state, &refusal, wanted.as_ref(), now))
             }
         }
     }
@@ -229,14 +229,14 @@ impl Seat {
     /// Ends a lock, held or waiting.
     pub(crate) fn release(&self, lock: LockId) -> Result<(), Trouble> {
         let mut state = self.speak()?;
-        let now = self.shared.clock.now();
+        let now = self.kernel.clock.now();
         let guarded = if self.namespace.is_guarded { state.table.view(lock) } else { None };
         let mut effects = std::mem::take(&mut state.effects);
         let ended = state.table.release(self.owner, lock, now, &mut effects);
         tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?ended, "a session releases a lock");
         self.finish(&mut state, effects, now);
         let ended = ended.map_err(|_| Trouble::unknown_lock(lock.0))?;
-        ended.held_ms.into_iter().for_each(|held| self.shared.metrics.hold_time.observe(held));
+        ended.held_ms.into_iter().for_each(|held| self.kernel.metrics.hold_time.observe(held));
         state.forget(self.owner, lock);
         if let Some(view) = guarded {
             self.lifting.lock().extend(view.resources);
@@ -247,7 +247,7 @@ impl Seat {
     /// Ends a wait; says whether the lock is still held (it was its conversion that waited).
     pub(crate) fn cancel(&self, lock: LockId) -> Result<bool, Trouble> {
         let mut state = self.speak()?;
-        let now = self.shared.clock.now();
+        let now = self.kernel.clock.now();
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.cancel(self.owner, lock, now, &mut effects);
         tracing::debug!(namespace = %state.name, owner = self.owner.0, lock = lock.0, ?outcome, "a session cancels a wait");
@@ -275,12 +275,12 @@ impl Seat {
         request: u64,
     ) -> Result<Answer, Trouble> {
         let mut state = self.speak()?;
-        if !self.shared.numbers.suffice(state.table.next_number()) {
+        if !self.kernel.numbers.suffice(state.table.next_number()) {
             return Err(Trouble::storage_failed());
         }
-        let (draining, full) = (self.shared.is_draining(), self.is_full(&state));
+        let (draining, full) = (self.kernel.is_draining(), self.is_full(&state));
         let wait = if draining || full { Wait::Never } else { wait };
-        let now = self.shared.clock.now();
+        let now = self.kernel.clock.now();
         let before = state.table.view(lock).and_then(|view| view.token);
         let mut effects = std::mem::take(&mut state.effects);
         let outcome = state.table.convert(self.owner, lock, change, wait, now, &mut effects);
@@ -289,7 +289,7 @@ impl Seat {
         match outcome {
             ConvertOutcome::Converted { token }
                 if !state.may_tell(
-                    &self.shared,
+                    &self.kernel,
                     (self.owner, lock, token),
                     (News::Converted, Some(request)),
                 ) =>
@@ -302,14 +302,14 @@ impl Seat {
                 Ok(Answer::Done { lock, token: token.0 })
             }
             ConvertOutcome::Queued => {
-                self.shared.metrics.waits.add(1);
+                self.kernel.metrics.waits.add(1);
                 self.remember(&mut state, lock, Some(request));
                 let line = view::line(&state, lock, now);
                 Ok(Answer::Queued { lock, line })
             }
             ConvertOutcome::Refused(Refusal::Busy { .. }) if draining => Err(Trouble::draining()),
-            ConvertOutcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.shared)),
-            ConvertOutcome::Refused(refusal) => Err(view::refused(&self.shared, &state, &refusal, None, now)),
+            ConvertOutcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(&self.kernel)),
+            ConvertOutcome::Refused(refusal) => Err(view::refused(&self.kernel, &state, &refusal, None, now)),
             ConvertOutcome::Invalid(error) => Err(invalid_conversion(lock, error)),
         }
     }
@@ -338,7 +338,7 @@ impl Seat {
         if state.table.owner_of(lock) != Some(self.owner) {
             return Err(Trouble::unknown_lock(lock.0));
         }
-        Ok(view::line(&state, lock, self.shared.clock.now()))
+        Ok(view::line(&state, lock, self.kernel.clock.now()))
     }
 
     /// Ends the session with all its locks.
@@ -349,7 +349,7 @@ impl Seat {
             let held = state.table.owned(self.owner).filter(|view| view.token.is_some());
             self.lifting.lock().extend(held.flat_map(|view| view.resources));
         }
-        self.namespace.end(&self.shared, self.owner, self.number);
+        self.namespace.end(&self.kernel, self.owner, self.number);
     }
 
     /// The namespace, if this is still the connection that speaks for the session.
@@ -363,17 +363,17 @@ impl Seat {
 
     /// Waiting locks and waiting conversions alike will need numbers that have been set aside.
     fn is_full(&self, state: &State) -> bool {
-        state.table.pending_len() as u64 >= self.shared.config.limits.queue_len_max
+        state.table.pending_len() as u64 >= self.kernel.config.limits.queue_len_max
     }
 
     fn check_room(&self, state: &State, resources_len: u64) -> Result<(), Trouble> {
-        if self.shared.is_draining() {
+        if self.kernel.is_draining() {
             return Err(Trouble::draining());
         }
-        if !self.shared.numbers.suffice(state.table.next_number()) {
+        if !self.kernel.numbers.suffice(state.table.next_number()) {
             return Err(Trouble::storage_failed());
         }
-        let limits = &self.shared.config.limits;
+        let limits = &self.kernel.config.limits;
         let limit = limits.locks_per_session_max;
         if state.table.owned_len(self.owner) as u64 >= limit {
             return Err(Trouble::over("locks_per_session_max", limit, "the session has too many locks"));
@@ -398,20 +398,20 @@ impl Seat {
     }
 
     fn finish(&self, state: &mut State, effects: Vec<Effect>, now: Timestamp) {
-        state.deliver(effects, now, &self.shared);
+        state.deliver(effects, now, &self.kernel);
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.namespace.left(&self.shared, self.owner, self.number);
+        self.namespace.left(&self.kernel, self.owner, self.number);
     }
 }
 
 /// Whether the namespace has room for the nodes of these paths. Those that are there already are counted again:
 /// what is too much in any case is told apart without a look at the tree.
-pub(crate) fn check_nodes(shared: &Shared, state: &State, resources: &[Resource]) -> Result<(), Trouble> {
-    let limit = shared.config.limits.nodes_per_namespace_max;
+pub(crate) fn check_nodes(kernel: &Kernel, state: &State, resources: &[Resource]) -> Result<(), Trouble> {
+    let limit = kernel.config.limits.nodes_per_namespace_max;
     let more: usize = resources.iter().map(|resource| resource.path.len()).sum();
     if (state.table.nodes_len() + more) as u64 > limit {
         let what = "the locks of the namespace have too many nodes";
@@ -421,8 +421,8 @@ pub(crate) fn check_nodes(shared: &Shared, state: &State, resources: &[Resource]
 }
 
 /// Whether resources are within the limits.
-pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result<(), Trouble> {
-    let limits = &shared.config.limits;
+pub(crate) fn check_resources(kernel: &Kernel, resources: &[Resource]) -> Result<(), Trouble> {
+    let limits = &kernel.config.limits;
     if resources.len() as u64 > limits.resources_per_lock_max {
         let what = format!("the lock has {} resources", resources.len());
         return Err(Trouble::over("resources_per_lock_max", limits.resources_per_lock_max, &what));
@@ -430,7 +430,7 @@ pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result
     for resource in resources {
         let path = &resource.path;
         if path.len() as u64 > limits.path_segments_max {
-            return Err(too_deep(shared, path.len()));
+            return Err(too_deep(kernel, path.len()));
         }
         if let Some(long) = path.segments().find(|segment| segment.len() as u64 > limits.segment_bytes_max) {
             let what = format!("a path segment has {} bytes", long.len());
@@ -440,9 +440,9 @@ pub(crate) fn check_resources(shared: &Shared, resources: &[Resource]) -> Result
     Ok(())
 }
 
-fn too_deep(shared: &Shared, segments_len: usize) -> Trouble {
+fn too_deep(kernel: &Kernel, segments_len: usize) -> Trouble {
     let what = format!("a path has {segments_len} segments");
-    Trouble::over("path_segments_max", shared.config.limits.path_segments_max, &what)
+    Trouble::over("path_segments_max", kernel.config.limits.path_segments_max, &what)
 }
 
 pub(crate) fn invalid_conversion(lock: LockId, error: ConvertError) -> Trouble {

@@ -8,7 +8,7 @@ use lockwood_wire::{Code, Owner};
 use std::{collections::HashMap, net::SocketAddr};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{shared::Stay, trouble::Trouble};
+use crate::{kernel::Stay, trouble::Trouble};
 
 /// Through which interface a session came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use crate::{
     clock::rfc3339,
+    kernel::Kernel,
     namespace::State,
-    shared::Shared,
     trouble::{Trouble, Why},
 };
 use lockwood_locks::{Cycle, LockView, NodeView, Refusal, Standing};
@@ -145,7 +145,7 @@ fn sign(mode: Mode, granted: bool) -> &'static str {
 
 /// Why a lock is not to be had.
 pub(crate) fn refused(
-    shared: &Shared,
+    kernel: &Kernel,
     state: &State,
     refusal: &Refusal,
     wanted: Option<&Vec<Resource>>,
@@ -153,14 +153,14 @@ pub(crate) fn refused(
 ) -> Trouble {
     match refusal {
         Refusal::Busy { blockers } => {
-            shared.metrics.refusals.add(1);
+            kernel.metrics.refusals.add(1);
             busy(state, blockers, wanted, now)
         }
         Refusal::Deadlock(cycle) => {
-            shared.metrics.deadlocks.add(1);
+            kernel.metrics.deadlocks.add(1);
             deadlock(state, cycle)
         }
-        Refusal::Frozen => grace_period(shared, state, Vec::new()),
+        Refusal::Frozen => grace_period(kernel, state, Vec::new()),
     }
 }
 
@@ -176,8 +176,8 @@ pub(crate) fn busy(
 }
 
 /// Nothing is granted yet, whether or not others are in the way as well.
-fn grace_period(shared: &Shared, state: &State, blockers: Vec<Blocker>) -> Trouble {
-    let (name, left_ms) = (&state.name, shared.grace.left_ms(&state.name).max(1));
+fn grace_period(kernel: &Kernel, state: &State, blockers: Vec<Blocker>) -> Trouble {
+    let (name, left_ms) = (&state.name, kernel.grace.left_ms(&state.name).max(1));
     let also = match blockers.is_empty() {
         true => String::new(),
         false => format!("; besides, {}", in_the_way(&blockers)),
@@ -192,7 +192,7 @@ fn grace_period(shared: &Shared, state: &State, blockers: Vec<Blocker>) -> Troub
 }
 
 pub(crate) fn timed_out(
-    shared: &Shared,
+    kernel: &Kernel,
     state: &State,
     blockers: &[LockId],
     wanted: Option<&Vec<Resource>>,
@@ -200,7 +200,7 @@ pub(crate) fn timed_out(
 ) -> Box<Trouble> {
     let blockers = name_blockers(state, blockers, wanted, now);
     if state.table.is_frozen() {
-        return Box::new(grace_period(shared, state, blockers));
+        return Box::new(grace_period(kernel, state, blockers));
     }
     let message = format!("the wait is over and {}; ask again, or wait longer", in_the_way(&blockers));
     Box::new(Trouble { blockers, ..Trouble::new(Code::Timeout, message) })

@@ -1,7 +1,7 @@
 //! Long work for one request: done off the serving threads, within a budget of steps and time, and cancelled when
 //! its client leaves or the server stops. Knows nothing of what the work is.
 
-use crate::{limits::Limits, shared::Shared, trouble::Trouble};
+use crate::{kernel::Kernel, limits::Limits, trouble::Trouble};
 use lockwood_model::{Budget, Exhausted};
 use lockwood_wire::Code;
 use std::{
@@ -25,7 +25,7 @@ pub(crate) struct Work {
 ///
 /// Most requests have no long work, so a new one costs nothing.
 pub(crate) struct Job<'a> {
-    shared: &'a Shared,
+    kernel: &'a Kernel,
     budget: OnceLock<Budget>,
     /// How long was worked so far. What a request waits for besides, locks of others, does not count.
     worked_us: AtomicU64,
@@ -59,18 +59,18 @@ impl Work {
 }
 
 impl<'a> Job<'a> {
-    pub(crate) fn new(shared: &'a Shared) -> Job<'a> {
-        Job { shared, budget: OnceLock::new(), worked_us: AtomicU64::new(0) }
+    pub(crate) fn new(kernel: &'a Kernel) -> Job<'a> {
+        Job { kernel, budget: OnceLock::new(), worked_us: AtomicU64::new(0) }
     }
 
     /// The server it is done in.
-    pub(crate) fn shared(&self) -> &'a Shared {
-        self.shared
+    pub(crate) fn kernel(&self) -> &'a Kernel {
+        self.kernel
     }
 
     /// What the work may still cost.
     pub(crate) fn budget(&self) -> &Budget {
-        self.budget.get_or_init(|| Budget::new(self.shared.config.limits.work_max))
+        self.budget.get_or_init(|| Budget::new(self.kernel.config.limits.work_max))
     }
 
     /// Does a piece of the work when it is its turn. Waiting for that counts for the time too.
@@ -78,7 +78,7 @@ impl<'a> Job<'a> {
         &self,
         work: impl FnOnce(&Budget) -> T + Send + 'static,
     ) -> Result<T, Unfinished> {
-        let Work { permits, stopping } = &self.shared.work;
+        let Work { permits, stopping } = &self.kernel.work;
         let mut stopping = stopping.subscribe();
         let started = Instant::now();
         let done = async {
@@ -106,7 +106,7 @@ impl<'a> Job<'a> {
                 done
             }
             () = tokio::time::sleep(self.time_left()) => {
-                Err(Unfinished::Late(self.shared.config.limits.work_ms_max))
+                Err(Unfinished::Late(self.kernel.config.limits.work_ms_max))
             }
             _ = stopping.wait_for(|stops| *stops) => Err(Unfinished::Stopping),
         }
@@ -114,7 +114,7 @@ impl<'a> Job<'a> {
 
     fn time_left(&self) -> Duration {
         let worked = Duration::from_micros(self.worked_us.load(Relaxed));
-        Duration::from_millis(self.shared.config.limits.work_ms_max).saturating_sub(worked)
+        Duration::from_millis(self.kernel.config.limits.work_ms_max).saturating_sub(worked)
     }
 }
 

@@ -2,12 +2,12 @@
 //! after a crash or a takeover. Decides nothing about the order of things; `lockwood-router` does.
 
 use super::{
-    Message, SYSTEM, address_of,
+    Message, address_of,
     handover::{Handover, Takeover},
     pull, shard_at, survey,
     work::{Report, Task},
 };
-use crate::{clustered::preferences, shard::Call, shared::Shared, trouble::Trouble};
+use crate::{clustered::preferences, shard::Call, shared::Shared, territory::SYSTEM, trouble::Trouble};
 use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};

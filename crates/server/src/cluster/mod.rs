@@ -16,9 +16,9 @@ pub(crate) mod definitions;
 pub(crate) mod dispatch;
 pub(crate) mod driver;
 pub(crate) mod handover;
+mod neighbours;
 mod pace;
 mod peers;
-pub(crate) mod procedures;
 mod pull;
 pub(crate) mod received;
 pub(crate) mod scripts;
@@ -29,15 +29,16 @@ pub(crate) mod work;
 
 use crate::{
     clustered::{ClusterNode, Membership},
-    shard::{Call, Pending, ShardError, Written},
+    shard::{Call, Pending, Written},
     shared::Shared,
+    territory::{Passage, SYSTEM},
     trouble::Trouble,
 };
 use futures_util::future::BoxFuture;
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
-use lockwood_model::{DocumentKey, Json, Key};
-use lockwood_router::{Epoch, Phase, Route, ShardMap, ShardNo};
+use lockwood_model::{DocumentKey, Json, Key, Resource};
+use lockwood_router::{Epoch, Phase, Route, ShardMap, ShardNo, guards::MapEpoch};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -55,10 +56,9 @@ pub(crate) use dispatch::spread::{NOWHERE, custody};
 use scripts::Compiled;
 
 pub(crate) use dispatch::spans;
+pub(crate) use neighbours::Neighbours;
 pub(crate) use peers::{EPOCH, Message, address_of, shard_at};
 
-/// The namespace that every shard keeps for itself.
-pub(crate) const SYSTEM: &str = "_system";
 /// How often a shard that is not told of new maps asks for the one after a map by which keys wait.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(20);
 /// Where the map is in it.
@@ -76,7 +76,6 @@ pub(crate) struct Cluster {
     pub(crate) load: pace::Load,
     pub(crate) work: work::Work,
     pub(crate) driver: driver::Driver,
-    pub(crate) procedures: procedures::Procedures,
     /// Locks that operations on several shards have here.
     pub(crate) holds: HoldTable,
     /// Parts of dumps that are being loaded.
@@ -120,24 +119,8 @@ impl Current {
     }
 }
 
-/// That some keys may be decided about here, as of one map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Admitted(Option<Epoch>);
-
-impl Admitted {
-    /// That everything may be decided about under a map.
-    pub(crate) fn under(current: &Current) -> Admitted {
-        Admitted(Some(current.map.epoch))
-    }
-}
-
 /// A map that was put in force, and the record of it.
 type Switched = (Pending<Written>, Arc<Current>);
-
-/// While this is held the map stays as it is.
-pub(crate) struct Passage<'a> {
-    _fence: Option<RwLockReadGuard<'a, Option<Arc<Current>>>>,
-}
 
 impl Cluster {
     pub(crate) fn new(membership: Option<&Arc<Membership>>) -> Cluster {
@@ -149,7 +132,6 @@ impl Cluster {
             load: pace::Load::new(),
             work: work::Work::default(),
             driver: driver::Driver::default(),
-            procedures: procedures::Procedures::default(),
             holds: HoldTable::default(),
             loads: LoadTable::default(),
             swept: AtomicU64::new(0),
@@ -188,20 +170,12 @@ impl Cluster {
     }
 
     /// Whether keys are on several shards: since there is a map, for namespaces that began afterwards, see
-    /// [`Cluster::has_spread`].
+    /// [`Cluster::has_spread_now`].
     pub(crate) fn is_on(&self) -> bool {
         self.is_node() && self.epoch() > 0
     }
 
-    /// Whether the documents of a namespace are on the shards of the map.
-    pub(crate) async fn has_spread(&self, namespace: &str) -> Result<bool, Trouble> {
-        match self.membership() {
-            Some(membership) => membership.node.homes.is_spread(namespace).await,
-            None => Ok(false),
-        }
-    }
-
-    /// The same from where waiting is in order, though it seldom takes any: what was asked for once is remembered.
+    /// Whether the documents of a namespace are on the shards of the map, from where waiting is in order, though it seldom takes any: what was asked for once is remembered.
     pub(crate) fn has_spread_now(&self, namespace: &str) -> Result<bool, Trouble> {
         let Some(membership) = self.membership() else { return Ok(false) };
         match membership.node.homes.remembered(namespace) {
@@ -296,7 +270,8 @@ impl Cluster {
     /// What comes of a map that is in force now.
     pub(crate) fn follow_up(&self, shared: &Arc<Shared>, current: &Arc<Current>) {
         for namespace in shared.registry.all() {
-            namespace.map_changed(shared, current);
+            let covered = |resources: &[Resource]| neighbours::covered(Some(current), resources);
+            namespace.map_changed(shared, MapEpoch(current.map.epoch), &covered);
         }
         if current.map.phase == Phase::Steady {
             tokio::spawn(unmark(Arc::clone(shared), current.map.epoch));
@@ -313,29 +288,11 @@ impl Cluster {
         current.map.phase == Phase::Preparing && !current.is_owner
     }
 
-    /// Makes sure that this node may decide about some keys: it is their owner, and it knows what became of them.
-    pub(crate) async fn admit<'a>(
-        &self,
-        shared: &Arc<Shared>,
-        namespace: &str,
-        keys: impl Iterator<Item = &'a DocumentKey> + Clone,
-    ) -> Result<Admitted, Trouble> {
-        if !self.has_spread(namespace).await? {
-            return Ok(Admitted(None));
-        }
-        let current = self.current().ok_or_else(no_map)?;
-        pull::ensure_known(shared, &current, namespace, keys).await?;
-        Ok(Admitted(Some(current.map.epoch)))
-    }
-
-    /// Goes through the fence, if the map is still the one the keys were admitted under.
-    pub(crate) fn pass(&self, admitted: Admitted) -> Result<Passage<'_>, ShardError> {
-        let Some(epoch) = admitted.0 else { return Ok(Passage { _fence: None }) };
+    /// Goes through the fence, if the map still has this epoch.
+    fn pass(&self, epoch: Epoch) -> Option<Passage<'_>> {
         let fence = self.fence.read();
-        match fence.as_ref().is_some_and(|current| current.map.epoch == epoch) {
-            true => Ok(Passage { _fence: Some(fence) }),
-            false => Err(ShardError::Elsewhere),
-        }
+        let is_same = fence.as_ref().is_some_and(|current| current.map.epoch == epoch);
+        is_same.then(|| Passage::through(RwLockReadGuard::map(fence, |_| &())))
     }
 }
 

@@ -15,17 +15,17 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pulls what is not known here of some keys. Refused if one of them is not this node's to decide about.
-pub(super) async fn ensure_known<'a>(
+pub(super) async fn ensure_known(
     shared: &Arc<Shared>,
     current: &Current,
     namespace: &str,
-    keys: impl Iterator<Item = &'a DocumentKey> + Clone,
+    keys: &[&DocumentKey],
 ) -> Result<(), Trouble> {
     let mut wanted: BTreeMap<ShardNo, Vec<DocumentKey>> = BTreeMap::new();
     for at in keys {
         let Some(donor) = route_here(shared, current, at)? else { continue };
         if !shared.shard.is_known(namespace, at, current.map.transition)? {
-            wanted.entry(donor).or_default().push(at.clone());
+            wanted.entry(donor).or_default().push(DocumentKey::clone(at));
         }
     }
     for (donor, keys) in wanted {

@@ -2,8 +2,8 @@
 //! nobody's, and would be taken for the real ones if nothing comes. They go before donors are done. Knows nothing of
 //! how keys come.
 
-use super::{Admitted, Current, pace, work};
-use crate::{shard::in_place, shared::Shared, trouble::Trouble};
+use super::{Current, pace, work};
+use crate::{shard::in_place, shared::Shared, territory::Admitted, trouble::Trouble};
 use lockwood_model::{DocumentKey, Key};
 use lockwood_router::{Phase, Route};
 use lockwood_storage::Order;
@@ -65,7 +65,7 @@ async fn sweep_all(shared: &Arc<Shared>, current: &Current) -> Result<(), Troubl
                 in_place(|| find(shared, current, (&namespace, &collection), after.as_ref()))?;
             if !keys.is_empty() {
                 tracing::warn!(namespace, collection, len = keys.len(), "old copies are taken away");
-                let _passage = shared.cluster.pass(Admitted::under(current))?;
+                let _passage = shared.pass(Admitted::under(current.map.epoch))?;
                 shared.shard.forget_unknown(&namespace, keys, current.map.transition)?;
             }
             after = last;

@@ -1,8 +1,8 @@
 //! The two ends of a move: what a donor gives away of a key, and what an owner takes in. Knows nothing of the
 //! order in which keys move.
 
-use super::{Admitted, Current, sweep, work};
-use crate::{shared::Shared, trouble::Trouble};
+use super::{Current, sweep, work};
+use crate::{shared::Shared, territory::Admitted, trouble::Trouble};
 use lockwood_model::{DocumentKey, Position};
 use lockwood_router::Epoch;
 use lockwood_storage::{DocumentRef, Entry, Moved, NamespaceId, State};
@@ -120,6 +120,6 @@ pub(super) fn install_in_passing(
     current: &Current,
     brought: Entry,
 ) -> Result<(u64, u64), Trouble> {
-    let _passage = shared.cluster.pass(Admitted(Some(current.map.epoch)))?;
+    let _passage = shared.pass(Admitted::under(current.map.epoch))?;
     Ok(shared.shard.install(brought, current.map.keeps)?)
 }

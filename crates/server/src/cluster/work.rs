@@ -1,10 +1,11 @@
 //! What a donor does in a transition: copy what moves, compare it with what arrived, and clean up. Each task goes
 //! on where it stopped, also after a crash. Knows nothing of who asks for it, nor of the other donors.
 
-use super::{Current, Message, SYSTEM, pace, transfer};
+use super::{Current, Message, pace, transfer};
 use crate::{
     shard::{Call, Follow, in_place},
     shared::Shared,
+    territory::{Admitted, SYSTEM},
     trouble::Trouble,
 };
 use bytes::Bytes;
@@ -596,7 +597,7 @@ async fn clean(shared: &Arc<Shared>, current: &Current, chunk: &Chunk) -> Result
         if len > 0 {
             let entry = Entry::Forgotten { namespace: chunk.namespace.as_str().into(), documents };
             let index = {
-                let _passage = shared.cluster.pass(super::Admitted(Some(current.map.epoch)))?;
+                let _passage = shared.pass(Admitted::under(current.map.epoch))?;
                 shared.shard.append(&entry, Follow::Thread)?
             };
             // So that the time this takes is known, and as much left to others.

@@ -13,10 +13,11 @@ use super::{
 use crate::{
     arriving::Arriving,
     authority::Authority,
+    kernel::blocking,
     lease::LeaseTime,
     listener::Service,
     native::{Native, lag},
-    runtime::{self, Origin, blocking},
+    runtime::{self, Origin},
     schemas,
     serve::ServeError,
     shared::Shared,

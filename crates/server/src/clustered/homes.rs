@@ -2,7 +2,10 @@
 //! namespace) or on the shards of the map (a *spread* one). On record in the database since the namespace was first used, and
 //! remembered here. Knows nothing of requests, nor of the map.
 
-use crate::{cluster::SYSTEM, trouble::Trouble};
+use crate::{
+    territory::{SYSTEM, Use},
+    trouble::Trouble,
+};
 use lockwood_cluster::{Database, DatabaseError, Placed};
 use lockwood_router::ShardNo;
 use lockwood_wire::Code;
@@ -16,13 +19,6 @@ const HOMES_LEN_MAX: u64 = 1_000_000;
 pub(crate) struct Homes {
     database: Arc<Database>,
     known: RwLock<HashMap<Arc<str>, Placed>>,
-}
-
-/// What a request wants with a namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    Read,
-    Write,
 }
 
 impl Homes {
@@ -93,15 +89,6 @@ impl Homes {
     fn remember(&self, namespace: &str, placed: Placed) {
         self.known.write().insert(namespace.into(), placed);
     }
-}
-
-/// That an interface other than the native one cannot have a namespace.
-pub(crate) fn only_natively(namespace: &str) -> Trouble {
-    let message = format!(
-        "the documents of {namespace} are on several shards, and only the native interface finds them there; let this \
-         interface begin a namespace of its own"
-    );
-    Trouble::new(Code::NotOnCluster, message)
 }
 
 fn unavailable(error: &DatabaseError) -> Trouble {

@@ -28,15 +28,18 @@ mod status;
 
 pub(crate) use calls::ShardCall;
 pub(crate) use door::Doored;
-pub(crate) use guards::{
-    Admittance, HomeGuards, Membership, News, confirmed, defined, hear_all, lifted, telling, told_so_far,
-};
-pub(crate) use homes::{Homes, Use, only_natively};
+pub(crate) use guards::{Membership, admit, confirmed, defined, telling, told_so_far};
+pub(crate) use homes::Homes;
 pub(crate) use serve::{check_single, run};
 
 use crate::{
-    authority::Authority, cluster::SYSTEM, front::Front, metrics::Interface, runtime::Services,
-    shared::Shared, trouble::Trouble,
+    authority::Authority,
+    front::Front,
+    metrics::Interface,
+    runtime::Services,
+    shared::Shared,
+    territory::{SYSTEM, only_natively},
+    trouble::Trouble,
 };
 use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, TlsFiles, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};

@@ -7,9 +7,19 @@ use super::{
     follower, guards, reads,
 };
 use crate::{
-    arriving::Arriving, body, cluster::dispatch, config::Config, elasticsearch::Elasticsearch,
-    guard::AllowedPage, listener::Service, locktopus::Locktopus, metrics::Interface, native::Native,
-    schema_registry::SchemaRegistry, stream::Stream, trouble::Trouble,
+    arriving::Arriving,
+    body,
+    cluster::dispatch,
+    config::Config,
+    elasticsearch::Elasticsearch,
+    guard::AllowedPage,
+    listener::Service,
+    locktopus::Locktopus,
+    metrics::Interface,
+    native::{Native, problem},
+    schema_registry::SchemaRegistry,
+    stream::Stream,
+    trouble::Trouble,
 };
 use axum::{Json, response::IntoResponse};
 #[cfg(test)]
@@ -125,7 +135,7 @@ impl Service for PeerDoor {
     }
 
     fn refuse(trouble: Trouble) -> Answer {
-        trouble.into_response()
+        problem(trouble)
     }
 }
 

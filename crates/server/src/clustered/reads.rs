@@ -16,14 +16,10 @@ use crate::{
     arriving::Arriving,
     body,
     cluster::dispatch::decoded,
-    native::{Decoder, lag},
+    native::{Decoder, lag, problem},
     secret,
-    trouble::Trouble,
 };
-use axum::{
-    body::Body,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -80,7 +76,7 @@ pub(super) async fn answer(
 ) -> Result<Response, Request<Arriving>> {
     let tolerated = match lag::tolerated(request.method(), request.uri()) {
         Ok(tolerated) => tolerated.or(is_planted(Fault::FollowerForOwner).then_some(u64::MAX)),
-        Err(trouble) => return Ok(trouble.into_response()),
+        Err(trouble) => return Ok(problem(trouble)),
     };
     let Some(read) = Read::of(node, request.method(), request.uri()) else { return Err(request) };
     // Where it is was looked up on the way here; what is nowhere is empty.
@@ -99,7 +95,7 @@ pub(super) async fn answer(
             let (parts, body) = request.into_parts();
             let body = match body::read_at(&node.front, body).await {
                 Ok(body) => body,
-                Err(error) => return Ok(Trouble::from(error).into_response()),
+                Err(error) => return Ok(problem(error.into())),
             };
             let shard = named(node, &body).and_then(|at| shard_of(home, is_spread, map.as_deref(), &at));
             let picked = shard.and_then(|shard| {
@@ -195,7 +191,7 @@ async fn by_own(
     let (parts, body) = request.into_parts();
     let body = match body::read_at(&node.front, body).await {
         Ok(body) => body,
-        Err(error) => return Ok(Trouble::from(error).into_response()),
+        Err(error) => return Ok(problem(error.into())),
     };
     let answer = by_copy(&copy, map, (peer, max_lag_ms), whole(&parts, &body)).await;
     answer.ok_or_else(|| whole(&parts, &body))

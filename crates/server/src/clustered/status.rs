@@ -8,6 +8,7 @@ use super::{
 use crate::{
     cluster::dispatch::decoded,
     metrics::{self, Gauges, Process},
+    native::problem,
     trouble::Trouble,
 };
 use axum::{
@@ -102,11 +103,15 @@ pub(super) async fn answer(node: &Arc<ClusterNode>, asked: Asked) -> Response<Bo
         Asked::Readiness => readiness(node),
         Asked::Metrics => metrics(node),
         Asked::Cluster => Json(status_now(node).await).into_response(),
-        Asked::Drain { node: name, drains } => drain(node, &name, drains).await.into_response(),
-        Asked::Move { shard, node: to } => hand_over(node, shard, to.as_deref()).await.into_response(),
-        Asked::Forget { node: name } => forget(node, &name).await.into_response(),
-        Asked::Parameters => Trouble::new(Code::BadQuery, "this address takes no parameters").into_response(),
+        Asked::Drain { node: name, drains } => told(drain(node, &name, drains).await),
+        Asked::Move { shard, node: to } => told(hand_over(node, shard, to.as_deref()).await),
+        Asked::Forget { node: name } => told(forget(node, &name).await),
+        Asked::Parameters => problem(Trouble::new(Code::BadQuery, "this address takes no parameters")),
     }
+}
+
+fn told(status: Result<ClusterStatus, Trouble>) -> Response<Body> {
+    status.map_or_else(problem, |status| Json(status).into_response())
 }
 
 /// The cluster with what was just changed.
@@ -120,19 +125,15 @@ async fn changed(node: &Arc<ClusterNode>) -> ClusterStatus {
     status_now(node).await
 }
 
-async fn drain(node: &Arc<ClusterNode>, name: &str, drains: bool) -> Result<Json<ClusterStatus>, Trouble> {
+async fn drain(node: &Arc<ClusterNode>, name: &str, drains: bool) -> Result<ClusterStatus, Trouble> {
     if !node.database.set_drains(name, drains).await.map_err(|error| unavailable(&error))? {
         return Err(no_node(node, name));
     }
     tracing::warn!(node = name, drains, "an operator drains a node, or ends that");
-    Ok(Json(changed(node).await))
+    Ok(changed(node).await)
 }
 
-async fn hand_over(
-    node: &Arc<ClusterNode>,
-    shard: u32,
-    to: Option<&str>,
-) -> Result<Json<ClusterStatus>, Trouble> {
+async fn hand_over(node: &Arc<ClusterNode>, shard: u32, to: Option<&str>) -> Result<ClusterStatus, Trouble> {
     if let Some(name) = to
         && node.topology.view().node(&NodeName::from(name)).is_none()
     {
@@ -142,10 +143,10 @@ async fn hand_over(
         return Err(Trouble::new(Code::NoShard, format!("there is no shard {shard}")));
     }
     tracing::warn!(shard, to, "an operator moves a shard, or ends that");
-    Ok(Json(changed(node).await))
+    Ok(changed(node).await)
 }
 
-async fn forget(node: &Arc<ClusterNode>, name: &str) -> Result<Json<ClusterStatus>, Trouble> {
+async fn forget(node: &Arc<ClusterNode>, name: &str) -> Result<ClusterStatus, Trouble> {
     if node.topology.view().node(&NodeName::from(name)).is_none() {
         return Err(no_node(node, name));
     }
@@ -157,7 +158,7 @@ async fn forget(node: &Arc<ClusterNode>, name: &str) -> Result<Json<ClusterStatu
         return Err(Trouble::new(Code::NodeLive, message));
     }
     tracing::warn!(node = name, "an operator takes a node off the list");
-    Ok(Json(changed(node).await))
+    Ok(changed(node).await)
 }
 
 fn no_node(node: &ClusterNode, name: &str) -> Trouble {

@@ -45,8 +45,8 @@ use self::{
     several::Address,
 };
 use crate::{
-    arriving::Arriving, body, clustered::Use, lease, limits::Limits, listener::Service, metrics::Interface,
-    shared::Shared, trouble::Trouble, work::Job,
+    arriving::Arriving, body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared,
+    territory::Use, trouble::Trouble, work::Job,
 };
 use bytes::Bytes;
 use http_body_util::Full;

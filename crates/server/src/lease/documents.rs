@@ -5,7 +5,7 @@ use super::{
     take::{check_note, check_ttl},
     which::on_leases,
 };
-use crate::{namespace::State, shared::Shared, trouble::Trouble, view};
+use crate::{kernel::Kernel, namespace::State, trouble::Trouble, view};
 use lockwood_model::{Json, Lease, LeaseVia, LockId, Path, Timestamp};
 use lockwood_storage::Entry;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 /// Writes something else on a lease that is still as it was at `version`, and sets its end anew; gives it as it
 /// is then.
 pub(crate) async fn rewrite(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     (lock, version): (LockId, u64),
     note: Json,
     ttl_ms: Option<u64>,
 ) -> Result<Option<Lease>, Trouble> {
-    check_note(shared, Some(&note))?;
-    check_ttl(shared, ttl_ms)?;
+    check_note(kernel, Some(&note))?;
+    check_ttl(kernel, ttl_ms)?;
     let which = Which::Lock { lock, token: None, owner: None };
-    let (lease, after) = on_leases(shared, name, &which, |state, now, _| {
+    let (lease, after) = on_leases(kernel, name, &which, |state, now, _| {
         let expires_at = ttl_ms.map(|ttl_ms| now.after(ttl_ms));
         let lease = state.leases.held.get_mut(&lock).filter(|lease| lease.version == version)?;
         lease.note = Some(note);
@@ -32,38 +32,38 @@ pub(crate) async fn rewrite(
         let owner = state.table.owner_of(lock).expect("a lease is in the table");
         let renewed = state.table.renew(owner, lock, expires_at);
         debug_assert!(renewed.is_ok(), "a lease that is held can be renewed");
-        state.record(shared, &Entry::Leased { namespace: (&*state.name).into(), lease: lease.clone() });
+        state.record(kernel, &Entry::Leased { namespace: (&*state.name).into(), lease: lease.clone() });
         Some(lease)
     })?;
-    shared.shard.shown(after).await?;
+    kernel.shard.shown(after).await?;
     Ok(lease)
 }
 
 /// Somebody who has a lock in the namespace that no document of the Elasticsearch facade stands for.
-pub(crate) fn others_in(shared: &Shared, name: &str) -> Option<Trouble> {
-    let namespace = shared.registry.get(name)?;
+pub(crate) fn others_in(kernel: &Kernel, name: &str) -> Option<Trouble> {
+    let namespace = kernel.registry.get(name)?;
     let state = namespace.lock();
     let is_other = |lock: LockId| state.leases.via(lock) != Some(LeaseVia::Elasticsearch);
     let other = state.table.views(None).find(|view| view.token.is_some() && is_other(view.id))?;
-    Some(view::busy(&state, &[other.id], None, shared.clock.now()))
+    Some(view::busy(&state, &[other.id], None, kernel.clock.now()))
 }
 
 /// The lease that stands for the document at this path, if its time is not over.
-pub(crate) fn at_path(shared: &Shared, namespace: &str, path: &Path) -> Option<Lease> {
-    let namespace = shared.registry.get(namespace)?;
+pub(crate) fn at_path(kernel: &Kernel, namespace: &str, path: &Path) -> Option<Lease> {
+    let namespace = kernel.registry.get(namespace)?;
     let mut state = namespace.lock();
-    state.postpone_ends(shared);
-    let now = shared.clock.now();
+    state.postpone_ends(kernel);
+    let now = kernel.clock.now();
     let lease = state.leases.get(*state.leases.by_path.get(path)?)?;
     lease.is_alive(now).then(|| lease.clone())
 }
 
 /// The leases that stand for documents below this path, in the order they were granted.
-pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<Lease> {
-    let Some(namespace) = shared.registry.get(namespace) else { return Vec::new() };
+pub(crate) fn below_path(kernel: &Kernel, namespace: &str, path: &Path) -> Vec<Lease> {
+    let Some(namespace) = kernel.registry.get(namespace) else { return Vec::new() };
     let mut state = namespace.lock();
-    state.postpone_ends(shared);
-    let now = shared.clock.now();
+    state.postpone_ends(kernel);
+    let now = kernel.clock.now();
     let is_meant = |lease: &&Lease| {
         lease.via == LeaseVia::Elasticsearch
             && lease.is_alive(now)
@@ -73,26 +73,26 @@ pub(crate) fn below_path(shared: &Shared, namespace: &str, path: &Path) -> Vec<L
 }
 
 /// Waits until everything that could be seen of the leases of a namespace is durable.
-pub(crate) async fn settle(shared: &Shared, name: &str) -> Result<(), Trouble> {
-    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+pub(crate) async fn settle(kernel: &Kernel, name: &str) -> Result<(), Trouble> {
+    let Some(namespace) = kernel.registry.get(name) else { return Ok(()) };
     let after = namespace.lock().written;
-    Ok(shared.shard.shown(after).await?)
+    Ok(kernel.shard.shown(after).await?)
 }
 
 /// Ends a lease that is still as it was at `version`; gives it as it was.
 pub(crate) async fn release_unchanged(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     lock: LockId,
     version: u64,
 ) -> Result<Option<Lease>, Trouble> {
     let which = Which::Lock { lock, token: None, owner: None };
-    let (ended, after) = on_leases(shared, name, &which, |state, now, _| {
+    let (ended, after) = on_leases(kernel, name, &which, |state, now, _| {
         let lease = state.leases.get(lock).filter(|lease| lease.version == version).cloned()?;
-        state.end(shared, lock, now);
+        state.end(kernel, lock, now);
         Some(lease)
     })?;
-    shared.shard.shown(after).await?;
+    kernel.shard.shown(after).await?;
     Ok(ended)
 }
 

@@ -5,7 +5,7 @@ mod documents;
 mod take;
 mod which;
 
-use crate::{namespace::State, shared::Shared, trouble::Trouble};
+use crate::{kernel::Kernel, namespace::State, trouble::Trouble};
 use lockwood_locks::Recorded;
 use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path};
 use lockwood_storage::{Entry, StoreError};
@@ -100,11 +100,11 @@ impl Leases {
 
 // What happens to leases, whoever brings it about.
 impl State {
-    fn lease_owner(&mut self, shared: &Shared, name: &str) -> OwnerId {
+    fn lease_owner(&mut self, kernel: &Kernel, name: &str) -> OwnerId {
         if let Some(owner) = self.leases.owners.get(name) {
             return *owner;
         }
-        let owner = shared.next_owner();
+        let owner = kernel.next_owner();
         self.leases.owners.insert(name.into(), owner);
         self.leases.names.insert(owner, name.into());
         owner
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// A lock was granted; if it is a lease, that goes on record.
-    pub(crate) fn lease_granted(&mut self, shared: &Shared, lock: LockId) {
+    pub(crate) fn lease_granted(&mut self, kernel: &Kernel, lock: LockId) {
         let Some(asked) = self.leases.asked.remove(&lock) else { return };
         let view = self.table.view(lock).expect("it was just granted");
         let Asked { owner, via, note, ttl_ms, .. } = asked;
@@ -136,7 +136,7 @@ impl State {
             note,
             version: 1,
         };
-        self.record(shared, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
+        self.record(kernel, &Entry::Leased { namespace: (&*self.name).into(), lease: lease.clone() });
         self.leases.insert(lease);
     }
 
@@ -159,17 +159,17 @@ impl State {
     }
 
     /// Puts on record which leases are over.
-    pub(crate) fn note_ended(&mut self, shared: &Shared) {
+    pub(crate) fn note_ended(&mut self, kernel: &Kernel) {
         if !self.leases.ended.is_empty() {
             let locks = std::mem::take(&mut self.leases.ended);
-            self.record(shared, &Entry::LeasesEnded { namespace: (&*self.name).into(), locks });
+            self.record(kernel, &Entry::LeasesEnded { namespace: (&*self.name).into(), locks });
         }
     }
 
-    fn record(&mut self, shared: &Shared, entry: &Entry) {
+    fn record(&mut self, kernel: &Kernel, entry: &Entry) {
         // A lock that ended may be one that is put on record again now.
-        self.note_ended(shared);
-        match shared.shard.append(entry, self.follow) {
+        self.note_ended(kernel);
+        match kernel.shard.append(entry, self.follow) {
             Ok(index) => self.written = self.written.max(index),
             Err(error) => {
                 tracing::error!(?error, "record a lease");
@@ -180,15 +180,15 @@ impl State {
     }
 
     /// Gives a lease its full time again, on record.
-    fn restart_lease(&mut self, shared: &Shared, lease: &mut Lease) {
+    fn restart_lease(&mut self, kernel: &Kernel, lease: &mut Lease) {
         let Some(ttl_ms) = lease.ttl_ms.filter(|_| lease.expires_at.is_some()) else { return };
-        lease.expires_at = Some(shared.clock.now().after(ttl_ms));
+        lease.expires_at = Some(kernel.clock.now().after(ttl_ms));
         let (namespace, lock, expires_at) = ((&*self.name).into(), lease.lock, lease.expires_at);
-        self.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: None });
+        self.record(kernel, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: None });
     }
 
     /// Puts back what was held when the server stopped.
-    fn restore_leases(&mut self, shared: &Shared, leases: Vec<Lease>, time: LeaseTime) {
+    fn restore_leases(&mut self, kernel: &Kernel, leases: Vec<Lease>, time: LeaseTime) {
         let was_frozen = self.table.is_frozen();
         self.table.freeze();
         for mut lease in leases {
@@ -196,12 +196,12 @@ impl State {
                 continue;
             }
             if time == LeaseTime::Restarts {
-                self.restart_lease(shared, &mut lease);
+                self.restart_lease(kernel, &mut lease);
             }
             let recorded = Recorded {
                 lock: lease.lock,
                 token: lease.token,
-                owner: self.lease_owner(shared, &lease.owner),
+                owner: self.lease_owner(kernel, &lease.owner),
                 resources: lease.resources.clone(),
                 granted_at: lease.granted_at,
                 expires_at: lease.expires_at,
@@ -212,14 +212,14 @@ impl State {
                     "a lease on record is in the way of another; it is not put back"),
             }
         }
-        self.note_ended(shared);
-        self.guard(shared);
+        self.note_ended(kernel);
+        self.guard(kernel);
         if !was_frozen {
-            self.sessions_over(shared);
-            let now = shared.clock.now();
+            self.sessions_over(kernel);
+            let now = kernel.clock.now();
             let mut effects = std::mem::take(&mut self.effects);
             self.table.thaw(now, &mut effects);
-            self.deliver(effects, now, shared);
+            self.deliver(effects, now, kernel);
         }
     }
 }
@@ -234,40 +234,40 @@ pub(crate) enum LeaseTime {
 }
 
 /// Puts back all leases on record. To be called before anybody can ask for anything.
-pub(crate) fn restore(shared: &Arc<Shared>, time: LeaseTime) -> Result<(), StoreError> {
-    let reading = shared.shard.read();
+pub(crate) fn restore(kernel: &Arc<Kernel>, time: LeaseTime) -> Result<(), StoreError> {
+    let reading = kernel.shard.read();
     let mut by_namespace: BTreeMap<Box<str>, Vec<Lease>> = BTreeMap::new();
     for (namespace, lease) in reading.state().leases()? {
         by_namespace.entry(namespace).or_default().push(lease);
     }
     for (name, leases) in by_namespace {
-        restore_in(shared, &name, leases, time);
+        restore_in(kernel, &name, leases, time);
     }
     Ok(())
 }
 
-fn restore_in(shared: &Arc<Shared>, name: &str, leases: Vec<Lease>, time: LeaseTime) {
+fn restore_in(kernel: &Arc<Kernel>, name: &str, leases: Vec<Lease>, time: LeaseTime) {
     loop {
-        let namespace = shared.registry.insert(shared, name);
+        let namespace = kernel.registry.insert(kernel, name);
         let mut state = namespace.lock();
         // Time passes for it already, and it has nothing yet: it may have been dropped as unused.
         if state.is_closed() {
             continue;
         }
-        state.restore_leases(shared, leases, time);
+        state.restore_leases(kernel, leases, time);
         namespace.rearm(state);
         return;
     }
 }
 
 /// Waits until everything is durable that a look at the namespace can have shown by now.
-pub(crate) async fn settled(shared: &Shared, namespace: &str) -> Result<(), Trouble> {
-    let Some(namespace) = shared.registry.get(namespace) else { return Ok(()) };
+pub(crate) async fn settled(kernel: &Kernel, namespace: &str) -> Result<(), Trouble> {
+    let Some(namespace) = kernel.registry.get(namespace) else { return Ok(()) };
     let after = namespace.lock().written;
-    Ok(shared.shard.shown(after).await?)
+    Ok(kernel.shard.shown(after).await?)
 }
 
 /// A lease that is held.
-pub(crate) fn get(shared: &Shared, namespace: &str, lock: LockId) -> Option<Lease> {
-    shared.registry.get(namespace)?.lock().leases.get(lock).cloned()
+pub(crate) fn get(kernel: &Kernel, namespace: &str, lock: LockId) -> Option<Lease> {
+    kernel.registry.get(namespace)?.lock().leases.get(lock).cloned()
 }

@@ -2,11 +2,11 @@
 
 use super::{Asked, Lease, Verdict, Which, get, lost, settled};
 use crate::{
-    clustered::News,
+    guards::News,
+    kernel::Kernel,
     namespace::{Namespace, State},
     seat::{check_nodes, check_resources},
     shard::Follow,
-    shared::Shared,
     trouble::Trouble,
     view::{self, Line},
 };
@@ -50,7 +50,7 @@ pub(crate) enum Taken {
 /// Takes a lease, waiting for it in line as long as the request says. If nobody is interested in the answer
 /// any more, the wait ends too.
 pub(crate) async fn take(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     mut request: LeaseRequest,
 ) -> Result<Taken, Trouble> {
@@ -59,9 +59,9 @@ pub(crate) async fn take(
         Wait::Never | Wait::Forever => None,
     };
     loop {
-        let (waiting, verdict) = match ask(shared, namespace, request.clone())? {
+        let (waiting, verdict) = match ask(kernel, namespace, request.clone())? {
             Asking::Done { taken, after } => {
-                shared.shard.shown(after).await?;
+                kernel.shard.shown(after).await?;
                 return Ok(taken);
             }
             Asking::Waits { waiting, verdict, .. } => (waiting, verdict),
@@ -84,13 +84,13 @@ pub(crate) async fn take(
 
 /// Asks for a lease and waits no longer than it takes to know whether it is granted at once. Whoever stands
 /// in line then stays there until its patience ends, whether or not somebody asks.
-async fn enqueue(shared: &Arc<Shared>, namespace: &str, request: LeaseRequest) -> Result<Taken, Trouble> {
-    if let Some(queued) = queued_already(shared, namespace, &request) {
+async fn enqueue(kernel: &Arc<Kernel>, namespace: &str, request: LeaseRequest) -> Result<Taken, Trouble> {
+    if let Some(queued) = queued_already(kernel, namespace, &request) {
         return Ok(queued);
     }
-    match ask(shared, namespace, request)? {
+    match ask(kernel, namespace, request)? {
         Asking::Done { taken, after } => {
-            shared.shard.shown(after).await?;
+            kernel.shard.shown(after).await?;
             Ok(taken)
         }
         Asking::Waits { mut waiting, verdict, line } => {
@@ -108,16 +108,16 @@ async fn enqueue(shared: &Arc<Shared>, namespace: &str, request: LeaseRequest) -
 
 /// Stands in line and waits a while for what comes of it.
 pub(crate) async fn take_and_poll(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     request: LeaseRequest,
     patience: Duration,
 ) -> Result<Taken, Trouble> {
-    let taken = enqueue(shared, namespace, request).await?;
+    let taken = enqueue(kernel, namespace, request).await?;
     if let Taken::Queued(lock, _) = &taken {
-        poll(shared, namespace, *lock, patience).await?;
-        if let Some(lease) = get(shared, namespace, *lock) {
-            settled(shared, namespace).await?;
+        poll(kernel, namespace, *lock, patience).await?;
+        if let Some(lease) = get(kernel, namespace, *lock) {
+            settled(kernel, namespace).await?;
             return Ok(Taken::Granted(lease));
         }
     }
@@ -125,8 +125,8 @@ pub(crate) async fn take_and_poll(
 }
 
 /// The same request by the same owner, if it stands in line already: an answer may have been lost on its way.
-fn queued_already(shared: &Shared, name: &str, request: &LeaseRequest) -> Option<Taken> {
-    let namespace = shared.registry.get(name)?;
+fn queued_already(kernel: &Kernel, name: &str, request: &LeaseRequest) -> Option<Taken> {
+    let namespace = kernel.registry.get(name)?;
     let mut state = namespace.lock();
     let which = Which::Like { owner: request.owner.clone(), resources: request.resources.clone() };
     let (_, lock) = state.find_waiting(&which).into_iter().next()?;
@@ -134,7 +134,7 @@ fn queued_already(shared: &Shared, name: &str, request: &LeaseRequest) -> Option
     if let Some(asked) = state.leases.asked.get_mut(&lock) {
         asked.stays = true;
     }
-    Some(Taken::Queued(lock, view::line(&state, lock, shared.clock.now())))
+    Some(Taken::Queued(lock, view::line(&state, lock, kernel.clock.now())))
 }
 
 enum Asking {
@@ -142,23 +142,23 @@ enum Asking {
     Waits { waiting: Waiting, verdict: oneshot::Receiver<Verdict>, line: Line },
 }
 
-fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest) -> Result<Asking, Trouble> {
-    check_request(shared, &request)?;
+fn ask(kernel: &Arc<Kernel>, name: &str, request: LeaseRequest) -> Result<Asking, Trouble> {
+    check_request(kernel, &request)?;
     loop {
-        let namespace = shared.registry.ensure(shared, name)?;
+        let namespace = kernel.registry.ensure(kernel, name)?;
         let mut state = namespace.lock();
         // Dropped as unused just now; the next one is new.
         if state.is_closed() {
             continue;
         }
         state.follow = Follow::Caller;
-        let asked = state.ask(shared, &namespace, request);
+        let asked = state.ask(kernel, &namespace, request);
         state.follow = Follow::Thread;
-        state.linger(shared);
+        state.linger(kernel);
         namespace.rearm(state);
         if !matches!(asked, Ok(Asking::Done { .. })) {
             // What ended on the way may be on record, and nobody waits for that.
-            shared.shard.nudge();
+            kernel.shard.nudge();
         }
         return asked;
     }
@@ -167,23 +167,23 @@ fn ask(shared: &Arc<Shared>, name: &str, request: LeaseRequest) -> Result<Asking
 impl State {
     fn ask(
         &mut self,
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         namespace: &Arc<Namespace>,
         request: LeaseRequest,
     ) -> Result<Asking, Trouble> {
-        let now = shared.clock.now();
-        self.expire(shared, now);
+        let now = kernel.clock.now();
+        self.expire(kernel, now);
         if let Some(lease) = self.document_there(&request, now) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
         if let Some(lock) = self.waits_already(&request) {
-            return Ok(self.wait_on(shared, namespace, (lock, true), now));
+            return Ok(self.wait_on(kernel, namespace, (lock, true), now));
         }
-        let owner = self.lease_owner(shared, &request.owner);
+        let owner = self.lease_owner(kernel, &request.owner);
         if let Some(lease) = self.lease_holding(owner, &request.resources, now) {
             return Ok(Asking::Done { taken: Taken::Held(lease.clone()), after: self.written });
         }
-        let asked = self.ask_anew(shared, namespace, request, owner, now);
+        let asked = self.ask_anew(kernel, namespace, request, owner, now);
         self.forget_lockless(owner);
         asked
     }
@@ -207,15 +207,15 @@ impl State {
 
     fn ask_anew(
         &mut self,
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         namespace: &Arc<Namespace>,
         request: LeaseRequest,
         owner: OwnerId,
         now: Timestamp,
     ) -> Result<Asking, Trouble> {
-        self.check_room(shared, owner, &request)?;
+        self.check_room(kernel, owner, &request)?;
         let LeaseRequest { owner: name, via, resources, ttl_ms, wait, note } = request;
-        let full = self.table.pending_len() as u64 >= shared.config.limits.queue_len_max;
+        let full = self.table.pending_len() as u64 >= kernel.config.limits.queue_len_max;
         let wait = if full { Wait::Never } else { wait };
         let wanted = resources.clone();
         let asked = Asked { owner: name.into(), via, note, ttl_ms, stays: false };
@@ -225,42 +225,42 @@ impl State {
         tracing::debug!(namespace = %self.name, owner = %asked.owner, ?outcome, "a lease is asked for");
         match outcome {
             Outcome::Granted { lock, token }
-                if !self.may_tell(shared, (owner, lock, token), (News::Granted { waited_ms: 0 }, None)) =>
+                if !self.may_tell(kernel, (owner, lock, token), (News::Granted { waited_ms: 0 }, None)) =>
             {
                 self.leases.asked.insert(lock, asked);
-                Ok(self.wait_on(shared, namespace, (lock, false), now))
+                Ok(self.wait_on(kernel, namespace, (lock, false), now))
             }
             Outcome::Granted { lock, .. } => {
-                shared.metrics.grants.add(1);
-                shared.metrics.wait_time.observe(0);
+                kernel.metrics.grants.add(1);
+                kernel.metrics.wait_time.observe(0);
                 // Whoever wants it is just being told.
                 self.leases.asked.insert(lock, Asked { stays: true, ..asked });
-                self.lease_granted(shared, lock);
+                self.lease_granted(kernel, lock);
                 let lease = self.leases.held[&lock].clone();
                 Ok(Asking::Done { taken: Taken::Granted(lease), after: self.written })
             }
             Outcome::Queued { lock } => {
-                shared.metrics.waits.add(1);
+                kernel.metrics.waits.add(1);
                 self.leases.asked.insert(lock, asked);
-                Ok(self.wait_on(shared, namespace, (lock, false), now))
+                Ok(self.wait_on(kernel, namespace, (lock, false), now))
             }
-            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(shared)),
-            Outcome::Refused(refusal) => Err(view::refused(shared, self, &refusal, Some(&wanted), now)),
+            Outcome::Refused(Refusal::Busy { .. }) if full => Err(queue_full(kernel)),
+            Outcome::Refused(refusal) => Err(view::refused(kernel, self, &refusal, Some(&wanted), now)),
         }
     }
 
     /// Waits for a lock that stands in line.
     fn wait_on(
         &mut self,
-        shared: &Arc<Shared>,
+        kernel: &Arc<Kernel>,
         namespace: &Arc<Namespace>,
         (lock, is_repeated): (LockId, bool),
         now: Timestamp,
     ) -> Asking {
         let verdict = self.verdict_on(lock);
         let line = view::line(self, lock, now);
-        let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
-        let waiting = Waiting { shared, namespace, lock, stays: false, is_repeated };
+        let (kernel, namespace) = (Arc::clone(kernel), Arc::clone(namespace));
+        let waiting = Waiting { kernel, namespace, lock, stays: false, is_repeated };
         Asking::Waits { waiting, verdict, line }
     }
 
@@ -269,14 +269,14 @@ impl State {
         self.is_awaited(lock) || self.leases.asked.get(&lock).is_some_and(|asked| asked.stays)
     }
 
-    fn check_room(&self, shared: &Shared, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
-        if shared.is_draining() {
+    fn check_room(&self, kernel: &Kernel, owner: OwnerId, request: &LeaseRequest) -> Result<(), Trouble> {
+        if kernel.is_draining() {
             return Err(Trouble::draining());
         }
-        if shared.is_poisoned() || !shared.numbers.suffice(self.table.next_number()) {
+        if kernel.is_poisoned() || !kernel.numbers.suffice(self.table.next_number()) {
             return Err(Trouble::storage_failed());
         }
-        let limits = &shared.config.limits;
+        let limits = &kernel.config.limits;
         let limit = limits.leases_per_owner_max;
         if self.table.owned_len(owner) as u64 >= limit {
             return Err(Trouble::over("leases_per_owner_max", limit, "the owner has too many leases"));
@@ -286,24 +286,24 @@ impl State {
             let what = "the locks of the namespace have too many resources";
             return Err(Trouble::too_many("resources_per_namespace_max", limit, what));
         }
-        check_nodes(shared, self, &request.resources)
+        check_nodes(kernel, self, &request.resources)
     }
 }
 
-pub(crate) fn queue_full(shared: &Shared) -> Trouble {
-    let limit = shared.config.limits.queue_len_max;
+pub(crate) fn queue_full(kernel: &Kernel) -> Trouble {
+    let limit = kernel.config.limits.queue_len_max;
     Trouble::too_many("queue_len_max", limit, "too many locks wait in this namespace")
 }
 
-fn check_request(shared: &Shared, request: &LeaseRequest) -> Result<(), Trouble> {
-    check_resources(shared, &request.resources)?;
-    check_owner(shared, &request.owner)?;
-    check_ttl(shared, request.ttl_ms)?;
-    check_note(shared, request.note.as_ref())
+fn check_request(kernel: &Kernel, request: &LeaseRequest) -> Result<(), Trouble> {
+    check_resources(kernel, &request.resources)?;
+    check_owner(kernel, &request.owner)?;
+    check_ttl(kernel, request.ttl_ms)?;
+    check_note(kernel, request.note.as_ref())
 }
 
-fn check_owner(shared: &Shared, owner: &str) -> Result<(), Trouble> {
-    let limit = shared.config.limits.owner_bytes_max;
+fn check_owner(kernel: &Kernel, owner: &str) -> Result<(), Trouble> {
+    let limit = kernel.config.limits.owner_bytes_max;
     if owner.is_empty() {
         let message = "a lease needs an owner: a name by which the process that takes it is known";
         return Err(Trouble::new(Code::BadOwner, message));
@@ -315,8 +315,8 @@ fn check_owner(shared: &Shared, owner: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-pub(super) fn check_ttl(shared: &Shared, ttl_ms: Option<u64>) -> Result<(), Trouble> {
-    let limit = shared.config.limits.lease_ttl_ms_max;
+pub(super) fn check_ttl(kernel: &Kernel, ttl_ms: Option<u64>) -> Result<(), Trouble> {
+    let limit = kernel.config.limits.lease_ttl_ms_max;
     match ttl_ms {
         Some(0) => Err(Trouble::new(Code::BadBody, "ttl_ms is the time a lease is held, and at least 1")),
         Some(ttl_ms) if ttl_ms > limit => {
@@ -326,8 +326,8 @@ pub(super) fn check_ttl(shared: &Shared, ttl_ms: Option<u64>) -> Result<(), Trou
     }
 }
 
-pub(super) fn check_note(shared: &Shared, note: Option<&Json>) -> Result<(), Trouble> {
-    let limit = shared.config.limits.lease_note_bytes_max;
+pub(super) fn check_note(kernel: &Kernel, note: Option<&Json>) -> Result<(), Trouble> {
+    let limit = kernel.config.limits.lease_note_bytes_max;
     match note.map(|note| note.as_str().len() as u64) {
         Some(len) if len > limit => {
             Err(Trouble::over("lease_note_bytes_max", limit, &format!("the note has {len} bytes")))
@@ -338,7 +338,7 @@ pub(super) fn check_note(shared: &Shared, note: Option<&Json>) -> Result<(), Tro
 
 /// A place in line. Given up when this goes, unless it stays or somebody else waits for the same.
 pub(crate) struct Waiting {
-    shared: Arc<Shared>,
+    kernel: Arc<Kernel>,
     namespace: Arc<Namespace>,
     lock: LockId,
     stays: bool,
@@ -362,7 +362,7 @@ impl Waiting {
 
     async fn conclude(mut self, verdict: Result<Verdict, RecvError>) -> Result<Taken, Trouble> {
         let granted = match verdict {
-            Ok(Verdict::Granted { after }) => self.shared.shard.shown(after).await.map_err(Trouble::from),
+            Ok(Verdict::Granted { after }) => self.kernel.shard.shown(after).await.map_err(Trouble::from),
             Ok(Verdict::Refused(trouble)) => Err(*trouble),
             Err(_) => Err(Trouble::unknown_lock(self.lock.0)),
         };
@@ -381,7 +381,7 @@ impl Drop for Waiting {
             state.table.owner_of(self.lock).filter(|_| !self.stays && !state.is_wanted(self.lock))
         };
         if let Some(owner) = owner {
-            self.namespace.give_back(&self.shared, owner, self.lock);
+            self.namespace.give_back(&self.kernel, owner, self.lock);
         }
     }
 }
@@ -389,12 +389,12 @@ impl Drop for Waiting {
 /// Waits until a lock that stands in line is granted, but not for longer than this. Fails if it is refused
 /// meanwhile. How it stands then is for listings to tell, once they are [`settled`].
 pub(crate) async fn poll(
-    shared: &Shared,
+    kernel: &Kernel,
     name: &str,
     lock: LockId,
     patience: Duration,
 ) -> Result<(), Trouble> {
-    let Some(namespace) = shared.registry.get(name) else { return Ok(()) };
+    let Some(namespace) = kernel.registry.get(name) else { return Ok(()) };
     let verdict = {
         let mut state = namespace.lock();
         let waits = state.leases.asked.contains_key(&lock);

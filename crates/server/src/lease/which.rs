@@ -1,7 +1,7 @@
 //! Leases that are there already: renewed, released, found by whoever may. Knows nothing of how they came to be.
 
 use super::{Lease, Verdict, take::check_ttl};
-use crate::{clustered::lifted, namespace::State, shard::Follow, shared::Shared, trouble::Trouble};
+use crate::{guards::lifted, kernel::Kernel, namespace::State, shard::Follow, trouble::Trouble};
 use lockwood_locks::{LockView, merge};
 use lockwood_model::{LockId, OwnerId, Resource, Timestamp};
 use lockwood_storage::Entry;
@@ -36,14 +36,14 @@ pub(crate) fn lost(lock: LockId) -> Trouble {
 
 /// Changes when leases end; gives them as they are then.
 pub(crate) async fn renew(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     which: &Which,
     ttl_ms: u64,
 ) -> Result<Vec<Lease>, Trouble> {
-    check_ttl(shared, Some(ttl_ms))?;
-    let (leases, after) = on_leases(shared, name, which, |state, _, found| {
-        let until = shared.clock.now().after(ttl_ms);
+    check_ttl(kernel, Some(ttl_ms))?;
+    let (leases, after) = on_leases(kernel, name, which, |state, _, found| {
+        let until = kernel.clock.now().after(ttl_ms);
         for lock in &found {
             let owner = state.table.owner_of(*lock).expect("a lease is in the table");
             let renewed = state.table.renew(owner, *lock, Some(until));
@@ -53,24 +53,24 @@ pub(crate) async fn renew(
             }
             let namespace = (&*state.name).into();
             let (lock, expires_at) = (*lock, Some(until));
-            state.record(shared, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: Some(ttl_ms) });
+            state.record(kernel, &Entry::LeaseRenewed { namespace, lock, expires_at, ttl_ms: Some(ttl_ms) });
         }
         found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>()
     })?;
-    shared.shard.shown(after).await?;
+    kernel.shard.shown(after).await?;
     Ok(leases)
 }
 
 /// Ends leases; gives them as they were. Those of them that stand in line leave it.
-pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
-    let waited = which.may_wait() && leave_line(shared, name, which);
-    if waited && is_nothing_held(shared, name, which) {
+pub(crate) async fn release(kernel: &Arc<Kernel>, name: &str, which: &Which) -> Result<Vec<Lease>, Trouble> {
+    let waited = which.may_wait() && leave_line(kernel, name, which);
+    if waited && is_nothing_held(kernel, name, which) {
         return Ok(Vec::new());
     }
-    let released = on_leases(shared, name, which, |state, now, found| {
+    let released = on_leases(kernel, name, which, |state, now, found| {
         let ended = found.iter().filter_map(|lock| state.leases.get(*lock).cloned()).collect::<Vec<_>>();
         for lock in found {
-            state.end(shared, lock, now);
+            state.end(kernel, lock, now);
         }
         ended
     });
@@ -78,53 +78,53 @@ pub(crate) async fn release(shared: &Arc<Shared>, name: &str, which: &Which) -> 
         Ok(released) => released,
         Err(trouble) => {
             // That it is over may have come about just now.
-            shared.shard.shown(shared.shard.last_index()).await?;
+            kernel.shard.shown(kernel.shard.last_index()).await?;
             return Err(trouble);
         }
     };
-    shared.shard.shown(after).await?;
-    lifted(shared, name, leases.iter().flat_map(|lease| &lease.resources)).await?;
+    kernel.shard.shown(after).await?;
+    lifted(kernel, name, leases.iter().flat_map(|lease| &lease.resources)).await?;
     Ok(leases)
 }
 
 /// Ends the waits of an owner that says who it is; true if there were any.
-fn leave_line(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
-    let Some(namespace) = shared.registry.get(name) else { return false };
+fn leave_line(kernel: &Arc<Kernel>, name: &str, which: &Which) -> bool {
+    let Some(namespace) = kernel.registry.get(name) else { return false };
     let mut state = namespace.lock();
     let waiting = state.find_waiting(which);
     for (owner, lock) in &waiting {
         let trouble = Trouble::new(Code::LockLost, "its owner ended the wait for this lock");
         state.tell_waiters(*lock, &Verdict::Refused(Box::new(trouble)));
-        state.give_back(shared, *owner, *lock);
+        state.give_back(kernel, *owner, *lock);
     }
     namespace.rearm(state);
-    shared.registry.drop_if_unused(shared, &namespace);
+    kernel.registry.drop_if_unused(kernel, &namespace);
     !waiting.is_empty()
 }
 
-fn is_nothing_held(shared: &Arc<Shared>, name: &str, which: &Which) -> bool {
-    let now = shared.clock.now();
-    shared.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now).is_err())
+fn is_nothing_held(kernel: &Arc<Kernel>, name: &str, which: &Which) -> bool {
+    let now = kernel.clock.now();
+    kernel.registry.get(name).is_none_or(|namespace| namespace.lock().find_leases(which, now).is_err())
 }
 
 /// Does something with leases that are held; gives what came of it, and the record that has to be durable
 /// before it is told.
 pub(super) fn on_leases<T>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     name: &str,
     which: &Which,
     act: impl FnOnce(&mut State, Timestamp, Vec<LockId>) -> T,
 ) -> Result<(T, u64), Trouble> {
-    let Some(namespace) = shared.registry.get(name) else { return Err(nothing_held(which)) };
+    let Some(namespace) = kernel.registry.get(name) else { return Err(nothing_held(which)) };
     let mut state = namespace.lock();
-    let now = shared.clock.now();
-    state.expire(shared, now);
+    let now = kernel.clock.now();
+    state.expire(kernel, now);
     let found = state.find_leases(which, now)?;
     state.follow = Follow::Caller;
     let done = act(&mut state, now, found);
     state.follow = Follow::Thread;
     let after = state.written;
-    state.linger(shared);
+    state.linger(kernel);
     namespace.rearm(state);
     Ok((done, after))
 }
@@ -191,14 +191,14 @@ impl State {
     }
 
     /// Ends a lock of whoever it is, and hands it over.
-    pub(super) fn end(&mut self, shared: &Shared, lock: LockId, now: Timestamp) {
+    pub(super) fn end(&mut self, kernel: &Kernel, lock: LockId, now: Timestamp) {
         let mut effects = std::mem::take(&mut self.effects);
         tracing::debug!(namespace = %self.name, lock = lock.0, "a lease is released");
         if let Ok(ended) = self.table.revoke(lock, now, &mut effects) {
-            ended.held_ms.into_iter().for_each(|held| shared.metrics.hold_time.observe(held));
+            ended.held_ms.into_iter().for_each(|held| kernel.metrics.hold_time.observe(held));
         }
         self.lease_gone(lock);
-        self.deliver(effects, now, shared);
+        self.deliver(effects, now, kernel);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Requests by interface, and refusals by code. Knows nothing of routes.
 
 use super::{Histogram, text::Text};
-use hyper::StatusCode;
 use lockwood_wire::Code;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, time::Duration};
@@ -60,16 +59,10 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// An HTTP request was answered; the body may still be on its way.
-    pub(crate) fn answered(
-        &self,
-        interface: Interface,
-        time: Duration,
-        status: StatusCode,
-        code: Option<Code>,
-    ) {
+    pub(crate) fn answered(&self, interface: Interface, time: Duration, status: u16, code: Option<Code>) {
         self.times[interface as usize].observe_duration(time);
-        if status.is_client_error() || status.is_server_error() {
-            let reason = code.map_or(Reason::Status(status.as_u16()), |code| Reason::Code(code.as_str()));
+        if (400..600).contains(&status) {
+            let reason = code.map_or(Reason::Status(status), |code| Reason::Code(code.as_str()));
             self.count(interface, reason);
         }
     }

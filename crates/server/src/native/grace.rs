@@ -5,7 +5,7 @@ use super::{
     http::{App, InPath, check_namespace, check_reason},
     query::InQuery,
 };
-use crate::{operator, trouble::Trouble};
+use crate::{native::HttpError, operator, trouble::Trouble};
 use axum::{Json, extract::State};
 use lockwood_wire::{Code, GraceList, OperatorAction, Problem};
 use serde::Deserialize;
@@ -32,14 +32,14 @@ pub(super) async fn end_grace(
     State(shared): App,
     InPath(name): InPath<String>,
     InQuery(query): InQuery<EndQuery>,
-) -> Result<Json<OperatorAction>, Trouble> {
+) -> Result<Json<OperatorAction>, HttpError> {
     let reason = query.reason;
     check_namespace(&shared, &name)?;
     check_reason(reason.as_deref())?;
     let left_ms = shared.grace.left_ms(&name);
     if left_ms == 0 {
         let message = format!("the namespace {name:?} is in no grace period; locks are granted there");
-        return Err(Trouble::new(Code::NoGracePeriod, message));
+        return Err(Trouble::new(Code::NoGracePeriod, message).into());
     }
     let action = operator::end_of_grace(&shared, &name, left_ms, reason);
     operator::record(&shared, &action).await?;

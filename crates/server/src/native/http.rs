@@ -8,7 +8,9 @@ use crate::{
     clock::rfc3339,
     listener::Counted,
     listing::{self, Selection},
-    metrics, operator,
+    metrics,
+    native::{HttpError, problem},
+    operator,
     shared::Shared,
     trouble::Trouble,
 };
@@ -82,35 +84,19 @@ fn peers(shared: &Shared) -> Router<Arc<Shared>> {
     }
 }
 
-impl IntoResponse for Trouble {
-    fn into_response(self) -> Response {
-        let code = self.code;
-        let problem: Problem = self.into_problem();
-        let status = StatusCode::from_u16(problem.status).expect("codes have real statuses");
-        let grace_ms = problem.grace_ms;
-        let body = serde_json::to_vec(&problem).expect("a problem is valid JSON");
-        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (status, kind, body).into_response();
-        if let Some(left_ms) = grace_ms {
-            response.headers_mut().insert(header::RETRY_AFTER, left_ms.div_ceil(1000).into());
-        }
-        // For whoever passes the answer on and need not read it for that.
-        response.extensions_mut().insert(code);
-        response
-    }
-}
-
-type Answer<T> = Result<Json<T>, Trouble>;
+type Answer<T> = Result<Json<T>, HttpError>;
 
 /// The named parts of the address; if they cannot be read it is a problem like any other.
 pub(super) struct InPath<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<T> {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<InPath<T>, Trouble> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<InPath<T>, HttpError> {
         let read = UrlPath::from_request_parts(parts, state).await;
-        read.map(|UrlPath(read)| InPath(read)).map_err(|error| Trouble::new(Code::BadPath, error.body_text()))
+        Ok(read
+            .map(|UrlPath(read)| InPath(read))
+            .map_err(|error| Trouble::new(Code::BadPath, error.body_text()))?)
     }
 }
 
@@ -206,7 +192,7 @@ fn list_namespaces(shared: &Shared) -> Result<Vec<NamespaceInfo>, Trouble> {
     (status = 400, body = Problem)))]
 async fn session(State(shared): App, InPath(namespace): InPath<String>, mut request: Request) -> Response {
     if let Err(trouble) = check_namespace(&shared, &namespace) {
-        return trouble.into_response();
+        return problem(trouble);
     }
     let peer = *request.extensions().get().expect("the listener says who called");
     let counted: Option<Arc<Counted>> = request.extensions_mut().remove();
@@ -222,7 +208,7 @@ async fn session(State(shared): App, InPath(namespace): InPath<String>, mut requ
         }
         Err(crate::handshake::NotHandshake::Method) => method_not_allowed().await.into_response(),
         Err(crate::handshake::NotHandshake::Header(message)) => {
-            Trouble::new(Code::NotWebsocket, message).into_response()
+            problem(Trouble::new(Code::NotWebsocket, message))
         }
     }
 }
@@ -278,12 +264,12 @@ async fn lock(
     let limit = shared.config.limits.wait_ms_max;
     if let Some(poll_ms) = poll_ms.filter(|poll_ms| *poll_ms > limit) {
         let what = format!("the request would wait for {poll_ms} ms");
-        return Err(Trouble::over("wait_ms_max", limit, &what));
+        return Err(Trouble::over("wait_ms_max", limit, &what).into());
     }
     let patience = poll_ms.map(Duration::from_millis);
     match listing::one(&shared, &name, number, patience).await? {
         Some(found) => Ok(Json(found)),
-        None => Err(no_lock(&shared, &name, number)?),
+        None => Err(no_lock(&shared, &name, number)?.into()),
     }
 }
 
@@ -309,7 +295,7 @@ async fn release(
     let number = lock_number(&lock)?;
     let namespace = shared.registry.get(&name);
     let Some(info) = namespace.and_then(|namespace| namespace.lock_info(&shared, number)) else {
-        return Err(no_lock(&shared, &name, number)?);
+        return Err(no_lock(&shared, &name, number)?.into());
     };
     let action = operator::action(&shared, &name, info, reason);
     operator::record(&shared, &action).await?;
@@ -354,12 +340,12 @@ async fn operator_log(State(shared): App, InPath(namespace): InPath<String>) -> 
     Ok(Json(OperatorLog { actions: operator::log(&shared, &namespace).await? }))
 }
 
-async fn not_found() -> Trouble {
-    Trouble::new(Code::NotFound, "there is nothing at this address; /openapi.json lists what there is")
+async fn not_found() -> HttpError {
+    Trouble::new(Code::NotFound, "there is nothing at this address; /openapi.json lists what there is").into()
 }
 
-async fn method_not_allowed() -> Trouble {
-    Trouble::new(Code::MethodNotAllowed, "this address does not take this method; see /openapi.json")
+async fn method_not_allowed() -> HttpError {
+    Trouble::new(Code::MethodNotAllowed, "this address does not take this method; see /openapi.json").into()
 }
 
 /// Why there is no such lock: its namespace has no lock of that number, or there is no such namespace.

@@ -10,6 +10,7 @@ use crate::{
         survey, transfer,
         work::{self, Task},
     },
+    native::{HttpError, problem},
     shard::in_place,
     shared::Shared,
     trouble::Trouble,
@@ -62,7 +63,7 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         match self {
             Refused::Epoch(response) => response,
-            Refused::Trouble(trouble) => trouble.into_response(),
+            Refused::Trouble(trouble) => problem(trouble),
         }
     }
 }
@@ -85,12 +86,12 @@ async fn map(State(shared): App) -> Response {
 }
 
 /// Whether a map has a place for everything that is here.
-async fn look_over(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
+async fn look_over(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, HttpError> {
     survey::survey(&shared, &read_map(&body)?).await?;
     Ok(Json(()).into_response())
 }
 
-async fn adopt(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
+async fn adopt(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, HttpError> {
     let current = shared.cluster.adopt(&shared, read_map(&body)?).await?;
     Ok(Json(json!({ "epoch": current.map.epoch })).into_response())
 }
@@ -184,7 +185,7 @@ async fn import(
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
-async fn driver_command(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, Trouble> {
+async fn driver_command(State(shared): App, PeerBody(body): PeerBody) -> Result<Response, HttpError> {
     let command = read_json(&body)?;
     Ok(Json(driver::command_here(&shared, &command).await?).into_response())
 }

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     clock::rfc3339,
     lease::{self, Taken, Which},
+    native::HttpError,
     schemas::check_locked,
     shared::Shared,
     trouble::Trouble,
@@ -35,7 +36,7 @@ pub(super) async fn take(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let body: LeaseRequest = body.read()?;
     let (wait_ms, poll_ms) = waits(&shared, &body)?;
@@ -105,10 +106,10 @@ pub(super) async fn renew(
     State(shared): App,
     InPath((namespace, lock)): InPath<(String, String)>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let RenewRequest { ttl_ms, owner, token } = body.read()?;
     let which = one(&lock, owner, token)?;
-    renewed(&shared, &namespace, &which, ttl_ms).await
+    Ok(renewed(&shared, &namespace, &which, ttl_ms).await?)
 }
 
 /// Changes when all leases of an owner end.
@@ -118,12 +119,12 @@ pub(super) async fn renew_all(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let RenewRequest { ttl_ms, owner, token } = body.read()?;
     let (Some(owner), None) = (owner, token) else {
-        return Err(Trouble::new(Code::BadBody, "give the owner whose leases are all to be renewed"));
+        return Err(Trouble::new(Code::BadBody, "give the owner whose leases are all to be renewed").into());
     };
-    renewed(&shared, &namespace, &Which::All { owner }, ttl_ms).await
+    Ok(renewed(&shared, &namespace, &Which::All { owner }, ttl_ms).await?)
 }
 
 /// Ends a lease. Only its owner can: by its token, its name, or both. An operator uses DELETE.
@@ -134,16 +135,17 @@ pub(super) async fn release(
     State(shared): App,
     InPath((namespace, lock)): InPath<(String, String)>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let ReleaseRequest { owner, token, resources } = body.read()?;
     if resources.is_some() {
         return Err(Trouble::new(
             Code::BadBody,
             "the address says which lease; resources are for locks/release",
-        ));
+        )
+        .into());
     }
     let which = one(&lock, owner, token)?;
-    released(&shared, &namespace, &which).await
+    Ok(released(&shared, &namespace, &which).await?)
 }
 
 /// Ends leases of an owner: those taken with exactly these resources, or all of them.
@@ -153,7 +155,7 @@ pub(super) async fn release_all(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let which = match body.read()? {
         ReleaseRequest { owner: Some(owner), token: None, resources: None } => Which::All { owner },
         ReleaseRequest { owner: Some(owner), token: None, resources: Some(resources) } => {
@@ -161,10 +163,10 @@ pub(super) async fn release_all(
         }
         _ => {
             let message = "give the owner whose leases are to be released, and resources if not all of them";
-            return Err(Trouble::new(Code::BadBody, message));
+            return Err(Trouble::new(Code::BadBody, message).into());
         }
     };
-    released(&shared, &namespace, &which).await
+    Ok(released(&shared, &namespace, &which).await?)
 }
 
 fn one(lock: &str, owner: Option<String>, token: Option<u64>) -> Result<Which, Trouble> {

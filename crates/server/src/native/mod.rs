@@ -9,6 +9,7 @@ mod internal_spread;
 pub(crate) mod lag;
 mod leases;
 mod openapi;
+mod problem;
 mod query;
 mod schemas;
 mod shards;
@@ -16,22 +17,16 @@ mod shards;
 pub(crate) use documents::{
     Decoder, JoinPlan, Load, PagePlan, Pieces, answer_join, build_indexes, check_access, check_dump_type,
     collection_resource, get_limits, get_resources, isolation_in_force, json_of, key_cursor, list_request,
-    no_namespace, read_head, read_json_body, stream, too_old, unread, written_documents,
+    read_head, read_json_body, stream, unread, written_documents,
 };
 
-pub(crate) use schemas::trouble as schema_trouble;
+pub(crate) use problem::{HttpError, problem};
 
 use crate::{
     arriving::Arriving, cluster::dispatch, listener::Service, metrics::Interface, shared::Shared,
     trouble::Trouble,
 };
-use axum::{
-    Router,
-    body::Body,
-    extract::Request,
-    middleware,
-    response::{IntoResponse, Response},
-};
+use axum::{Router, body::Body, extract::Request, middleware, response::Response};
 use hyper::Method;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use tower_service::Service as _;
@@ -72,7 +67,7 @@ impl Service for Native {
                 lag::note(&mut answer, 0);
                 answer
             }
-            Err(trouble) => trouble.into_response(),
+            Err(trouble) => problem(trouble),
         }
     }
 
@@ -89,7 +84,7 @@ impl Service for Native {
     }
 
     fn refuse(trouble: Trouble) -> Response {
-        trouble.into_response()
+        problem(trouble)
     }
 }
 

@@ -2,11 +2,14 @@
 //! nothing of what they mean.
 
 use super::openapi;
-use crate::trouble::Trouble;
+use crate::{
+    native::{HttpError, problem},
+    trouble::Trouble,
+};
 use axum::{
     extract::{FromRequestParts, MatchedPath, Query, Request},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use hyper::{Method, Uri, http::request::Parts};
 use lockwood_wire::Code;
@@ -17,10 +20,10 @@ use std::{borrow::Cow, collections::BTreeSet, sync::LazyLock};
 pub(super) struct InQuery<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InQuery<T> {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<InQuery<T>, Trouble> {
-        read(&parts.uri).map(InQuery)
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<InQuery<T>, HttpError> {
+        Ok(read(&parts.uri).map(InQuery)?)
     }
 }
 
@@ -34,7 +37,7 @@ pub(super) fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Trouble> {
 pub(super) async fn admit(request: Request, next: Next) -> Response {
     match check(&request) {
         Ok(()) => next.run(request).await,
-        Err(trouble) => trouble.into_response(),
+        Err(trouble) => problem(trouble),
     }
 }
 

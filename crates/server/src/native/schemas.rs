@@ -6,13 +6,14 @@ use super::{
     query::InQuery,
 };
 use crate::{
+    native::HttpError,
+    refusals::{no_subject, reason, schema_trouble},
     schemas::{
         self, Book, For, Mode, SchemaError, Subject, SubjectSettings, Version, policy_name, read_policy,
         read_schema,
     },
-    shard::ShardError,
     shared::Shared,
-    trouble::{Trouble, Why},
+    trouble::Trouble,
 };
 use axum::{
     Router,
@@ -20,7 +21,7 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use lockwood_schema::{ChangeKind, Direction, Incompatibility, Level, Policy, diff};
+use lockwood_schema::{ChangeKind, Level, Policy, diff};
 use lockwood_wire::{
     Code, Problem, SchemaChange, SchemaCheck, SchemaDeleted, SchemaDiff, SchemaInfo, SchemaReason,
     SchemaRegistered, SchemaRequest, SettingsAnswer, SettingsRequest, SubjectInfo, SubjectList, VersionInfo,
@@ -61,7 +62,7 @@ pub(super) async fn subjects(
     State(shared): App,
     InPath(namespace): InPath<String>,
     InQuery(query): InQuery<SeenQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let SeenQuery { deleted } = query;
     let book = open(&shared, &namespace)?;
     let info = |(name, subject): (&str, &Subject)| {
@@ -101,7 +102,7 @@ pub(super) async fn versions(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
     InQuery(query): InQuery<SeenQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let SeenQuery { deleted } = query;
     let book = open(&shared, &namespace)?;
     let known = seen(&book, &subject, deleted)?;
@@ -119,11 +120,6 @@ fn seen<'a>(book: &'a Book, subject: &str, deleted: bool) -> Result<&'a Subject,
     known.ok_or_else(|| no_subject(subject))
 }
 
-fn no_subject(subject: &str) -> Trouble {
-    let message = format!("there is no schema for {subject:?}; register one, or ask for deleted ones too");
-    Trouble::new(Code::NoSubject, message)
-}
-
 /// One version of a subject, with its schema.
 #[utoipa::path(get, path = "/v1/{namespace}/schemas/{subject}/{version}",
     params(("namespace" = String, Path), ("subject" = String, Path),
@@ -133,7 +129,7 @@ pub(super) async fn version(
     State(shared): App,
     InPath((namespace, subject, version)): InPath<(String, String, String)>,
     InQuery(query): InQuery<SeenQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let SeenQuery { deleted } = query;
     let number = read_version(&version)?;
     let book = open(&shared, &namespace)?;
@@ -185,12 +181,13 @@ pub(super) async fn register(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     check_subject(&shared, &subject)?;
     let text = body.read::<SchemaRequest>()?.text();
     let registered = schemas::register(&shared, &namespace, &subject, &text, For::Documents).await;
-    let schemas::Registered { version, id, new } = registered.map_err(|error| trouble(error, &subject))?;
+    let schemas::Registered { version, id, new } =
+        registered.map_err(|error| schema_trouble(error, &subject))?;
     Ok(json_of(&SchemaRegistered { subject, version, id, new }))
 }
 
@@ -217,7 +214,7 @@ pub(super) async fn check(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_subject(&shared, &subject)?;
     let text = body.read::<SchemaRequest>()?.text();
     let book = open(&shared, &namespace)?;
@@ -225,24 +222,10 @@ pub(super) async fn check(
         schemas::check_sizes(&shared, &subject, &text)?;
         Ok(book.incompatibilities(&subject, &read_schema(&text, For::Documents)?))
     });
-    let found = found.map_err(|error| trouble(error, &subject))?;
+    let found = found.map_err(|error| schema_trouble(error, &subject))?;
     let reasons: Vec<SchemaReason> = found.iter().map(reason).collect();
     let (level, policy, _) = words(&book, &subject);
     Ok(json_of(&SchemaCheck { compatible: reasons.is_empty(), level, policy, reasons }))
-}
-
-fn reason((version, found): &(u32, Incompatibility)) -> SchemaReason {
-    let direction = match found.direction {
-        Direction::Backward => "backward",
-        Direction::Forward => "forward",
-    };
-    SchemaReason {
-        version: *version,
-        kind: found.kind.to_string(),
-        path: found.path.clone(),
-        direction: direction.to_owned(),
-        reason: found.reason.clone(),
-    }
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -263,7 +246,7 @@ pub(super) async fn differences(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
     InQuery(query): InQuery<DiffQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let DiffQuery { from, to } = query;
     let (from, to) = (from.as_deref().map(read_version), to.as_deref().map_or(Ok(None), read_version)?);
     let book = open(&shared, &namespace)?;
@@ -315,9 +298,9 @@ pub(super) async fn delete_subject(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
     InQuery(query): InQuery<DeleteQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let DeleteQuery { permanent } = query;
-    delete(&shared, &namespace, subject, None, permanent).await
+    Ok(delete(&shared, &namespace, subject, None, permanent).await?)
 }
 
 /// Deletes one version of a subject.
@@ -329,13 +312,13 @@ pub(super) async fn delete_version(
     State(shared): App,
     InPath((namespace, subject, version)): InPath<(String, String, String)>,
     InQuery(query): InQuery<DeleteQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let DeleteQuery { permanent } = query;
     let number = match read_version(&version)? {
         Some(number) => number,
         None => pick(&*open(&shared, &namespace)?, &subject, None, permanent)?.number,
     };
-    delete(&shared, &namespace, subject, Some(number), permanent).await
+    Ok(delete(&shared, &namespace, subject, Some(number), permanent).await?)
 }
 
 async fn delete(
@@ -349,7 +332,7 @@ async fn delete(
     let removed = schemas::delete(shared, namespace, &subject, version, permanent).await;
     let schemas::Removed { versions } = removed.map_err(|error| match (error, version) {
         (SchemaError::NoVersion, Some(number)) => no_version(&subject, number),
-        (error, _) => trouble(error, &subject),
+        (error, _) => schema_trouble(error, &subject),
     })?;
     Ok(json_of(&SchemaDeleted { subject, versions, permanent }))
 }
@@ -361,8 +344,8 @@ async fn delete(
 pub(super) async fn settings(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
-) -> Result<Response, Trouble> {
-    shown(&shared, &namespace, Some(subject))
+) -> Result<Response, HttpError> {
+    Ok(shown(&shared, &namespace, Some(subject))?)
 }
 
 /// Says how a subject is to be kept. What is not named stays as it is, null is taken back.
@@ -373,9 +356,9 @@ pub(super) async fn set(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_subject(&shared, &subject)?;
-    change(&shared, &namespace, Some(subject), &body.read()?).await
+    Ok(change(&shared, &namespace, Some(subject), &body.read()?).await?)
 }
 
 /// Takes back everything that was said about a subject.
@@ -385,9 +368,9 @@ pub(super) async fn set(
 pub(super) async fn forget(
     State(shared): App,
     InPath((namespace, subject)): InPath<(String, String)>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_subject(&shared, &subject)?;
-    change(&shared, &namespace, Some(subject), &nothing()).await
+    Ok(change(&shared, &namespace, Some(subject), &nothing()).await?)
 }
 
 /// What holds for subjects that say nothing themselves.
@@ -396,8 +379,8 @@ pub(super) async fn forget(
 pub(super) async fn settings_of_all(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
-    shown(&shared, &namespace, None)
+) -> Result<Response, HttpError> {
+    Ok(shown(&shared, &namespace, None)?)
 }
 
 /// Says how subjects are to be kept that say nothing themselves.
@@ -408,8 +391,8 @@ pub(super) async fn set_for_all(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    change(&shared, &namespace, None, &body.read()?).await
+) -> Result<Response, HttpError> {
+    Ok(change(&shared, &namespace, None, &body.read()?).await?)
 }
 
 /// Takes back everything that was said about all subjects.
@@ -418,8 +401,8 @@ pub(super) async fn set_for_all(
 pub(super) async fn forget_for_all(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
-    change(&shared, &namespace, None, &nothing()).await
+) -> Result<Response, HttpError> {
+    Ok(change(&shared, &namespace, None, &nothing()).await?)
 }
 
 fn nothing() -> SettingsRequest {
@@ -435,7 +418,7 @@ async fn change(
     check_namespace(shared, namespace)?;
     let settings = read_settings(request)?;
     let set = schemas::set(shared, namespace, subject.as_deref(), settings).await;
-    set.map_err(|error| trouble(error, subject.as_deref().unwrap_or("the namespace")))?;
+    set.map_err(|error| schema_trouble(error, subject.as_deref().unwrap_or("the namespace")))?;
     shown(shared, namespace, subject)
 }
 
@@ -498,47 +481,4 @@ fn shown(shared: &Shared, namespace: &str, subject: Option<String>) -> Result<Re
     };
     let isolation = isolation.as_str().to_owned();
     Ok(json_of(&SettingsAnswer { subject, level, policy, mode, isolation, own }))
-}
-
-/// Why a registry was not changed, in words.
-pub(crate) fn trouble(error: SchemaError, subject: &str) -> Trouble {
-    match error {
-        SchemaError::Invalid(invalid) => {
-            Trouble::new(Code::BadSchema, format!("this is no JSON Schema that can be used: {invalid}"))
-        }
-        SchemaError::NotObjects => Trouble::new(
-            Code::SchemaNotObjects,
-            "documents are objects, and this schema is about something else; say \"type\": \"object\"",
-        ),
-        SchemaError::Incompatible(level, found) => incompatible(subject, level, &found),
-        SchemaError::ReadOnly => Trouble::new(
-            Code::SchemaReadOnly,
-            format!("the schemas of {subject:?} are READONLY; set the mode to READWRITE first"),
-        ),
-        SchemaError::NoSubject => no_subject(subject),
-        SchemaError::NoVersion => Trouble::new(Code::NoVersion, format!("{subject:?} has no such version")),
-        SchemaError::Deleted(_) => Trouble::new(
-            Code::SchemaDeleted,
-            format!("{subject:?} is deleted already; say permanent=true to delete it for good"),
-        ),
-        SchemaError::NotDeleted(_) => Trouble::new(
-            Code::SchemaNotDeleted,
-            format!(
-                "only what is deleted can be deleted for good; delete {subject:?} without permanent first"
-            ),
-        ),
-        SchemaError::Over { name, limit, what } => Trouble::over(name, limit, &what),
-        SchemaError::Gate(error) => error.into(),
-        SchemaError::Overtaken => ShardError::Purging.into(),
-    }
-}
-
-fn incompatible(subject: &str, level: Level, found: &[(u32, Incompatibility)]) -> Trouble {
-    let versions = found.first().map_or(0, |(version, _)| *version);
-    let message = format!(
-        "the schema does not go with version {versions} of {subject:?} at level {level}; change what the reasons \
-         name, or set another level"
-    );
-    let why = Some(Box::new(Why::Incompatible(found.iter().map(reason).collect())));
-    Trouble { why, ..Trouble::new(Code::SchemaIncompatible, message) }
 }

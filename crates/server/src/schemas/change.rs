@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     gate::{self, GateError, Terms},
+    kernel::Kernel,
     shard::{Call, ShardError, in_place},
-    shared::Shared,
 };
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
 use lockwood_model::{FieldPath, FieldValue, Json, Wait};
@@ -107,16 +107,16 @@ pub(crate) enum For {
 
 /// Registers a schema under a subject, unless the subject has it already.
 pub(crate) async fn register(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     subject: &str,
     text: &str,
     purpose: For,
 ) -> Result<Registered, SchemaError> {
-    check_sizes(shared, subject, text)?;
+    check_sizes(kernel, subject, text)?;
     let schema = aside(|| read_schema(text, purpose))?;
     let (text, subject): (Arc<str>, _) = (Arc::from(text), subject.to_owned());
-    whole(shared, namespace, move |registry| {
+    whole(kernel, namespace, move |registry| {
         let (subject, schema, text) = (subject.clone(), schema.clone(), Arc::clone(&text));
         async move { registry.register(&subject, schema, text).await }
     })
@@ -135,14 +135,14 @@ pub(crate) fn read_schema(text: &str, purpose: For) -> Result<Schema, SchemaErro
 /// Deletes one version, or all if none is given. The first time it can still be seen by those who ask for
 /// deleted ones; the second time, `permanent`, it is gone.
 pub(crate) async fn delete(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     subject: &str,
     version: Option<u32>,
     permanent: bool,
 ) -> Result<Removed, SchemaError> {
     let subject = subject.to_owned();
-    whole(shared, namespace, move |registry| {
+    whole(kernel, namespace, move |registry| {
         let subject = subject.clone();
         async move { registry.delete(&subject, version, permanent).await }
     })
@@ -151,14 +151,14 @@ pub(crate) async fn delete(
 
 /// Says something about a subject, or about all subjects that say nothing themselves.
 pub(crate) async fn set(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     subject: Option<&str>,
     settings: SubjectSettings,
 ) -> Result<(), SchemaError> {
-    check_sizes(shared, subject.unwrap_or_default(), "")?;
+    check_sizes(kernel, subject.unwrap_or_default(), "")?;
     let subject = subject.map(str::to_owned);
-    whole(shared, namespace, move |registry| {
+    whole(kernel, namespace, move |registry| {
         let (subject, settings) = (subject.clone(), settings.clone());
         async move { registry.set(subject.as_deref(), &settings).await }
     })
@@ -167,8 +167,8 @@ pub(crate) async fn set(
 
 /// Takes away all that is said of a subject, for a purge that holds the locks on the registry and on the collection: it
 /// waits for nobody, so nobody has to wait for it to give up. The indexes go with the collection.
-pub(crate) async fn unbind(shared: &Arc<Shared>, namespace: &str, subject: &str) -> Result<(), SchemaError> {
-    let book = shared.schemas.book(shared, namespace)?;
+pub(crate) async fn unbind(kernel: &Arc<Kernel>, namespace: &str, subject: &str) -> Result<(), SchemaError> {
+    let book = kernel.schemas.book(kernel, namespace)?;
     let Some(known) = book.subjects.get(subject) else { return Ok(()) };
     let mut changes: Vec<(i64, Action)> =
         known.versions.values().map(|version| (version.key, Action::Delete)).collect();
@@ -184,21 +184,21 @@ pub(crate) async fn unbind(shared: &Arc<Shared>, namespace: &str, subject: &str)
     }
     after.subjects.entry(subject.into()).or_default().versions.clear();
     let (call, after) = (call_of(changes), Known::new(after));
-    shared.schemas.install(namespace, &book, &after);
+    kernel.schemas.install(namespace, &book, &after);
     let settled = async {
-        let pending = shared.shard.decide_write(namespace, &call, &NoRules, shared.clock.now())?;
-        shared.shard.settle_write(&call, pending).await
+        let pending = kernel.shard.decide_write(namespace, &call, &NoRules, kernel.clock.now())?;
+        kernel.shard.settle_write(&call, pending).await
     };
     let settled = settled.await;
     // Also if it went well: a change that was refused meanwhile may have read again what was there before.
-    shared.schemas.reread(shared, namespace);
+    kernel.schemas.reread(kernel, namespace);
     settled.map_err(GateError::from)?;
     Ok(())
 }
 
 /// Does a change to its end, also if nobody waits for it any more, and no other one meanwhile.
 async fn whole<T, F>(
-    shared: &Arc<Shared>,
+    kernel: &Arc<Kernel>,
     namespace: &str,
     change: impl Fn(Registry) -> F + Send + Sync + 'static,
 ) -> Result<T, SchemaError>
@@ -206,13 +206,13 @@ where
     T: Send + 'static,
     F: Future<Output = Result<T, SchemaError>> + Send,
 {
-    let (shared, namespace): (_, Box<str>) = (Arc::clone(shared), namespace.into());
+    let (kernel, namespace): (_, Box<str>) = (Arc::clone(kernel), namespace.into());
     let work = tokio::spawn(async move {
-        let turn = Arc::clone(&shared);
+        let turn = Arc::clone(&kernel);
         let _turn = turn.schemas.changing.lock().await;
         loop {
-            let book = shared.schemas.book(&shared, &namespace)?;
-            let registry = Registry { shared: Arc::clone(&shared), namespace: namespace.clone(), book };
+            let book = kernel.schemas.book(&kernel, &namespace)?;
+            let registry = Registry { kernel: Arc::clone(&kernel), namespace: namespace.clone(), book };
             match change(registry).await {
                 Err(SchemaError::Overtaken) => {}
                 done => return done,
@@ -227,7 +227,7 @@ where
 
 /// A registry that nobody else changes at the moment.
 struct Registry {
-    shared: Arc<Shared>,
+    kernel: Arc<Kernel>,
     namespace: Box<str>,
     book: Arc<Book>,
 }
@@ -281,7 +281,7 @@ impl Registry {
     }
 
     fn check_room(&self, what: &str) -> Result<(), SchemaError> {
-        let limit = self.shared.config.limits.schemas_max;
+        let limit = self.kernel.config.limits.schemas_max;
         if self.book.records_len() as u64 >= limit {
             return Err(SchemaError::Over { name: "schemas_max", limit, what: what.to_owned() });
         }
@@ -370,10 +370,10 @@ impl Registry {
         collection: &str,
         schema: Option<&Schema>,
     ) -> Result<Vec<FieldPath>, SchemaError> {
-        let limit = self.shared.config.limits.indexes_max;
+        let limit = self.kernel.config.limits.indexes_max;
         let mut declared = Vec::new();
         for field in indexed(schema) {
-            let shard = &self.shared.shard;
+            let shard = &self.kernel.shard;
             match shard.declare_index(&self.namespace, (collection, &field), true, limit).await {
                 Ok(true) => declared.push(field),
                 Ok(false) => {}
@@ -391,7 +391,7 @@ impl Registry {
 
     async fn drop_indexes(&self, collection: &str, fields: &[FieldPath]) -> Result<(), SchemaError> {
         for field in fields {
-            let shard = &self.shared.shard;
+            let shard = &self.kernel.shard;
             let dropped = shard.declare_index(&self.namespace, (collection, field), false, u64::MAX).await;
             dropped.map_err(GateError::from)?;
         }
@@ -399,7 +399,7 @@ impl Registry {
     }
 
     fn build_indexes(&self) {
-        let shard = Arc::clone(&self.shared.shard);
+        let shard = Arc::clone(&self.kernel.shard);
         tokio::spawn(async move {
             if let Err(error) = shard.fill_indexes().await {
                 tracing::error!(?error, "build indexes");
@@ -409,21 +409,21 @@ impl Registry {
 
     /// Writes records, after which the registry is what `after` is.
     async fn write(&self, changes: Vec<(i64, Action)>, after: Book) -> Result<(), SchemaError> {
-        let Registry { shared, namespace, book } = self;
+        let Registry { kernel, namespace, book } = self;
         let (call, after) = (call_of(changes), Known::new(after));
-        let terms = Terms::anonymous(Wait::Millis(shared.config.wait_ms));
+        let terms = Terms::anonymous(Wait::Millis(kernel.config.wait_ms));
         let is_overtaken = AtomicBool::new(false);
         let install = || {
-            let is_installed = shared.schemas.install(namespace, book, &after);
+            let is_installed = kernel.schemas.install(namespace, book, &after);
             is_overtaken.store(!is_installed, Ordering::Relaxed);
             if is_installed { Ok(()) } else { Err(ShardError::Purging) }
         };
-        let written = gate::write_registry(shared, namespace, &call, &terms, install).await;
+        let written = gate::write_registry(kernel, namespace, &call, &terms, install).await;
         let Err(error) = written else { return Ok(()) };
         if is_overtaken.into_inner() {
             return Err(SchemaError::Overtaken);
         }
-        shared.schemas.reread(shared, namespace);
+        kernel.schemas.reread(kernel, namespace);
         Err(error.into())
     }
 }
@@ -438,8 +438,8 @@ pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
     in_place(work)
 }
 
-pub(crate) fn check_sizes(shared: &Shared, subject: &str, text: &str) -> Result<(), SchemaError> {
-    let limits = &shared.config.limits;
+pub(crate) fn check_sizes(kernel: &Kernel, subject: &str, text: &str) -> Result<(), SchemaError> {
+    let limits = &kernel.config.limits;
     let sizes = [
         ("schema_bytes_max", limits.schema_bytes_max, text.len(), "the schema"),
         ("subject_bytes_max", limits.subject_bytes_max, subject.len(), "the subject's name"),

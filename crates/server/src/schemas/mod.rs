@@ -23,7 +23,7 @@ pub(crate) use change::{
 pub(crate) use held::{Held, Rechecks};
 pub(crate) use names::{NameError, Named, check_fields, check_locked, check_named, check_node, names_fields};
 
-use crate::shared::Shared;
+use crate::kernel::Kernel;
 use lockwood_schema::Schema;
 use lockwood_storage::StoreError;
 use parking_lot::{Mutex, RwLock};
@@ -63,8 +63,8 @@ struct Known {
 
 impl Known {
     /// None if there is no such namespace.
-    fn read(shared: &Shared, namespace: &str) -> Result<Option<Known>, StoreError> {
-        let reading = shared.shard.read();
+    fn read(kernel: &Kernel, namespace: &str) -> Result<Option<Known>, StoreError> {
+        let reading = kernel.shard.read();
         let Some((id, _)) = reading.namespace(namespace)? else { return Ok(None) };
         Ok(Some(Known::new(Book::read(reading.state(), id)?)))
     }
@@ -84,16 +84,16 @@ fn is_same(before: Option<&Known>, now: Option<&Known>) -> bool {
 
 impl Schemas {
     /// The registry of a namespace.
-    pub(crate) fn book(&self, shared: &Shared, namespace: &str) -> Result<Arc<Book>, StoreError> {
-        Ok(self.known(shared, namespace)?.book)
+    pub(crate) fn book(&self, kernel: &Kernel, namespace: &str) -> Result<Arc<Book>, StoreError> {
+        Ok(self.known(kernel, namespace)?.book)
     }
 
     /// What the registry of a namespace means for its collections.
-    pub(crate) fn active(&self, shared: &Shared, namespace: &str) -> Result<Arc<Active>, StoreError> {
+    pub(crate) fn active(&self, kernel: &Kernel, namespace: &str) -> Result<Arc<Active>, StoreError> {
         if let Some(known) = self.known.read().get(namespace) {
             return Ok(Arc::clone(&known.active));
         }
-        Ok(self.known(shared, namespace)?.active)
+        Ok(self.known(kernel, namespace)?.active)
     }
 
     /// What documents of a namespace are held to while they are decided on; [`Schemas::active`] must have been
@@ -103,8 +103,8 @@ impl Schemas {
     }
 
     /// What is in the registry of a namespace has changed in another way than by [`register`] and the like.
-    pub(crate) fn reread(&self, shared: &Shared, namespace: &str) {
-        if let Err(error) = aside(|| self.replace(namespace, || Known::read(shared, namespace))) {
+    pub(crate) fn reread(&self, kernel: &Kernel, namespace: &str) {
+        if let Err(error) = aside(|| self.replace(namespace, || Known::read(kernel, namespace))) {
             tracing::error!(%error, namespace, "read the schemas of a namespace");
         }
     }
@@ -159,11 +159,11 @@ impl Schemas {
         self.changes.load(Ordering::Acquire)
     }
 
-    fn known(&self, shared: &Shared, namespace: &str) -> Result<Known, StoreError> {
+    fn known(&self, kernel: &Kernel, namespace: &str) -> Result<Known, StoreError> {
         if let Some(known) = self.known.read().get(namespace) {
             return Ok(known.clone());
         }
-        aside(|| self.look(namespace, || Known::read(shared, namespace)))
+        aside(|| self.look(namespace, || Known::read(kernel, namespace)))
     }
 
     /// Reads what is not known. If it is put in meanwhile, that is newer.

@@ -105,7 +105,7 @@ pub(crate) async fn check_fields(
     namespace: &str,
     fields: Vec<(&str, &FieldPath)>,
 ) -> Result<(), Trouble> {
-    let active = job.shared().schemas.active(job.shared(), namespace)?;
+    let active = job.kernel().schemas.active(job.kernel(), namespace)?;
     if active.is_empty() {
         return Ok(());
     }
@@ -119,7 +119,7 @@ pub(crate) async fn check_node(
     collection: &str,
     node: &Path,
 ) -> Result<(), Trouble> {
-    let active = job.shared().schemas.active(job.shared(), namespace)?;
+    let active = job.kernel().schemas.active(job.kernel(), namespace)?;
     let names = node.segments().map(Cow::Borrowed).collect();
     check_named(job, &active, Named::Fields(vec![(Cow::Borrowed(collection), names)])).await
 }
@@ -133,7 +133,7 @@ pub(crate) async fn check_locked(
     if !names_fields(resources) {
         return Ok(());
     }
-    let active = job.shared().schemas.active(job.shared(), namespace)?;
+    let active = job.kernel().schemas.active(job.kernel(), namespace)?;
     check_named(job, &active, Named::Resources(Cow::Borrowed(resources))).await
 }
 

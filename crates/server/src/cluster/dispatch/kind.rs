@@ -1,6 +1,6 @@
 //! What kind of request an address stands for, as far as it matters who answers. Knows nothing of shards.
 
-use crate::{limits::Limits, native::Decoder};
+use crate::{limits::Limits, native::Decoder, territory::SYSTEM};
 use hyper::{Method, Uri};
 use lockwood_model::DocumentKey;
 use lockwood_wire::documents::WireKey;
@@ -54,7 +54,7 @@ impl Kind {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments[..] {
             ["internal", ..] => Kind::Internal,
-            ["v1", super::super::SYSTEM, ..] => Kind::Local,
+            ["v1", SYSTEM, ..] => Kind::Local,
             // Every node says that it does not purge.
             ["v1", "purges"] | ["v1", _, "purge"] => Kind::Local,
             ["v1", all @ ("namespaces" | "trim")] => Kind::Namespace(all.to_owned()),

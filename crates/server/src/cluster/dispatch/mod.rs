@@ -12,7 +12,7 @@ use crate::{
     body,
     clustered::{PeerCall, defined, telling, told_so_far},
     limits::Limits,
-    native::{Decoder, Native, written_documents},
+    native::{Decoder, Native, problem, written_documents},
     shared::Shared,
     trouble::Trouble,
 };
@@ -73,13 +73,11 @@ pub(crate) async fn answer(native: &Native, shared: &Arc<Shared>, mut request: R
         false => Ok(None),
     };
     // Boxed, because it is large, and moving it around takes room on the stack.
-    let answering = Box::pin(async {
-        answer_or(native, shared, request).await.unwrap_or_else(IntoResponse::into_response)
-    });
+    let answering = Box::pin(async { answer_or(native, shared, request).await.unwrap_or_else(problem) });
     match home {
         Ok(Some(home)) => telling(home, answering).await,
         Ok(None) => answering.await,
-        Err(trouble) => trouble.into_response(),
+        Err(trouble) => problem(trouble),
     }
 }
 
@@ -335,7 +333,7 @@ async fn read_moving(
     let namespace = namespace(&whole.parts.uri).unwrap_or_default();
     if current.map.reverses != 0 || current.map.keeps {
         // The donor may know nothing of it, and then what is here counts; that has to be settled first.
-        shared.cluster.admit(shared, &namespace, std::iter::once(at)).await?;
+        shared.admit_keys(&namespace, std::iter::once(at)).await?;
         shared.shard.shown(shared.shard.last_index()).await?;
     }
     let known = || is_shown(shared, &namespace, at, current.map.transition);

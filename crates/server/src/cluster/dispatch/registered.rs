@@ -2,8 +2,13 @@
 //! by it. Knows nothing of what is registered.
 
 use super::{Kind, Whole, forward, kind};
-use crate::{clustered::confirmed, native::Native, shared::Shared, trouble::Trouble};
-use axum::response::{IntoResponse, Response};
+use crate::{
+    clustered::confirmed,
+    native::{Native, problem},
+    shared::Shared,
+    trouble::Trouble,
+};
+use axum::response::Response;
 use hyper::{Method, StatusCode};
 use lockwood_wire::Code;
 use std::sync::Arc;
@@ -36,7 +41,7 @@ async fn here(native: &Native, shared: &Arc<Shared>, namespace: &str, whole: &Wh
     }
     match confirmed(shared, namespace).await {
         Ok(()) => answer,
-        Err(trouble) => trouble.into_response(),
+        Err(trouble) => problem(trouble),
     }
 }
 

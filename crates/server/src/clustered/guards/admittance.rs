@@ -12,6 +12,7 @@ use crate::{
     clustered::ShardCall,
     gate::{self, Terms},
     shared::Shared,
+    territory::Admittance,
     trouble::Trouble,
 };
 use lockwood_cluster::CallError;
@@ -35,16 +36,6 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// That an operation was admitted here. It is finished when this goes, as soon as what it wrote is durable.
-pub(crate) struct Admittance {
-    shared: Arc<Shared>,
-    /// Absent while this goes.
-    running: Option<Running>,
-    /// Its lock at the home, if a guard was in its way.
-    queued: Option<Asking>,
-    wrote: u64,
-}
-
 /// An operation that asks a home. If the home may have a lock for it, it is told when this goes.
 struct Asking {
     membership: Arc<Membership>,
@@ -64,66 +55,48 @@ enum Entry {
     Entered,
 }
 
-impl Admittance {
-    /// Admits an operation within the guards, or else by a lock of its own at the home, which waits as long as the terms
-    /// say. With no resources the home is only asked if the tokens of the terms are of locks that are held.
-    pub(crate) async fn ask(
-        shared: &Arc<Shared>,
-        membership: &Arc<Membership>,
-        (namespace, home): (&str, ShardNo),
-        resources: &[Resource],
-        terms: &Terms,
-    ) -> Result<Admittance, Trouble> {
-        let member = membership.member_of(namespace, home);
-        let number = membership.attempts.fetch_add(1, Ordering::Relaxed);
-        let mut changes = member.changes();
-        let mut asker = Asker::new(shared, membership, (namespace, home), resources, terms);
-        loop {
-            changes.borrow_and_update();
-            let operation = Operation {
-                id: OperationId(number),
-                caller: asker.caller.clone(),
-                resources: resources.to_vec(),
-                map: MapEpoch(shared.cluster.epoch()),
-            };
-            match member.admit(operation) {
-                Admission::Admitted => {
-                    let (shared, queued) = (Arc::clone(shared), asker.queued.take());
-                    let running = Running { member, membership: Arc::clone(membership), number };
-                    return Ok(Admittance { shared, running: Some(running), queued, wrote: 0 });
-                }
-                Admission::ForeignToken(token) => return Err(gate::token_foreign(token.0)),
-                Admission::VerifyTokenAtHome(_) => asker.verify_tokens().await?,
-                Admission::QueueAtHome { .. } | Admission::Hold(HoldReason::Grace)
-                    if !asker.is_queued_at(member.home_epoch()) =>
-                {
-                    asker.queue().await?;
-                }
-                Admission::MustJoin => {
-                    member.join(membership);
-                    asker.wait_for(&mut changes).await?;
-                }
-                // What the home has decided, or will, is on its way.
-                Admission::QueueAtHome { .. } | Admission::Hold(_) => asker.wait_for(&mut changes).await?,
-            }
-        }
-    }
-
-    /// Everything up to a record is the operation's.
-    pub(crate) fn wrote(&mut self, index: u64) {
-        self.wrote = self.wrote.max(index);
-    }
-}
-
-impl Drop for Admittance {
-    fn drop(&mut self) {
-        let leaving = Leaving {
-            shared: Arc::clone(&self.shared),
-            running: self.running.take(),
-            queued: self.queued.take(),
-            wrote: self.wrote,
+/// Admits an operation within the guards, or else by a lock of its own at the home, which waits as long as the terms
+/// say. With no resources the home is only asked if the tokens of the terms are of locks that are held.
+pub(crate) async fn admit(
+    shared: &Arc<Shared>,
+    membership: &Arc<Membership>,
+    (namespace, home): (&str, ShardNo),
+    resources: &[Resource],
+    terms: &Terms,
+) -> Result<Admittance, Trouble> {
+    let member = membership.member_of(namespace, home);
+    let number = membership.attempts.fetch_add(1, Ordering::Relaxed);
+    let mut changes = member.changes();
+    let mut asker = Asker::new(shared, membership, (namespace, home), resources, terms);
+    loop {
+        changes.borrow_and_update();
+        let operation = Operation {
+            id: OperationId(number),
+            caller: asker.caller.clone(),
+            resources: resources.to_vec(),
+            map: MapEpoch(shared.cluster.epoch()),
         };
-        drop(parting::keep(leaving));
+        match member.admit(operation) {
+            Admission::Admitted => {
+                let running = Some(Running { member, membership: Arc::clone(membership), number });
+                let leaving =
+                    Leaving { shared: Arc::clone(shared), running, queued: asker.queued.take(), wrote: 0 };
+                return Ok(Admittance::new(move |wrote| drop(parting::keep(leaving.after(wrote)))));
+            }
+            Admission::ForeignToken(token) => return Err(gate::token_foreign(token.0)),
+            Admission::VerifyTokenAtHome(_) => asker.verify_tokens().await?,
+            Admission::QueueAtHome { .. } | Admission::Hold(HoldReason::Grace)
+                if !asker.is_queued_at(member.home_epoch()) =>
+            {
+                asker.queue().await?;
+            }
+            Admission::MustJoin => {
+                member.join(membership);
+                asker.wait_for(&mut changes).await?;
+            }
+            // What the home has decided, or will, is on its way.
+            Admission::QueueAtHome { .. } | Admission::Hold(_) => asker.wait_for(&mut changes).await?,
+        }
     }
 }
 
@@ -269,6 +242,12 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
+    /// The same, once a record is durable.
+    fn after(mut self, wrote: u64) -> Leaving {
+        self.wrote = wrote;
+        self
+    }
+
     /// The home that has a lock for it, if there is one.
     pub(super) fn home(&self) -> Option<ShardNo> {
         self.queued.as_ref().map(|asking| asking.home)

@@ -174,7 +174,7 @@ pub(crate) async fn defined(shared: &Arc<Shared>, namespace: &str) -> Result<(),
 /// elsewhere nothing is registered here, and a whole one is here alone.
 pub(crate) async fn confirmed(shared: &Arc<Shared>, name: &str) -> Result<(), Trouble> {
     shared.locate(name).await?;
-    if !shared.membership.as_ref().is_some_and(|membership| membership.is_home(name)) {
+    if !shared.is_home(name) {
         return Ok(());
     }
     let last = shared.shard.last_index();

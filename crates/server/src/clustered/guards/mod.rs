@@ -10,7 +10,6 @@
 
 mod admittance;
 mod definitions;
-mod home;
 mod member;
 mod message;
 mod outbox;
@@ -18,19 +17,20 @@ mod parting;
 mod post;
 mod queue;
 
-pub(crate) use admittance::Admittance;
+pub(crate) use admittance::admit;
 pub(crate) use definitions::{confirmed, defined};
-pub(crate) use home::{HomeGuards, News, lifted};
 pub(super) use parting::{collecting, is_from};
 pub(crate) use parting::{telling, told_so_far};
 pub(super) use queue::answer;
 
 use super::ClusterNode;
-use crate::{shared::Shared, trouble::Trouble};
+use crate::{shared::Shared, territory::Placement};
 use definitions::CatchUps;
-use futures_util::future::join_all;
 use lockwood_cluster::Placed;
-use lockwood_router::{ShardEpoch, ShardNo, ShardRow};
+use lockwood_router::{
+    ShardEpoch, ShardNo, ShardRow,
+    guards::{Home, HomeEpoch, MapEpoch},
+};
 use member::Members;
 use outbox::Outbox;
 use queue::Turns;
@@ -84,9 +84,14 @@ impl Membership {
         })
     }
 
-    /// The home of a spread namespace, if that is another shard.
-    pub(crate) async fn remote_home(&self, namespace: &str) -> Result<Option<ShardNo>, Trouble> {
-        Ok(self.node.homes.find(namespace).await?.and_then(|placed| self.elsewhere(placed)))
+    /// Where a namespace is, as this shard sees it.
+    pub(crate) fn placement(&self, placed: Placed) -> Placement {
+        match (placed.is_spread, placed.home == self.shard) {
+            (false, true) => Placement::Here,
+            (false, false) => Placement::Elsewhere,
+            (true, true) => Placement::Home,
+            (true, false) => Placement::Member(placed.home),
+        }
     }
 
     /// Whether a namespace was ever used, as far as that was asked before.
@@ -94,19 +99,10 @@ impl Membership {
         self.node.homes.remembered(namespace).is_some()
     }
 
-    /// Whether a namespace has a remote home, as far as that was asked before.
-    pub(crate) fn knows_remote_home(&self, namespace: &str) -> bool {
-        self.node.homes.remembered(namespace).and_then(|placed| self.elsewhere(placed)).is_some()
-    }
-
-    /// Whether this is the home of a spread namespace, as far as that was asked before.
-    pub(crate) fn is_home(&self, namespace: &str) -> bool {
-        let placed = self.node.homes.remembered(namespace);
-        placed.is_some_and(|placed| placed.is_spread && placed.home == self.shard)
-    }
-
-    fn elsewhere(&self, placed: Placed) -> Option<ShardNo> {
-        (placed.is_spread && placed.home != self.shard).then_some(placed.home)
+    /// The home of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
+    /// have been heard.
+    pub(crate) fn take_over(&self, map: MapEpoch) -> Home {
+        Home::takeover(HomeEpoch(self.epoch.0), map, self.owners_elsewhere())
     }
 
     /// The owners of the other shards, as far as PostgreSQL has named them since this tenure began.
@@ -149,25 +145,5 @@ impl Membership {
                 return;
             }
         }
-    }
-}
-
-/// Asks the shards what they are to a namespace whose home is here, until each has been heard and the home serves: a shard may
-/// get another owner as long as sessions have time to come back.
-pub(crate) async fn hear_all(shared: Arc<Shared>, name: Arc<str>) {
-    let Some(membership) = &shared.membership else { return };
-    let mut pause = PAUSE;
-    loop {
-        let Some(namespace) = shared.registry.get(&name).filter(|namespace| !namespace.is_serving()) else {
-            return;
-        };
-        let unheard = namespace.unheard();
-        let asked = unheard.iter().map(|(shard, _)| membership.ask_to_hear(&name, *shard));
-        for message in join_all(asked).await.into_iter().flatten() {
-            namespace.receive(&shared, &message);
-        }
-        drop(namespace);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }

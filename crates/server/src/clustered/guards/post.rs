@@ -115,7 +115,7 @@ pub(super) struct Answers {
 }
 
 impl Membership {
-    pub(super) fn send_to_member(&self, namespace: &Arc<str>, message: HomeMessage) {
+    pub(crate) fn send_to_member(&self, namespace: &Arc<str>, message: HomeMessage) {
         let name = LaneName { namespace: Arc::clone(namespace), to: Side::Member };
         self.outbox.post(message.stream.shard, name, Letter::ToMember(message));
     }
@@ -126,7 +126,7 @@ impl Membership {
     }
 
     /// Waits until everything that the members of a namespace at these shards were told so far has arrived, but not for long.
-    pub(super) async fn arrived(&self, namespace: &Arc<str>, shards: impl IntoIterator<Item = ShardNo>) {
+    pub(crate) async fn arrived(&self, namespace: &Arc<str>, shards: impl IntoIterator<Item = ShardNo>) {
         let marks = shards.into_iter().map(|shard| {
             let (mark, arrived) = oneshot::channel();
             let name = LaneName { namespace: Arc::clone(namespace), to: Side::Member };
@@ -164,7 +164,7 @@ impl Membership {
     }
 
     /// Asks a shard what it is to a namespace whose home is here. None if it does not answer.
-    pub(super) async fn ask_to_hear(&self, namespace: &str, shard: ShardNo) -> Option<MemberMessage> {
+    pub(crate) async fn ask_to_hear(&self, namespace: &str, shard: ShardNo) -> Option<MemberMessage> {
         let asked = Hear { namespace: namespace.to_owned(), from: self.shard.0, home: self.epoch.0 };
         let call = ShardCall::post(HEAR, message::write(&asked), POST_TIMEOUT);
         let answer = self.node.ask_shard(shard, &call).await.ok()?;

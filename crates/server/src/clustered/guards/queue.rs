@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     gate::{self, Terms, Turn},
+    native::problem,
     shared::Shared,
     trouble::Trouble,
 };
@@ -94,10 +95,10 @@ impl Turns {
 
 /// Answers another shard.
 pub(in crate::clustered) async fn answer(shared: &Arc<Shared>, request: Request<Body>) -> Response {
-    let Some(membership) = &shared.membership else { return unknown().into_response() };
+    let Some(membership) = &shared.membership else { return problem(unknown()) };
     match try_answer(shared, membership, request).await {
         Ok(answer) => answer,
-        Err(trouble) => trouble.into_response(),
+        Err(trouble) => problem(trouble),
     }
 }
 

@@ -1,7 +1,11 @@
 //! Which document, or node of one, an address of the server names. Knows nothing of what is done there.
 
 use super::decode::Decoder;
-use crate::{native::http::check_namespace, shared::Shared, trouble::Trouble};
+use crate::{
+    native::{HttpError, http::check_namespace},
+    shared::Shared,
+    trouble::Trouble,
+};
 use axum::extract::FromRequestParts;
 use hyper::http::request::Parts;
 use lockwood_model::{AddressError, DocumentKey, NodeAddress, Path};
@@ -19,9 +23,9 @@ pub(in crate::native) struct Addressed {
 }
 
 impl FromRequestParts<Arc<Shared>> for Addressed {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Addressed, Trouble> {
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Addressed, HttpError> {
         let read = |text: &str| text.parse::<Path>().map_err(|error| wrong(&AddressError::Path(error)));
         let whole = parts.uri.path();
         let namespace = read(whole.split('/').nth(2).unwrap_or_default())?;

@@ -1,7 +1,11 @@
 //! Everything a server keeps, of one moment, as one stream of bytes. Knows nothing of what is in it.
 
 use super::{read::aside, stream::stream};
-use crate::{native::http::App, shared::Shared, trouble::Trouble};
+use crate::{
+    native::{HttpError, http::App},
+    shared::Shared,
+    trouble::Trouble,
+};
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -17,7 +21,7 @@ use std::sync::{Arc, atomic::Ordering};
     responses((status = 200, description = "The backup.", content_type = "application/octet-stream",
         headers(("x-lockwood-about-bytes" = u64, description = "About how many bytes it has; not on every store."))),
     (status = 503, description = "Too many backups are being taken, or memory is used up.", body = Problem)))]
-pub(in crate::native) async fn backup(State(shared): App) -> Result<Response, Trouble> {
+pub(in crate::native) async fn backup(State(shared): App) -> Result<Response, HttpError> {
     let turn = Turn::take(&shared)?;
     let (pieces, body) = stream(&shared)?;
     let (snapshot, now) = (shared.ledger.snapshot(), shared.clock.now());

@@ -1,6 +1,6 @@
 //! The bodies of the native interface: JSON from clients, records from other nodes. Knows nothing of what they say.
 
-use crate::{body, shared::Shared, trouble::Trouble};
+use crate::{body, native::HttpError, shared::Shared, trouble::Trouble};
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
@@ -21,9 +21,9 @@ impl JsonBody {
 }
 
 impl FromRequest<Arc<Shared>> for JsonBody {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<JsonBody, Trouble> {
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<JsonBody, HttpError> {
         check_type(request.headers())?;
         Ok(JsonBody(body::read(shared, request.into_body()).await?))
     }
@@ -50,9 +50,9 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
 pub(crate) struct AnyBody(pub(crate) Bytes);
 
 impl FromRequest<Arc<Shared>> for AnyBody {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<AnyBody, Trouble> {
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<AnyBody, HttpError> {
         Ok(AnyBody(body::read(shared, request.into_body()).await?))
     }
 }
@@ -61,9 +61,9 @@ impl FromRequest<Arc<Shared>> for AnyBody {
 pub(crate) struct PeerBody(pub(crate) Bytes);
 
 impl FromRequest<Arc<Shared>> for PeerBody {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<PeerBody, Trouble> {
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<PeerBody, HttpError> {
         Ok(PeerBody(body::read_of_peer(&shared.front, request.into_body()).await?))
     }
 }

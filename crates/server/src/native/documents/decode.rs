@@ -10,8 +10,8 @@ use lockwood_storage::Answer;
 use lockwood_wire::{
     Code,
     documents::{
-        BodyError, Fields, FilterLimits, LockTarget, Named, WireEvent, WireFilter, WireKey, WireLock,
-        WireValue, WriteCall, WriteRequest, read_field,
+        Fields, FilterLimits, LockTarget, Named, WireEvent, WireFilter, WireKey, WireLock, WireValue,
+        WriteCall, WriteRequest, read_field,
     },
 };
 use sha2::{Digest, Sha256};
@@ -20,12 +20,6 @@ use std::collections::{HashMap, HashSet};
 /// Decodes within a server's limits.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoder<'a>(pub(crate) &'a Limits);
-
-impl From<BodyError> for Trouble {
-    fn from(error: BodyError) -> Trouble {
-        Trouble::new(error.code, error.message)
-    }
-}
 
 impl Decoder<'_> {
     pub(crate) fn call(self, call: &WriteCall) -> Result<Call, Trouble> {

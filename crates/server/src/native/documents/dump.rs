@@ -1,13 +1,16 @@
 //! A namespace as lines of text, of one moment, written as fast as they are taken. Knows nothing of files.
 
 use super::{
-    answer::no_namespace,
     read::{Moment, aside},
     stream::stream,
 };
 use crate::{
     cluster::{NOWHERE, custody},
-    native::http::{App, InPath},
+    native::{
+        HttpError,
+        http::{App, InPath},
+    },
+    refusals::no_namespace,
     shard::{Find, PageError, Reading, Selection, ShardError},
     shared::Shared,
     trouble::Trouble,
@@ -38,11 +41,11 @@ const PIECE_LOOKS: usize = 100_000;
 pub(in crate::native) async fn dump(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let moment = Moment::now(&shared, &namespace)?;
     // A node of a cluster may have nothing of what the others have.
-    if moment.namespace.is_none() && !shared.cluster.has_spread(&namespace).await? {
-        return Err(no_namespace(&moment.reading, &namespace, "dump")?);
+    if moment.namespace.is_none() && !shared.is_spread(&namespace).await? {
+        return Err(no_namespace(&moment.reading, &namespace, "dump")?.into());
     }
     let dump = aside(move || Ok(Dump::new(moment, namespace)?)).await?;
     let (pieces, body) = stream(&shared)?;

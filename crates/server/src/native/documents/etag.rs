@@ -2,8 +2,7 @@
 //!
 //! The version of a document is the position of its last change, whatever part of the document a request is about.
 
-use super::answer::unexpected;
-use crate::trouble::Trouble;
+use crate::{native::HttpError, refusals::unexpected, trouble::Trouble};
 use axum::{
     extract::FromRequestParts,
     response::{IntoResponse, Response},
@@ -28,10 +27,10 @@ pub(in crate::native) struct Conditions {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Conditions {
-    type Rejection = Trouble;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Conditions, Trouble> {
-        Conditions::read(&parts.headers)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Conditions, HttpError> {
+        Ok(Conditions::read(&parts.headers)?)
     }
 }
 

@@ -4,7 +4,7 @@
 //! lost, misses nothing however slow it is, and nobody who writes ever waits for it.
 
 use super::{
-    answer::{json_of, too_old},
+    answer::json_of,
     decode::Decoder,
     read::{Moment, aside, check_limit, page_len},
     stream::{Gone, Pieces, stream},
@@ -17,9 +17,11 @@ use crate::{
     listener::Counted,
     memory::Turn,
     native::{
+        HttpError,
         http::{App, InPath, check_namespace},
         query::InQuery,
     },
+    refusals::too_old,
     schemas::check_fields,
     shared::Shared,
     socket::{Goodbye, Socket, Source},
@@ -81,7 +83,7 @@ pub(in crate::native) async fn changes(
     InPath(namespace): InPath<String>,
     InQuery(query): InQuery<ChangesQuery>,
     request: Request,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     check_limit(query.limit)?;
     let wanted = Wanted::new(Decoder(&shared.config.limits), &query)?;
@@ -90,12 +92,12 @@ pub(in crate::native) async fn changes(
     let is_part = shared.cluster.peer_epoch(request.headers()).is_some();
     let feed = Feed { shared, namespace: namespace.into(), wanted: Arc::new(wanted), is_part };
     match kind(request.headers()) {
-        Kind::Page => feed.page(query.after, query.limit).await,
+        Kind::Page => Ok(feed.page(query.after, query.limit).await?),
         Kind::Events => {
             let after = resume(request.headers())?.or(query.after);
-            feed.events(after).await
+            Ok(feed.events(after).await?)
         }
-        Kind::Socket => feed.socket(query.after, request).await,
+        Kind::Socket => Ok(feed.socket(query.after, request).await?),
     }
 }
 

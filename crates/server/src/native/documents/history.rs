@@ -2,18 +2,19 @@
 
 use super::{
     address::Addressed,
-    answer::{json_of, no_document, no_node},
+    answer::json_of,
     decode::Decoder,
     read::{Moment, aside, check_limit, page_len},
 };
 use crate::{
     clock::rfc3339,
     native::{
+        HttpError,
         http::{App, InPath},
         query::InQuery,
     },
+    refusals::{no_document, no_node},
     schemas::check_node,
-    trouble::Trouble,
     work::Job,
 };
 use axum::{extract::State, response::Response};
@@ -52,7 +53,7 @@ pub(in crate::native) async fn history(
     State(shared): App,
     address: Addressed,
     InQuery(query): InQuery<HistoryQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_limit(query.limit)?;
     let node = address.node(query.path.as_deref())?;
     let Addressed { namespace, document: at, .. } = address;
@@ -62,7 +63,7 @@ pub(in crate::native) async fn history(
     }
     let node = node.filter(|node| !node.is_empty());
     let len_max = page_len(&shared, query.limit)?;
-    aside(move || {
+    Ok(aside(move || {
         let moment = Moment::now(&shared, &namespace)?;
         let Some(id) = moment.namespace else { return Err(no_document(&at)) };
         let state = moment.reading.state();
@@ -82,7 +83,7 @@ pub(in crate::native) async fn history(
         }
         Ok(json_of(&History { position: moment.position.0, entries, next }))
     })
-    .await
+    .await?)
 }
 
 /// The changes after a position, oldest first, and where the next page begins.
@@ -218,7 +219,7 @@ fn node_changes(step: &Step, node: &Path) -> Named<FieldDiff> {
 pub(in crate::native) async fn position(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let moment = Moment::now(&shared, &namespace)?;
     Ok(json_of(&PositionAnswer { position: moment.position.0, horizon: moment.horizon(&namespace)?.0 }))
 }
@@ -229,12 +230,12 @@ pub(in crate::native) async fn position(
 pub(in crate::native) async fn collections(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
-    aside(move || {
+) -> Result<Response, HttpError> {
+    Ok(aside(move || {
         let moment = Moment::now(&shared, &namespace)?;
         let collections =
             moment.namespace.map_or(Ok(Vec::new()), |id| moment.reading.state().collections(id))?;
         Ok(json_of(&Collections { position: moment.position.0, collections }))
     })
-    .await
+    .await?)
 }

@@ -2,7 +2,10 @@
 
 use super::{answer::json_of, decode::Decoder, read::Moment};
 use crate::{
-    native::http::{App, InPath},
+    native::{
+        HttpError,
+        http::{App, InPath},
+    },
     schemas::check_fields,
     shared::Shared,
     trouble::Trouble,
@@ -23,7 +26,7 @@ use std::sync::Arc;
 pub(in crate::native) async fn indexes(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     Ok(json_of(&Indexes { indexes: all(&shared, &namespace)? }))
 }
 
@@ -57,7 +60,7 @@ fn one(shared: &Shared, namespace: &str, collection: &str, field: &FieldPath) ->
 pub(in crate::native) async fn declare(
     State(shared): App,
     InPath((namespace, collection, field)): InPath<(String, String, String)>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let field = check(&shared, &namespace, &collection, &field)?;
     check_known(&shared, &namespace, &collection, &field).await?;
     let limit = shared.config.limits.indexes_max;
@@ -74,7 +77,7 @@ pub(in crate::native) async fn declare(
 pub(in crate::native) async fn drop_index(
     State(shared): App,
     InPath((namespace, collection, field)): InPath<(String, String, String)>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let field = check(&shared, &namespace, &collection, &field)?;
     let index = one(&shared, &namespace, &collection, &field)?;
     shared.shard.declare_index(&namespace, (&collection, &field), false, u64::MAX).await?;

@@ -9,7 +9,10 @@ use super::{
     read::{Moment, aside, page_len, projection, sought},
 };
 use crate::{
-    native::http::{App, InPath, check_namespace},
+    native::{
+        HttpError,
+        http::{App, InPath, check_namespace},
+    },
     shard::{self, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
     shared::Shared,
     trouble::Trouble,
@@ -38,7 +41,7 @@ pub(in crate::native) async fn join(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let plan = Arc::new(JoinPlan::new(&shared, body.read()?)?);
     let request = &plan.request;
@@ -63,7 +66,7 @@ pub(in crate::native) async fn join(
             candidates.join_or(&plan, &both).await?
         }
     };
-    answer_join(Arc::clone(&shared), Arc::clone(&plan), done).await
+    Ok(answer_join(Arc::clone(&shared), Arc::clone(&plan), done).await?)
 }
 
 /// A join as it was asked for.

@@ -4,7 +4,10 @@ use super::{answer::json_of, decode::Decoder, indexes, terms::terms};
 use crate::{
     body::{self, BodyError as Unread},
     gate,
-    native::http::{App, InPath, check_namespace},
+    native::{
+        HttpError,
+        http::{App, InPath, check_namespace},
+    },
     schemas::Book,
     shard::{Loading, POSITION_MAX, Positions, ShardError},
     shared::Shared,
@@ -39,7 +42,7 @@ pub(in crate::native) async fn load(
     State(shared): App,
     InPath(namespace): InPath<String>,
     request: Request,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     check_dump_type(request.headers())?;
     let mut body = request.into_body();
@@ -55,7 +58,7 @@ pub(in crate::native) async fn load(
         Ok(loaded) => Ok(json_of(&loaded?)),
         Err(error) => {
             tracing::error!(%error, "load a dump");
-            Err(Trouble::storage_failed())
+            Err(Trouble::storage_failed().into())
         }
     }
 }

@@ -30,7 +30,7 @@ use axum::{
 use std::sync::Arc;
 
 pub(super) use answer::document_or_null;
-pub(crate) use answer::{json_of, no_namespace, too_old};
+pub(crate) use answer::json_of;
 pub(super) use backup::*;
 pub(crate) use body::read_json_body;
 pub(super) use body::{AnyBody, JsonBody, PeerBody};

@@ -3,7 +3,10 @@
 use super::{answer::json_of, body::JsonBody, decode::Decoder, terms::terms};
 use crate::{
     gate,
-    native::http::{App, InPath, check_namespace},
+    native::{
+        HttpError,
+        http::{App, InPath, check_namespace},
+    },
     purge::{self, Wanted, Whole},
     trouble::Trouble,
 };
@@ -28,7 +31,7 @@ pub(in crate::native) async fn purge(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let request: PurgeRequest = body.read()?;
     let decoder = Decoder(&shared.config.limits);
@@ -111,6 +114,6 @@ fn check_confirmed(confirm: Option<&str>, what: &str, name: &str) -> Result<(), 
 
 /// The purges that have begun and are not complete.
 #[utoipa::path(get, path = "/v1/purges", responses((status = 200, body = PurgeList)))]
-pub(in crate::native) async fn purges(State(shared): App) -> Result<Response, Trouble> {
+pub(in crate::native) async fn purges(State(shared): App) -> Result<Response, HttpError> {
     Ok(json_of(&PurgeList { purges: purge::list(&shared)? }))
 }

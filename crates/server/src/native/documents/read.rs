@@ -2,10 +2,7 @@
 
 use super::{
     address::Addressed,
-    answer::{
-        self, ahead, before_purge, json, json_of, no_document, open, too_old, write_document, write_found,
-        write_node,
-    },
+    answer::{self, before_purge, json, json_of, open, write_document, write_found, write_node},
     body::JsonBody,
     cursor,
     decode::Decoder,
@@ -16,9 +13,11 @@ use super::{
 use crate::{
     cluster::{NOWHERE, custody},
     native::{
+        HttpError,
         http::{App, InPath, check_namespace},
         query::{self, InQuery},
     },
+    refusals::{ahead, no_document, too_old},
     schemas::{check_fields, check_node},
     shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
@@ -175,7 +174,7 @@ pub(in crate::native) async fn document(
     address: Addressed,
     InQuery(query): InQuery<DocumentQuery>,
     conditions: Conditions,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let wanted = WantedPart::new(Decoder(&shared.config.limits), &address, &query)?;
     let Addressed { namespace, document: at, .. } = address;
     let terms = (query.token.as_deref(), query.wait_ms);
@@ -185,9 +184,9 @@ pub(in crate::native) async fn document(
     let access = Access::of_query(&shared, isolation, terms, query.at)?;
     let moment = access.moment(&shared, &namespace, || wanted.resources(&at)).await?;
     let as_of = moment.as_of(&namespace, query.at)?;
-    let Some(id) = moment.namespace else { return Err(no_document(&at)) };
+    let Some(id) = moment.namespace else { return Err(no_document(&at).into()) };
     let found = moment.reading.get(id, at.clone(), selection(query.deleted), as_of)?;
-    let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?) };
+    let Some(found) = found else { return Err(absent(&moment, id, &at, as_of)?.into()) };
     let document = found.document()?;
     let version = document.position();
     if let Some(answer) = conditions.answer(&at, version)? {
@@ -346,7 +345,7 @@ pub(in crate::native) async fn get_many(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let request: GetRequest = body.read()?;
     let decoder = Decoder(&shared.config.limits);
     get_limits(&shared, &request)?;
@@ -502,9 +501,9 @@ pub(in crate::native) async fn documents(
     State(shared): App,
     InPath((namespace, collection)): InPath<(String, String)>,
     InQuery(query): InQuery<DocumentsQuery>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let request = read_list(&shared, &collection, query)?;
-    page(shared, namespace, request).await
+    Ok(page(shared, namespace, request).await?)
 }
 
 /// A list as an address asks for it.
@@ -541,8 +540,8 @@ pub(in crate::native) async fn filter(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    page(shared, namespace, body.read()?).await
+) -> Result<Response, HttpError> {
+    Ok(page(shared, namespace, body.read()?).await?)
 }
 
 /// A page as it was asked for.
@@ -681,7 +680,7 @@ pub(in crate::native) async fn count(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let (position, count) = counted(shared, namespace, &body, Count(0)).await?;
     Ok(json_of(&CountAnswer { position: position.0, count: count.0 }))
 }
@@ -694,7 +693,7 @@ pub(in crate::native) async fn exists(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let (position, any) = counted(shared, namespace, &body, Any(false)).await?;
     Ok(json_of(&ExistsAnswer { position: position.0, exists: any.0 }))
 }
@@ -723,8 +722,8 @@ pub(in crate::native) async fn min(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    extreme(shared, namespace, body, Ordering::Less).await
+) -> Result<Response, HttpError> {
+    Ok(extreme(shared, namespace, body, Ordering::Less).await?)
 }
 
 /// The largest value of a field among the documents that match; null if none has it.
@@ -735,8 +734,8 @@ pub(in crate::native) async fn max(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    extreme(shared, namespace, body, Ordering::Greater).await
+) -> Result<Response, HttpError> {
+    Ok(extreme(shared, namespace, body, Ordering::Greater).await?)
 }
 
 async fn extreme(

@@ -12,6 +12,7 @@ use crate::{
     cluster::dispatch,
     gate::{self, GateError, Terms},
     native::{
+        HttpError,
         http::{App, InPath, check_namespace},
         query::InQuery,
     },
@@ -50,7 +51,7 @@ pub(in crate::native) async fn write(
     InPath(namespace): InPath<String>,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let decode = || {
         let body = body.read::<WriteCall>()?;
@@ -59,7 +60,7 @@ pub(in crate::native) async fn write(
     };
     let large = body.0.len() > LARGE_BODY_BYTES;
     let (call, terms) = if large { tokio::task::block_in_place(decode)? } else { decode()? };
-    answer(&shared, &namespace, retry.mark(call), &terms).await
+    Ok(answer(&shared, &namespace, retry.mark(call), &terms).await?)
 }
 
 /// The same for a request that did not come through the router.
@@ -92,7 +93,7 @@ async fn written(
     terms: &Terms,
 ) -> Result<Written, Trouble> {
     // Nodes of a cluster are at different positions, and a node may be asked about one that another node has told.
-    let call = Call { refuses_future: !shared.cluster.has_spread(namespace).await?, ..call };
+    let call = Call { refuses_future: !shared.is_spread(namespace).await?, ..call };
     let written = match gate::write(shared, namespace, &call, terms).await {
         Ok(written) => written,
         Err(error) => return Err(unwritten(shared, namespace, &call, error).await),
@@ -168,7 +169,7 @@ pub(in crate::native) async fn put(
     conditions: Conditions,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let decoder = Decoder(&shared.config.limits);
     let when = match query.r#if.as_deref() {
         None => PutIf::Always,
@@ -176,7 +177,7 @@ pub(in crate::native) async fn put(
         Some("present") => PutIf::Present,
         Some(other) => {
             let message = format!("the parameter `if` must be `absent` or `present`, not {other:?}");
-            return Err(Trouble::new(Code::BadQuery, message));
+            return Err(Trouble::new(Code::BadQuery, message).into());
         }
     };
     let action = match (address.node(query.path.as_deref())?, when) {
@@ -186,7 +187,7 @@ pub(in crate::native) async fn put(
         }
         (Some(_), PutIf::Absent) => {
             let message = "a node can be put into a document that is there only; leave out if or path";
-            return Err(Trouble::new(Code::BadQuery, message));
+            return Err(Trouble::new(Code::BadQuery, message).into());
         }
     };
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
@@ -226,7 +227,7 @@ pub(in crate::native) async fn delete(
     InQuery(query): InQuery<DeleteQuery>,
     conditions: Conditions,
     retry: Retry,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let decoder = Decoder(&shared.config.limits);
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let action = match address.node(query.path.as_deref())? {
@@ -236,7 +237,7 @@ pub(in crate::native) async fn delete(
     let Addressed { namespace, document: at, .. } = address;
     let written_by = (query.user, query.note);
     let call = single(decoder, Intent { at, action }, (query.position, conditions), written_by)?;
-    answer(&shared, &namespace, retry.mark(call), &terms).await
+    Ok(answer(&shared, &namespace, retry.mark(call), &terms).await?)
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -268,7 +269,7 @@ pub(in crate::native) async fn restore(
     InQuery(query): InQuery<RestoreQuery>,
     conditions: Conditions,
     retry: Retry,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let decoder = Decoder(&shared.config.limits);
     let terms = read_terms(&shared, query.token.as_deref(), query.wait_ms)?;
     let intent = Intent { at, action: Action::Restore };
@@ -344,9 +345,9 @@ pub(in crate::native) async fn reserve(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let ReserveRequest { collection, amount } = body.read()?;
-    reserve_from(&shared, &namespace, &collection, amount, 1).await
+    Ok(reserve_from(&shared, &namespace, &collection, amount, 1).await?)
 }
 
 /// Hands out ids from `least` on.

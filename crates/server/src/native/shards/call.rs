@@ -12,6 +12,7 @@ use super::{
 use crate::{
     cluster::{Current, spans},
     gate::{self, Run},
+    native::HttpError,
     shard::{Amended, Call, Reading, in_place},
     shared::Shared,
     trouble::Trouble,
@@ -43,19 +44,19 @@ pub(in crate::native) async fn call(
     InPath(namespace): InPath<String>,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let request: CallRequest = body.read()?;
     let access = Access::read(&request.mode)?;
     let CallRequest { procedure, collection, key, arguments, tokens, wait_ms, user, note, .. } = request;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let registered = find(&shared.shard.read(), &namespace, &procedure)?;
-    let compiled = in_place(|| shared.cluster.procedures.compiled(&procedure, &registered.source));
+    let compiled = in_place(|| shared.procedures.compiled(&procedure, &registered.source));
     let compiled = compiled.map_err(|error| failed(&registered, &error))?;
     let arguments = read_arguments(&shared, &arguments)?;
     let calling = Arc::new(Calling { namespace, registered, compiled, asked, arguments, access });
     match access {
-        Access::Ro => calling.read(&shared).await,
-        Access::Rw => calling.write(&shared, retry).await,
+        Access::Ro => Ok(calling.read(&shared).await?),
+        Access::Rw => Ok(calling.write(&shared, retry).await?),
     }
 }
 
@@ -75,10 +76,10 @@ impl Calling {
         let mut touched = BTreeSet::from([self.asked.at.clone()]);
         loop {
             // While documents move they may have to be brought here first.
-            shared.cluster.admit(shared, &self.namespace, touched.iter()).await?;
+            shared.admit_keys(&self.namespace, touched.iter()).await?;
             shared.shard.shown(shared.shard.last_index()).await?;
             let run = {
-                let _running = shared.cluster.procedures.enter().await;
+                let _running = shared.procedures.enter().await;
                 let (calling, own) = (Arc::clone(self), Arc::clone(shared));
                 let work = move |budget: &Budget| calling.run(&own, &own.shard.read(), budget);
                 Job::new(shared).run(work).await?

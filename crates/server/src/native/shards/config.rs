@@ -12,6 +12,7 @@ use crate::{
         scripts::compile,
     },
     clustered::preferences,
+    native::HttpError,
     shared::Shared,
     trouble::Trouble,
 };
@@ -54,9 +55,9 @@ pub(in crate::native) async fn map(State(shared): App) -> Response {
 #[utoipa::path(post, path = "/v1/{namespace}/shard/config", params(("namespace" = String, Path)),
     request_body = ShardConfig, responses((status = 200, body = ConfigAnswer), (status = 400, body = Problem),
     (status = 409, body = Problem), (status = 503, body = Problem)))]
-pub(in crate::native) async fn config(State(shared): App, body: JsonBody) -> Result<Response, Trouble> {
+pub(in crate::native) async fn config(State(shared): App, body: JsonBody) -> Result<Response, HttpError> {
     if !shared.cluster.is_node() {
-        return Err(cluster::not_a_node());
+        return Err(cluster::not_a_node().into());
     }
     let (change, force) = read_config(&body)?;
     check_change(&change)?;

@@ -7,6 +7,7 @@ use super::super::{
 };
 use crate::{
     gate::{self, Amendment, Terms},
+    native::HttpError,
     shard::{Amended, Call, Reading, Selection},
     shared::Shared,
     trouble::Trouble,
@@ -33,8 +34,8 @@ pub(in crate::native) async fn select(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    read_named(&shared, &namespace, &body)
+) -> Result<Response, HttpError> {
+    Ok(read_named(&shared, &namespace, &body)?)
 }
 
 /// Reads a document, if need be from the owner.
@@ -45,10 +46,10 @@ pub(in crate::native) async fn eselect(
     State(shared): App,
     InPath(namespace): InPath<String>,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let EselectRequest { mode, collection, key } = body.read()?;
     Access::read(&mode)?;
-    read(&shared, &namespace, &Decoder(&shared.config.limits).document(&collection, &key)?)
+    Ok(read(&shared, &namespace, &Decoder(&shared.config.limits).document(&collection, &key)?)?)
 }
 
 /// What an operation with a mode may do.
@@ -110,8 +111,8 @@ pub(in crate::native) async fn insert(
     InPath(namespace): InPath<String>,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    store(&shared, &namespace, retry, body.read()?, exists).await
+) -> Result<Response, HttpError> {
+    Ok(store(&shared, &namespace, retry, body.read()?, exists).await?)
 }
 
 /// Makes a document exactly what the body says, be it there or not.
@@ -123,8 +124,8 @@ pub(in crate::native) async fn replace(
     InPath(namespace): InPath<String>,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
-    store(&shared, &namespace, retry, body.read()?, |_| Ok(())).await
+) -> Result<Response, HttpError> {
+    Ok(store(&shared, &namespace, retry, body.read()?, |_| Ok(())).await?)
 }
 
 /// That there must not be a document. One that is deleted is none.
@@ -181,7 +182,7 @@ pub(in crate::native) async fn shard_delete(
     InPath(namespace): InPath<String>,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let DeleteRequest { collection, key, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let amendment = asked.amendment(gate::whole(&asked.at).into(), retry);
@@ -210,7 +211,7 @@ pub(in crate::native) async fn update(
     InPath(namespace): InPath<String>,
     retry: Retry,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let UpdateRequest { collection, key, format, arguments, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
     let arguments = read_arguments(&shared, &arguments)?;
@@ -228,8 +229,8 @@ pub(in crate::native) async fn update(
     let amended = gate::transact(&shared, &namespace, &amendment, &asked.terms, make).await?;
     let reading = shared.shard.read();
     match (last_of(&amended), amended) {
-        (Some(position), _) => answer(&reading, &namespace, &asked.at, Some(position)),
-        (None, Amended::Now { made: true, .. }) => answer(&reading, &namespace, &asked.at, None),
+        (Some(position), _) => Ok(answer(&reading, &namespace, &asked.at, Some(position))?),
+        (None, Amended::Now { made: true, .. }) => Ok(answer(&reading, &namespace, &asked.at, None)?),
         _ => Ok(document_or_null(reading.position(&namespace)?, None)?),
     }
 }

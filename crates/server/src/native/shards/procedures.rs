@@ -8,6 +8,7 @@ use super::super::{
 use super::operations::store_intents;
 use crate::{
     gate::{self, Amendment, PROCEDURES},
+    native::HttpError,
     shard::{Call, Reading, in_place},
     shared::Shared,
     trouble::Trouble,
@@ -38,7 +39,7 @@ pub(super) struct Registered {
 pub(in crate::native) async fn procedures(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let reading = shared.shard.read();
     let mut procedures = Vec::new();
@@ -59,7 +60,7 @@ pub(in crate::native) async fn procedures(
 pub(in crate::native) async fn procedure(
     State(shared): App,
     InPath((namespace, name)): InPath<(String, String)>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     Ok(json_of(&find(&shared.shard.read(), &namespace, &name)?.info(true)))
 }
@@ -74,13 +75,12 @@ pub(in crate::native) async fn put_procedure(
     InPath((namespace, name)): InPath<(String, String)>,
     retry: Retry,
     AnyBody(body): AnyBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let at = key_of(&name)?;
     let bad = |why: String| Trouble::new(Code::BadScript, why);
     let source = String::from_utf8(body.into()).map_err(|_| bad("the text is not UTF-8".to_owned()))?;
-    in_place(|| shared.cluster.procedures.compiled(&name, &source))
-        .map_err(|error| bad(error.to_string()))?;
+    in_place(|| shared.procedures.compiled(&name, &source)).map_err(|error| bad(error.to_string()))?;
     let make = |state: Stored<'_>| {
         let before = stored(state, &namespace, &at)?;
         let known = before.as_ref().and_then(Registered::of);
@@ -105,7 +105,7 @@ pub(in crate::native) async fn delete_procedure(
     State(shared): App,
     InPath((namespace, name)): InPath<(String, String)>,
     retry: Retry,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     check_namespace(&shared, &namespace)?;
     let at = key_of(&name)?;
     let make = |state: Stored<'_>| match stored(state, &namespace, &at)? {

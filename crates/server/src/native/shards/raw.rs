@@ -10,11 +10,13 @@ use super::super::{
 };
 use super::operations::{Asked, answer, exists, last_of, read_named, store_intents};
 use crate::{
-    cluster::{SYSTEM, work::EVERYWHERE},
+    cluster::work::EVERYWHERE,
     gate::{self, Terms, Turn},
+    native::HttpError,
     operator,
     shard::{Selection, in_place},
     shared::Shared,
+    territory::SYSTEM,
     trouble::Trouble,
 };
 use axum::{extract::State, response::Response};
@@ -41,7 +43,7 @@ pub(in crate::native) struct RawQuery {
     force: bool,
 }
 
-type Asking = Result<InQuery<RawQuery>, Trouble>;
+type Asking = Result<InQuery<RawQuery>, HttpError>;
 
 /// Reads a document of this node, whether the node owns it or not.
 #[utoipa::path(post, path = "/v1/{namespace}/shard/raw/select", params(("namespace" = String, Path), RawQuery),
@@ -52,12 +54,12 @@ pub(in crate::native) async fn raw_select(
     InPath(namespace): InPath<String>,
     query: Asking,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let deed = Deed::read(&shared, &namespace, query)?;
     let SelectRequest { collection, key } = body.read()?;
     let at = Decoder(&shared.config.limits).document(&collection, &key)?;
     deed.record(OperatorDeed::RawSelect, Some(at.to_string())).await?;
-    read_named(&shared, &namespace, &body)
+    Ok(read_named(&shared, &namespace, &body)?)
 }
 
 /// Creates a document on this node, whether the node owns it or not.
@@ -69,7 +71,7 @@ pub(in crate::native) async fn raw_insert(
     InPath(namespace): InPath<String>,
     query: Asking,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let deed = Deed::read(&shared, &namespace, query)?;
     let StoreRequest { collection, key, fields, tokens, wait_ms, user, note } = body.read()?;
     let asked = Asked::new(&shared, &namespace, (&collection, &key), (user, note), (tokens, wait_ms))?;
@@ -83,7 +85,7 @@ pub(in crate::native) async fn raw_insert(
     };
     let pending = shared.shard.decide_amend(&namespace, None, make, &NoRules, shared.clock.now())?;
     let amended = shared.shard.settle_amend(pending).await??;
-    answer(&shared.shard.read(), &namespace, &asked.at, last_of(&amended))
+    Ok(answer(&shared.shard.read(), &namespace, &asked.at, last_of(&amended))?)
 }
 
 /// Takes a document of this node away without a trace, with its history and all that is known of its key.
@@ -95,13 +97,13 @@ pub(in crate::native) async fn raw_delete(
     InPath(namespace): InPath<String>,
     query: Asking,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let deed = Deed::read(&shared, &namespace, query)?;
     let DeleteRequest { collection, key, tokens, wait_ms, user, note } = body.read()?;
     if user.is_some() || note.is_some() {
         let message =
             "nothing is left of the document that could have a user or a note; give operator and reason";
-        return Err(Trouble::new(Code::BadBody, message));
+        return Err(Trouble::new(Code::BadBody, message).into());
     }
     let at = Decoder(&shared.config.limits).document(&collection, &key)?;
     let _turn = deed.turn(&at, &terms(&shared, tokens, wait_ms)?).await?;
@@ -126,7 +128,7 @@ pub(in crate::native) async fn raw_len(
     InPath(namespace): InPath<String>,
     query: Asking,
     body: JsonBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let deed = Deed::read(&shared, &namespace, query)?;
     let LenRequest { collection } = body.read()?;
     deed.record(OperatorDeed::RawLen, collection.clone()).await?;
@@ -151,7 +153,7 @@ impl<'a> Deed<'a> {
             return Err(Trouble::new(Code::RawOperationsOff, message));
         }
         check_open(shared, namespace)?;
-        let InQuery(RawQuery { operator, reason, force }) = query?;
+        let InQuery(RawQuery { operator, reason, force }) = query.map_err(|HttpError(trouble)| trouble)?;
         let operator = operator.filter(|operator| !operator.is_empty()).ok_or_else(|| {
             Trouble::new(Code::BadQuery, "say who does this, for the operator log: ?operator=NAME")
         })?;

@@ -7,11 +7,13 @@ use super::super::{
 use super::config::check_change;
 use crate::{
     cluster::{
-        self, Current, SYSTEM,
+        self, Current,
         driver::{self, Command},
         work::{self, EVERYWHERE, Progress, Row, Task},
     },
+    native::HttpError,
     shared::Shared,
+    territory::SYSTEM,
     trouble::Trouble,
 };
 use axum::{
@@ -37,9 +39,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How far the transition to another map is.
 #[utoipa::path(get, path = "/v1/{namespace}/shard/transition", params(("namespace" = String, Path)),
     responses((status = 200, body = TransitionStatus), (status = 503, body = Problem)))]
-pub(in crate::native) async fn transition_status(State(shared): App) -> Result<Response, Trouble> {
+pub(in crate::native) async fn transition_status(State(shared): App) -> Result<Response, HttpError> {
     if !shared.cluster.is_node() {
-        return Err(cluster::not_a_node());
+        return Err(cluster::not_a_node().into());
     }
     Ok(json_of(&status(&shared).await?))
 }
@@ -56,9 +58,9 @@ pub(super) async fn status(shared: &Arc<Shared>) -> Result<TransitionStatus, Tro
 pub(in crate::native) async fn transition_command(
     State(shared): App,
     AnyBody(body): AnyBody,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     if !shared.cluster.is_node() {
-        return Err(cluster::not_a_node());
+        return Err(cluster::not_a_node().into());
     }
     let command: Command =
         serde_json::from_slice(&body).map_err(|error| Trouble::new(Code::BadBody, error.to_string()))?;
@@ -75,11 +77,11 @@ pub(in crate::native) async fn transition_command(
 pub(in crate::native) async fn copy(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let Some(current) = served(&shared).await? else { return Ok(json_of(&Vec::<CopiedRow>::new())) };
     if current.map.prev.is_none() {
         let message = "resharding is done already: there is no prev, so there is nothing to copy";
-        return Err(Trouble::new(Code::Resharding, message));
+        return Err(Trouble::new(Code::Resharding, message).into());
     }
     let rows = done(&shared, &current, &namespace, Task::Copy).await?;
     let row = |Row { namespace, collection, copied, .. }| CopiedRow { namespace, collection, copied };
@@ -94,12 +96,12 @@ pub(in crate::native) async fn copy(
 pub(in crate::native) async fn cleanup(
     State(shared): App,
     InPath(namespace): InPath<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let Some(current) = served(&shared).await? else { return Ok(json_of(&Vec::<RemovedRow>::new())) };
     if current.map.prev.is_some() {
         let message = "resharding is not done: there is a prev, so nothing is cleaned up; copy on all shards, then \
                        set prev to false";
-        return Err(Trouble::new(Code::Resharding, message));
+        return Err(Trouble::new(Code::Resharding, message).into());
     }
     let rows = done(&shared, &current, &namespace, Task::Clean).await?;
     let row = |Row { namespace, collection, removed, .. }| RemovedRow { namespace, collection, removed };

@@ -233,7 +233,7 @@ fn past(reading: &Reading, namespace: NamespaceId, at: Option<u64>) -> Result<Op
     let Some(at) = at.map(Position) else { return Ok(None) };
     let horizon = reading.state().horizon(namespace)?;
     if at < horizon {
-        return Err(crate::native::too_old(at, horizon));
+        return Err(crate::refusals::too_old(at, horizon));
     }
     let written = reading.state().position(namespace)?;
     Ok(Some(at).filter(|at| *at < written))

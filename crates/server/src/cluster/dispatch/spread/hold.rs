@@ -7,10 +7,10 @@ use super::{
     cut::Manner,
 };
 use crate::{
-    cluster::SYSTEM,
     gate::{self, Terms, Turn},
     secret,
     shared::Shared,
+    territory::SYSTEM,
     trouble::Trouble,
 };
 use lockwood_model::{Resource, Wait};

@@ -16,13 +16,14 @@ use super::{
 };
 use crate::{
     body,
-    cluster::{Current, SYSTEM, dispatch::kind},
+    cluster::{Current, dispatch::kind},
     clustered::confirmed,
     gate::{self, Terms, Turn},
     native::{Load, Native, check_dump_type, json_of, read_head, unread},
     secret,
     shard::Positions,
     shared::Shared,
+    territory::SYSTEM,
     trouble::Trouble,
 };
 use axum::{

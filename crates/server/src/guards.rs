@@ -4,20 +4,18 @@
 //! The table is the truth. Every change of a held lock ends in [`State::guard`], which compares the table with what the
 //! guards were made of last; so no way of ending or converting a lock can be missed.
 
-use super::Membership;
 use crate::{
-    cluster::Current,
+    kernel::Kernel,
     namespace::{Namespace, State},
-    shared::Shared,
+    territory::Territory,
     trouble::Trouble,
 };
+use futures_util::future::join_all;
 use lockwood_locks::LockView;
-use lockwood_model::{LockId, NodeAddress, OwnerId, Resource, Timestamp, Token};
+use lockwood_model::{LockId, OwnerId, Resource, Timestamp, Token};
 use lockwood_router::{
-    Route, ShardEpoch, ShardNo,
-    guards::{
-        Action, Covered, Decision, DefinitionsNo, Home, HomeEpoch, MapEpoch, MemberMessage, Ownership, Phase,
-    },
+    ShardEpoch, ShardNo,
+    guards::{Action, Covered, Decision, DefinitionsNo, Home, MapEpoch, MemberMessage, Ownership, Phase},
 };
 use lockwood_wire::Code;
 use std::{
@@ -35,10 +33,13 @@ const CLOSING_TIMEOUT_MS: u64 = 10_000;
 /// How long the end of a lock waits for the ownership of its home to be fresh, and for grace to be over.
 const HELD_UP_TIMEOUT: Duration = Duration::from_secs(10);
 const HELD_UP_PAUSE: Duration = Duration::from_millis(10);
+/// How long to wait before shards are asked again.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The guards of a namespace whose home is here. A part of its state.
 pub(crate) struct HomeGuards {
-    membership: Arc<Membership>,
+    territory: Arc<dyn Territory>,
     home: Home,
     changed: Changed,
     /// What the guards of each lock were made of last.
@@ -130,12 +131,11 @@ impl HomeGuards {
     /// Those of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
     /// have been heard.
     /// What is registered so far is in the log up to the record `last`.
-    pub(crate) fn new(membership: &Arc<Membership>, map: u64, last: u64) -> HomeGuards {
-        let mut home =
-            Home::takeover(HomeEpoch(membership.epoch.0), MapEpoch(map), membership.owners_elsewhere());
+    pub(crate) fn new(territory: &Arc<dyn Territory>, last: u64) -> HomeGuards {
+        let mut home = territory.take_over();
         home.redefined(DefinitionsNo(last));
         HomeGuards {
-            membership: Arc::clone(membership),
+            territory: Arc::clone(territory),
             home,
             changed: Changed::default(),
             guarded: HashMap::new(),
@@ -222,13 +222,7 @@ impl HomeGuards {
         self.home.awaited(lock)
     }
 
-    fn look(
-        &mut self,
-        lock: LockId,
-        held: Option<LockView>,
-        is_durable: bool,
-        current: Option<&Current>,
-    ) -> Look {
+    fn look(&mut self, lock: LockId, held: Option<LockView>, is_durable: bool) -> Look {
         let Some(view) = held else {
             if self.guarded.contains_key(&lock) && !is_durable {
                 return Look::Retry;
@@ -239,7 +233,7 @@ impl HomeGuards {
             return Look::Done;
         };
         let token = view.token.expect("a held lock has a token");
-        let coverage = |resources: &[Resource]| covered(current, resources);
+        let coverage = |resources: &[Resource]| self.territory.covered(resources);
         let decision = Decision { lock, owner: view.owner, token, resources: view.resources };
         let next = (token, decision.resources.clone());
         match self.guarded.get(&lock) {
@@ -274,17 +268,17 @@ impl State {
     /// as if the lock had waited.
     pub(crate) fn may_tell(
         &mut self,
-        shared: &Shared,
+        kernel: &Kernel,
         granted: (OwnerId, LockId, Token),
         news: (News, Option<u64>),
     ) -> bool {
         if self.guards.is_none() {
             return true;
         }
-        self.guard(shared);
+        self.guard(kernel);
         let is_pending = |guards: &&mut Box<HomeGuards>| guards.is_pending(granted.1);
         let Some(guards) = self.guards.as_mut().filter(is_pending) else { return true };
-        guards.hold_back(granted, news, shared.clock.now());
+        guards.hold_back(granted, news, kernel.clock.now());
         false
     }
 
@@ -292,14 +286,14 @@ impl State {
     /// when all of these changes are known, ends of leases among them.
     pub(crate) fn tell_or_hold_back(
         &mut self,
-        shared: &Shared,
+        kernel: &Kernel,
         granted: (OwnerId, LockId, Token),
         news: News,
     ) {
         let request = self.request_of(granted.0, granted.1);
         match &mut self.guards {
-            Some(guards) => guards.hold_back(granted, (news, request), shared.clock.now()),
-            None => self.tell_news(shared, granted, (news, request)),
+            Some(guards) => guards.hold_back(granted, (news, request), kernel.clock.now()),
+            None => self.tell_news(kernel, granted, (news, request)),
         }
     }
 
@@ -314,29 +308,29 @@ impl State {
     }
 
     /// Brings the guards to what the table says, and tells what may be told by now.
-    pub(crate) fn guard(&mut self, shared: &Shared) {
+    pub(crate) fn guard(&mut self, kernel: &Kernel) {
         if self.guards.is_none() {
             return;
         }
         loop {
-            self.look_at_changes(shared);
+            self.look_at_changes(kernel);
             let Some(guards) = &mut self.guards else { return };
-            let ownership = if shared.authority.is_fresh() { Ownership::Fresh } else { Ownership::Stale };
+            let ownership = if kernel.authority.is_fresh() { Ownership::Fresh } else { Ownership::Stale };
             let actions = guards.home.actions(ownership);
             if actions.is_empty() {
                 let defined = guards.home.defined();
                 guards.defined.send_if_modified(|known| std::mem::replace(known, defined) != defined);
                 let waits = ownership == Ownership::Stale || guards.retry_at.is_some();
-                guards.retry_at = waits.then(|| shared.clock.now().after(RETRY_MS));
+                guards.retry_at = waits.then(|| kernel.clock.now().after(RETRY_MS));
                 return;
             }
             for action in actions {
-                self.do_guarding(shared, action);
+                self.do_guarding(kernel, action);
             }
         }
     }
 
-    fn look_at_changes(&mut self, shared: &Shared) {
+    fn look_at_changes(&mut self, kernel: &Kernel) {
         let changed = self.table.take_changes();
         for lock in &changed {
             if self.table.owner_of(*lock).is_none() {
@@ -344,7 +338,7 @@ impl State {
             }
         }
         // A guard goes after the end of its lease is on record.
-        self.note_ended(shared);
+        self.note_ended(kernel);
         let written = self.written;
         let Some(guards) = &mut self.guards else { return };
         for lock in changed {
@@ -355,14 +349,13 @@ impl State {
         if changed.is_empty() {
             return;
         }
-        let current = shared.cluster.current();
         for (lock, record) in changed {
             let held = self.table.view(lock).filter(|view| view.token.is_some());
             if held.is_none() {
                 guards.drop_news(lock);
             }
-            let is_durable = shared.shard.shows(record);
-            match guards.look(lock, held, is_durable, current.as_deref()) {
+            let is_durable = kernel.shard.shows(record);
+            match guards.look(lock, held, is_durable) {
                 Look::Done => {}
                 Look::Later => guards.changed.defer(lock, record),
                 Look::Retry => {
@@ -373,14 +366,14 @@ impl State {
         }
     }
 
-    fn do_guarding(&mut self, shared: &Shared, action: Action) {
+    fn do_guarding(&mut self, kernel: &Kernel, action: Action) {
         let Some(guards) = &mut self.guards else { return };
         match action {
-            Action::Send(message) => guards.membership.send_to_member(&self.name, message),
+            Action::Send(message) => guards.territory.send(&self.name, message),
             Action::Granted { lock, token } => {
                 guards.changed.resume(lock);
                 for (token, HeldBack { owner, news, request, .. }) in guards.take_news(lock, token) {
-                    self.tell_news(shared, (owner, lock, token), (news, request));
+                    self.tell_news(kernel, (owner, lock, token), (news, request));
                 }
             }
             // The shard learns of the latest home from the database, and joins that one.
@@ -393,16 +386,16 @@ impl State {
     }
 
     /// Sessions had the time to come back, or there were none.
-    pub(crate) fn sessions_over(&mut self, shared: &Shared) {
-        self.guard(shared);
+    pub(crate) fn sessions_over(&mut self, kernel: &Kernel) {
+        self.guard(kernel);
         if let Some(guards) = &mut self.guards {
             guards.home.sessions_over();
-            self.guard(shared);
+            self.guard(kernel);
         }
     }
 
     /// Requests that wait for shards that cannot be reached are given up.
-    pub(crate) fn give_up_closing(&mut self, shared: &Shared, now: Timestamp) {
+    pub(crate) fn give_up_closing(&mut self, kernel: &Kernel, now: Timestamp) {
         let Some(guards) = &mut self.guards else { return };
         let mut late = guards.take_given_up(now);
         // A session waits on.
@@ -410,70 +403,72 @@ impl State {
         for (lock, owner) in late {
             let shards = self.guards.as_ref().map(|guards| guards.awaited(lock)).unwrap_or_default();
             self.refuse(owner, lock, Box::new(not_closed(&shards)));
-            self.give_back(shared, owner, lock);
+            self.give_back(kernel, owner, lock);
         }
     }
 }
 
 impl Namespace {
     /// A member has sent something.
-    pub(super) fn receive(&self, shared: &Shared, message: &MemberMessage) {
-        self.guarding(shared, |home| home.receive(message));
+    pub(crate) fn receive(&self, kernel: &Kernel, message: &MemberMessage) {
+        self.guarding(kernel, |home| home.receive(message));
     }
 
     /// PostgreSQL names the owner of a shard.
-    pub(super) fn owner_changed(&self, shared: &Shared, shard: ShardNo, epoch: ShardEpoch) {
-        self.guarding(shared, |home| home.owner_changed(shard, epoch));
+    pub(crate) fn owner_changed(&self, kernel: &Kernel, shard: ShardNo, epoch: ShardEpoch) {
+        self.guarding(kernel, |home| home.owner_changed(shard, epoch));
     }
 
     /// Another map is in force.
-    pub(crate) fn map_changed(&self, shared: &Shared, current: &Current) {
-        let epoch = MapEpoch(current.map.epoch);
-        self.guarding(shared, |home| {
-            home.map_changed(epoch, &|resources: &[Resource]| covered(Some(current), resources));
-        });
+    pub(crate) fn map_changed(
+        &self,
+        kernel: &Kernel,
+        epoch: MapEpoch,
+        covered: &dyn Fn(&[Resource]) -> Covered,
+    ) {
+        self.guarding(kernel, |home| home.map_changed(epoch, &covered));
     }
 
     /// Whether its home grants.
-    pub(super) fn is_serving(&self) -> bool {
+    pub(crate) fn is_serving(&self) -> bool {
         self.lock().guards.as_ref().is_none_or(|guards| guards.home.phase() == Phase::Serving)
     }
 
     /// The shards that have to be heard before anything is granted.
-    pub(super) fn unheard(&self) -> Vec<(ShardNo, ShardEpoch)> {
+    pub(crate) fn unheard(&self) -> Vec<(ShardNo, ShardEpoch)> {
         let state = self.lock();
         state.guards.as_ref().map(|guards| guards.home.unheard().collect()).unwrap_or_default()
     }
 
     /// Whether guards that should go may stay, because the ownership of the home is not fresh or it is in grace.
-    fn is_held_up(&self, shared: &Shared) -> bool {
-        self.guarding(shared, |_| ());
+    fn is_held_up(&self, kernel: &Kernel) -> bool {
+        self.guarding(kernel, |_| ());
         self.lock().guards.as_ref().is_some_and(|guards| guards.home.is_held_up())
     }
 
     /// Something was registered or removed, and is in the log up to a record, which is durable. Gives what all shards go by.
-    pub(super) fn redefined(
+    pub(crate) fn redefined(
         &self,
-        shared: &Shared,
+        kernel: &Kernel,
         definitions: DefinitionsNo,
     ) -> Option<watch::Receiver<Option<DefinitionsNo>>> {
-        self.guarding(shared, |home| home.redefined(definitions));
+        self.guarding(kernel, |home| home.redefined(definitions));
         self.lock().guards.as_ref().map(|guards| guards.defined.subscribe())
     }
 
     /// The shards that do not go by that yet, as far as they are known.
-    pub(super) fn undefined(&self, definitions: DefinitionsNo) -> BTreeSet<ShardNo> {
+    pub(crate) fn undefined(&self, definitions: DefinitionsNo) -> BTreeSet<ShardNo> {
         let state = self.lock();
         let Some(guards) = &state.guards else { return BTreeSet::new() };
         let unheard = guards.home.unheard().map(|(shard, _)| shard);
         guards.home.undefined(definitions).into_iter().chain(unheard).collect()
     }
 
-    fn guarding(&self, shared: &Shared, act: impl FnOnce(&mut Home)) {
+    fn guarding(&self, kernel: &Kernel, act: impl FnOnce(&mut Home)) {
         let mut state = self.lock();
         if let Some(guards) = &mut state.guards {
             act(&mut guards.home);
-            state.guard(shared);
+            state.guard(kernel);
         }
         self.rearm(state);
     }
@@ -482,12 +477,12 @@ impl Namespace {
 /// Waits until the shards that ended locks had covered know of the end, and reject their tokens. One that cannot be reached is
 /// not waited for: it rejects them before anything is granted that conflicts with what they allowed.
 pub(crate) async fn lifted<'a>(
-    shared: &Shared,
+    kernel: &Kernel,
     name: &str,
     resources: impl IntoIterator<Item = &'a Resource>,
 ) -> Result<(), Trouble> {
-    let Some(membership) = &shared.membership else { return Ok(()) };
-    let Some(namespace) = shared.registry.get(name).filter(|namespace| namespace.is_guarded) else {
+    let Some(territory) = &kernel.territory else { return Ok(()) };
+    let Some(namespace) = kernel.registry.get(name).filter(|namespace| namespace.is_guarded) else {
         return Ok(());
     };
     let ended: Vec<Resource> = resources.into_iter().cloned().collect();
@@ -496,42 +491,40 @@ pub(crate) async fn lifted<'a>(
     }
     // A guard goes after it is durable that its lock is over.
     let written = namespace.lock().written;
-    shared.shard.shown(written).await?;
+    kernel.shard.shown(written).await?;
     let deadline = Instant::now() + HELD_UP_TIMEOUT;
     // A home whose ownership is not fresh lifts nothing, and one in grace does not reach what members have of earlier homes.
-    while namespace.is_held_up(shared) {
+    while namespace.is_held_up(kernel) {
         if Instant::now() >= deadline {
-            match shared.authority.is_fresh() {
+            match kernel.authority.is_fresh() {
                 true => break,
                 false => return Err(held_up()),
             }
         }
         tokio::time::sleep(HELD_UP_PAUSE).await;
     }
-    let covered = covered(shared.cluster.current().as_deref(), &ended);
-    let shards = membership.node.shards().into_iter();
-    let others = shards.filter(|shard| *shard != membership.shard && covered.contains(*shard));
-    membership.arrived(&namespace.name, others).await;
+    territory.arrived(&namespace.name, &ended).await;
     Ok(())
 }
 
-/// The shards that may store something that resources cover: by both functions while keys move.
-fn covered(current: Option<&Current>, resources: &[Resource]) -> Covered {
-    let Some(current) = current else { return Covered::All };
-    let mut shards = BTreeSet::new();
-    for resource in resources {
-        let Ok(address) = NodeAddress::of(&resource.path) else { return Covered::All };
-        // Every shard has those.
-        if address.document.collection.starts_with('_') {
-            return Covered::All;
+/// Asks the shards what they are to a namespace whose home is here, until each has been heard and the home serves: a shard may
+/// get another owner as long as sessions have time to come back.
+pub(crate) async fn hear_all(kernel: Arc<Kernel>, name: Arc<str>) {
+    let Some(territory) = &kernel.territory else { return };
+    let mut pause = PAUSE;
+    loop {
+        let Some(namespace) = kernel.registry.get(&name).filter(|namespace| !namespace.is_serving()) else {
+            return;
+        };
+        let unheard = namespace.unheard();
+        let asked = unheard.iter().map(|(shard, _)| territory.hear(&name, *shard));
+        for message in join_all(asked).await.into_iter().flatten() {
+            namespace.receive(&kernel, &message);
         }
-        match current.route(&address.document) {
-            Ok(Route::Owner(owner)) => drop(shards.insert(owner)),
-            Ok(Route::Pulled { owner, donor, .. }) => shards.extend([owner, donor]),
-            Ok(Route::Moving { .. }) | Err(_) => return Covered::All,
-        }
+        drop(namespace);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
-    Covered::Shards(shards)
 }
 
 fn held_up() -> Trouble {
