@@ -8,13 +8,13 @@
 //! ```
 
 use crate::{
-    clock::monotonic,
     database::Database,
     peers::{Call, CallKind, Peers},
     topology::Topology,
 };
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, Uri};
+use lockwood_node::clock::monotonic;
 use lockwood_router::{
     NodeName, ShardEpoch, ShardNo,
     ownership::{Action, Event, Monotonic, Ownership, StepDownReason},

@@ -1,7 +1,7 @@
 //! What this node last read of the cluster's rows, as far as requests are routed by it. Knows nothing of how rows are
 //! read.
 
-use crate::clock::monotonic;
+use lockwood_node::clock::monotonic;
 use lockwood_router::{NodeName, ShardEpoch, ShardNo, View, ownership::Monotonic};
 use parking_lot::RwLock;
 use std::sync::Arc;

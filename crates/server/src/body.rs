@@ -5,11 +5,11 @@ use crate::{
     front::Front,
     memory::{Account, Buffer},
     shared::Shared,
-    trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Code;
 use std::{
     sync::Arc,

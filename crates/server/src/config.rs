@@ -1,6 +1,7 @@
 //! What a server is told at its start. Knows nothing of flags or environment variables.
 
-use crate::{clustered::NodeConfig, limits::Limits};
+use crate::clustered::NodeConfig;
+use lockwood_node::limits::Limits;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The settings of a server.

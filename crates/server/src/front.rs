@@ -1,7 +1,8 @@
 //! What all listeners of a process share, whichever shards it serves: the settings, its connections, the account of the
 //! memory that clients make it hold, and counts. Knows nothing of locks or documents.
 
-use crate::{config::Config, memory::Account, metrics::Metrics};
+use crate::{config::Config, memory::Account};
+use lockwood_node::metrics::Metrics;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64},

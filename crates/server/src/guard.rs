@@ -2,7 +2,7 @@
 //! requests here, but the browser says for which host and on whose behalf. Every listener passes its requests through
 //! [`admit`] before anything else. Knows nothing of routes or of how a refusal is written.
 
-use crate::{config::Config, trouble::Trouble};
+use crate::config::Config;
 use hyper::{
     Method, Request, Response, StatusCode,
     header::{
@@ -11,6 +11,7 @@ use hyper::{
         ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap, HeaderValue, ORIGIN, VARY,
     },
 };
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Code;
 use std::net::{IpAddr, SocketAddr};
 

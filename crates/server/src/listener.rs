@@ -6,14 +6,13 @@ use crate::{
     config::Config,
     front::Front,
     guard::{self, AllowedPage},
-    metrics::Interface,
     outgoing::Outgoing,
     peer_stream::PeerStream,
     stream::Stream,
-    trouble::Trouble,
 };
 use hyper::{Method, Request, Response, Version, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use lockwood_node::{metrics::Interface, trouble::Trouble};
 use lockwood_wire::Code;
 use std::{
     convert::Infallible,

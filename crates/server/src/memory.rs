@@ -4,8 +4,8 @@
 //! What fits into [`FREE_BYTES`] is not counted, so requests for locks, releases and health checks cost nothing here and
 //! are answered also while the account is used up.
 
-use crate::{metrics::Counter, trouble::Trouble};
 use bytes::Bytes;
+use lockwood_node::{metrics::Counter, trouble::Trouble};
 use lockwood_wire::Code;
 use std::{
     sync::{

@@ -1,15 +1,13 @@
 //! Answers on their way: a large one holds its share of the account of memory until all of it is written. Knows nothing
 //! of what is in them.
 
-use crate::{
-    memory::{Account, FREE_BYTES, Share},
-    trouble::Trouble,
-};
+use crate::memory::{Account, FREE_BYTES, Share};
 use bytes::Bytes;
 use hyper::{
     Response,
     body::{Body, Frame, SizeHint},
 };
+use lockwood_node::trouble::Trouble;
 use std::{
     pin::Pin,
     sync::Arc,

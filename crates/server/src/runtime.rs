@@ -2,24 +2,26 @@
 //! store, drained, closed. Knows nothing of listeners, nor of why it runs in this process.
 
 use crate::{
-    authority::Authority,
     cluster::{Cluster, Neighbours, driver},
     clustered::Membership,
     elasticsearch::{Elasticsearch, Library},
     front::Front,
-    grace,
-    kernel::{Kernel, KernelConfig, KernelError, Opening, blocking},
-    lease::{self, LeaseTime},
     locktopus::Locktopus,
     native::Native,
     openslides::{Bus, Openslides, Side},
-    purge,
     schema_registry::SchemaRegistry,
     serve::ServeError,
     shared::Shared,
-    territory::Territory,
 };
 use lockwood_model::Timestamp;
+use lockwood_node::{
+    authority::Authority,
+    grace,
+    kernel::{Kernel, KernelConfig, KernelError, Opening, blocking},
+    lease::{self, LeaseTime},
+    purge,
+    territory::Territory,
+};
 use lockwood_storage::{OpenError, Store, StoreError, postgres::Shown};
 use lockwood_wire::Interface;
 use std::{

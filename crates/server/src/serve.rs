@@ -1,15 +1,14 @@
 //! The life of a server: open, listen, drain, stop. Knows nothing of protocols.
 
 use crate::{
-    authority::Authority,
     clustered,
     config::Config,
     elasticsearch::Library,
     front::Front,
-    lease::LeaseTime,
     listeners::Listeners,
     runtime::{Origin, Runtime},
 };
+use lockwood_node::{authority::Authority, lease::LeaseTime};
 use lockwood_storage::{Embedded, OpenError, StoreError};
 use lockwood_wire::GraceInfo;
 use std::{

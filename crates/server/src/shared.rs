@@ -1,10 +1,8 @@
 //! What a shard that is served here shares with its interfaces and its cluster, beyond its kernel. Knows nothing of protocols.
 
-use crate::{
-    cluster::Cluster, clustered::Membership, config::Config, front::Front, kernel::Kernel, memory::Account,
-    metrics::Gauges,
-};
+use crate::{cluster::Cluster, clustered::Membership, config::Config, front::Front, memory::Account};
 use lockwood_model::Timestamp;
+use lockwood_node::{kernel::Kernel, metrics::Gauges};
 use lockwood_wire::Interface;
 use std::{
     ops::Deref,

@@ -4,10 +4,10 @@
 use crate::{
     frame::{Decoder, Encoder, Event, Fault},
     memory::{Account, FREE_BYTES, Share},
-    session::Notice,
     shared::Shared,
     stream::Stream,
 };
+use lockwood_node::session::Notice;
 use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

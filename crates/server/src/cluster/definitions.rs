@@ -2,14 +2,13 @@
 //! them over from the home. Knows nothing of when that is to happen.
 
 use super::{received, work::EVERYWHERE};
-use crate::{
-    native::build_indexes,
+use crate::{native::build_indexes, shared::Shared};
+use lockwood_model::{DocumentKey, FieldPath, Position};
+use lockwood_node::{
     secret::{hex, unhex},
     shard::in_place,
-    shared::Shared,
     trouble::Trouble,
 };
-use lockwood_model::{DocumentKey, FieldPath, Position};
 use lockwood_storage::{DocumentRef, Entry, Order, StoreError};
 use lockwood_wire::{Code, documents::read_field};
 use serde::{Deserialize, Serialize};

@@ -7,10 +7,11 @@ use super::{
     pull, shard_at, survey,
     work::{Report, Task},
 };
-use crate::{clustered::preferences, shard::Call, shared::Shared, territory::SYSTEM, trouble::Trouble};
+use crate::{clustered::preferences, shared::Shared};
 use bytes::Bytes;
 use lockwood_engine::{Action as Doing, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json};
+use lockwood_node::{shard::Call, territory::SYSTEM, trouble::Trouble};
 use lockwood_router::{
     Action, Change, Donor, Drive, Event, Host, HostMode, Planned, ShardMap, ShardNo, Step, Transition,
     TransitionError, check_hosts,

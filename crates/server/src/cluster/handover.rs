@@ -1,8 +1,9 @@
 //! What shards tell each other between stopping by one map and serving by the next: how far their positions are. Knows
 //! nothing of who brings it from one to the other.
 
-use crate::{shared::Shared, trouble::Trouble};
+use crate::shared::Shared;
 use lockwood_model::Position;
+use lockwood_node::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -29,15 +29,17 @@ pub(crate) mod work;
 
 use crate::{
     clustered::{ClusterNode, Membership},
-    shard::{Call, Pending, Written},
     shared::Shared,
-    territory::{Passage, SYSTEM},
-    trouble::Trouble,
 };
 use futures_util::future::BoxFuture;
 use hyper::HeaderMap;
 use lockwood_engine::{Action, Intent, NoRules, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key, Resource};
+use lockwood_node::{
+    shard::{Call, Pending, Written},
+    territory::{Passage, SYSTEM},
+    trouble::Trouble,
+};
 use lockwood_router::{Epoch, Phase, Route, ShardMap, ShardNo, guards::MapEpoch};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;

@@ -4,13 +4,15 @@
 use super::{Cluster, Current, no_map, pull};
 use crate::{
     clustered::{Membership, admit},
-    gate::Terms,
     shared::Shared,
-    territory::{Admittance, Admitted, Passage, Placement, Territory, Use},
-    trouble::Trouble,
 };
 use futures_util::future::BoxFuture;
 use lockwood_model::{DocumentKey, NodeAddress, Resource};
+use lockwood_node::{
+    gate::Terms,
+    territory::{Admittance, Admitted, Passage, Placement, Territory, Use},
+    trouble::Trouble,
+};
 use lockwood_router::{
     Epoch, Route, ShardNo,
     guards::{Covered, Home, HomeMessage, MapEpoch, MemberMessage},

@@ -2,14 +2,12 @@
 //! requests ask for, nor of the nodes that own the shards.
 
 use super::{Cluster, not_a_node};
-use crate::{
-    clustered::{Membership, ShardCall},
-    trouble::Trouble,
-};
+use crate::clustered::{Membership, ShardCall};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, Request, Response};
 use lockwood_cluster::CallError;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::ShardNo;
 use std::{sync::Arc, time::Duration};
 

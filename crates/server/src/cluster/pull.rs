@@ -2,10 +2,11 @@
 //! while nothing is known. Knows nothing of who asks.
 
 use super::{Current, Message, received, transfer};
-use crate::{shared::Shared, trouble::Trouble};
+use crate::shared::Shared;
 use bytes::Bytes;
 use hyper::Method;
 use lockwood_model::DocumentKey;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{Route, ShardNo};
 use lockwood_storage::Entry;
 use lockwood_wire::Code;

@@ -4,8 +4,9 @@
 //! Sizes are held against the widest limits there are, not against those of this node: nodes may be configured
 //! differently, and documents stay when limits are lowered.
 
-use crate::{limits::Limits, native::Decoder, shard::POSITION_MAX, trouble::Trouble};
+use crate::native::Decoder;
 use lockwood_model::{Document, DocumentKey, Json, Position};
+use lockwood_node::{limits::Limits, shard::POSITION_MAX, trouble::Trouble};
 use lockwood_storage::{Entry, Moved, MovedStep, StoreError, undo_fields};
 use lockwood_wire::{Code, documents::WireKey};
 use std::sync::LazyLock;

@@ -2,8 +2,9 @@
 //! happens then.
 
 use super::{pace, scripts::Compiled, work};
-use crate::{shard::in_place, shared::Shared, trouble::Trouble};
+use crate::shared::Shared;
 use lockwood_model::Key;
+use lockwood_node::{shard::in_place, trouble::Trouble};
 use lockwood_router::{Function, ShardMap};
 use lockwood_storage::Order;
 use lockwood_wire::Code;

@@ -3,8 +3,9 @@
 //! how keys come.
 
 use super::{Current, pace, work};
-use crate::{shard::in_place, shared::Shared, territory::Admitted, trouble::Trouble};
+use crate::shared::Shared;
 use lockwood_model::{DocumentKey, Key};
+use lockwood_node::{shard::in_place, territory::Admitted, trouble::Trouble};
 use lockwood_router::{Phase, Route};
 use lockwood_storage::Order;
 use lockwood_wire::Code;

@@ -2,8 +2,9 @@
 //! order in which keys move.
 
 use super::{Current, sweep, work};
-use crate::{shared::Shared, territory::Admitted, trouble::Trouble};
+use crate::shared::Shared;
 use lockwood_model::{DocumentKey, Position};
+use lockwood_node::{territory::Admitted, trouble::Trouble};
 use lockwood_router::Epoch;
 use lockwood_storage::{DocumentRef, Entry, Moved, NamespaceId, State};
 use serde::{Deserialize, Serialize};

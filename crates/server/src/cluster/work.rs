@@ -2,15 +2,15 @@
 //! on where it stopped, also after a crash. Knows nothing of who asks for it, nor of the other donors.
 
 use super::{Current, Message, pace, transfer};
-use crate::{
-    shard::{Call, Follow, in_place},
-    shared::Shared,
-    territory::{Admitted, SYSTEM},
-    trouble::Trouble,
-};
+use crate::shared::Shared;
 use bytes::Bytes;
 use lockwood_engine::{Action, Intent, PutIf, Request};
 use lockwood_model::{DocumentKey, Json, Key};
+use lockwood_node::{
+    shard::{Call, Follow, in_place},
+    territory::{Admitted, SYSTEM},
+    trouble::Trouble,
+};
 use lockwood_router::{Epoch, Phase, Route, ShardNo};
 use lockwood_storage::{DocumentRef, Entry, Moved, NamespaceId, Order, State};
 use lockwood_wire::Code;

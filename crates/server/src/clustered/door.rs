@@ -15,13 +15,10 @@ use crate::{
     elasticsearch::Elasticsearch,
     listener::{Counted, Service, refusal},
     locktopus::Locktopus,
-    metrics::Interface,
     native::{Native, lag},
     openslides::Openslides,
     runtime::Services,
     schema_registry::SchemaRegistry,
-    secret,
-    trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -33,6 +30,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use lockwood_cluster::{Answer, Call, CallError, CallKind};
+use lockwood_node::{metrics::Interface, secret, trouble::Trouble};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use std::{

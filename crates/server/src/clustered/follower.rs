@@ -12,13 +12,9 @@ use super::{
 };
 use crate::{
     arriving::Arriving,
-    authority::Authority,
-    kernel::blocking,
-    lease::LeaseTime,
     listener::Service,
     native::{Native, lag},
     runtime::{self, Origin},
-    schemas,
     serve::ServeError,
     shared::Shared,
 };
@@ -27,8 +23,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, Request, Uri};
-use lockwood_cluster::{Call, CallKind, DatabaseError, monotonic};
+use lockwood_cluster::{Call, CallKind, DatabaseError};
 use lockwood_model::Event;
+use lockwood_node::clock::monotonic;
+use lockwood_node::{authority::Authority, kernel::blocking, lease::LeaseTime, schemas};
 use lockwood_router::{NodeName, NodeRow, Phase, ShardMap, ShardNo, Staleness, ownership::Monotonic};
 use lockwood_storage::{
     Entry, StoreError,

@@ -2,8 +2,8 @@
 //! is left out silently. Knows nothing of how shards are asked.
 
 use super::scope::Gathered;
-use crate::trouble::Trouble;
 use bytes::Bytes;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::ShardNo;
 use lockwood_wire::Code;
 use serde_json::Value;

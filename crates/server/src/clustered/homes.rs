@@ -2,11 +2,11 @@
 //! namespace) or on the shards of the map (a *spread* one). On record in the database since the namespace was first used, and
 //! remembered here. Knows nothing of requests, nor of the map.
 
-use crate::{
+use lockwood_cluster::{Database, DatabaseError, Placed};
+use lockwood_node::{
     territory::{SYSTEM, Use},
     trouble::Trouble,
 };
-use lockwood_cluster::{Database, DatabaseError, Placed};
 use lockwood_router::ShardNo;
 use lockwood_wire::Code;
 use parking_lot::RwLock;

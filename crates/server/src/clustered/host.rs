@@ -3,13 +3,12 @@
 
 use super::{Answering, ClusterNode, Membership, Served, follower::Followers, serve::cache_of};
 use crate::{
-    authority::Authority,
     elasticsearch::Library,
-    lease::LeaseTime,
     runtime::{Origin, Runtime},
     serve::ServeError,
 };
 use lockwood_cluster::{Database, Doing, Host, Reports};
+use lockwood_node::{authority::Authority, lease::LeaseTime};
 use lockwood_router::{
     ShardEpoch, ShardNo,
     ownership::{Event, Monotonic, StepDownReason},

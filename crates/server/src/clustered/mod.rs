@@ -32,16 +32,14 @@ pub(crate) use guards::{Membership, admit, confirmed, defined, telling, told_so_
 pub(crate) use homes::Homes;
 pub(crate) use serve::{check_single, run};
 
-use crate::{
+use crate::{front::Front, runtime::Services, shared::Shared};
+use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, TlsFiles, Topology};
+use lockwood_node::{
     authority::Authority,
-    front::Front,
     metrics::Interface,
-    runtime::Services,
-    shared::Shared,
     territory::{SYSTEM, only_natively},
     trouble::Trouble,
 };
-use lockwood_cluster::{Database, Peers, Placed, Prover, Reports, TlsFiles, Topology};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_storage::postgres::DurabilityReport;
 use lockwood_wire::Code;

@@ -15,11 +15,9 @@ use crate::{
     guard::AllowedPage,
     listener::Service,
     locktopus::Locktopus,
-    metrics::Interface,
     native::{Native, problem},
     schema_registry::SchemaRegistry,
     stream::Stream,
-    trouble::Trouble,
 };
 use axum::{Json, response::IntoResponse};
 #[cfg(test)]
@@ -30,6 +28,7 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, header::HeaderValue, http::request::Parts,
 };
 use lockwood_cluster::{BodyDigest, Covered, INCARNATION, PROOF, ProofError, now_ms};
+use lockwood_node::{metrics::Interface, trouble::Trouble};
 use lockwood_router::{ShardNo, ownership::Event};
 use lockwood_wire::Code;
 use std::{net::SocketAddr, sync::Arc};

@@ -3,7 +3,8 @@
 //! make of them.
 
 use super::ClusterNode;
-use crate::{cluster::Current, trouble::Trouble};
+use crate::cluster::Current;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{Host, Preferences, ShardEpoch, ShardMap, ShardNo, ownership::Event};
 use lockwood_wire::Code;
 use std::sync::Arc;

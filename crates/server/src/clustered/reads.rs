@@ -17,7 +17,6 @@ use crate::{
     body,
     cluster::dispatch::decoded,
     native::{Decoder, lag, problem},
-    secret,
 };
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
@@ -29,6 +28,7 @@ use hyper::{
 };
 use lockwood_cluster::{Call, CallKind};
 use lockwood_model::DocumentKey;
+use lockwood_node::secret;
 use lockwood_planted::{Fault, is_planted};
 use lockwood_router::{NoScripts, Phase, Route, ShardMap, ShardNo};
 use lockwood_wire::documents::WireKey;

@@ -5,12 +5,7 @@ use super::{
     alerts::{Alert, STALE_MS, Seen, Told},
     follower::{Followed, Own},
 };
-use crate::{
-    cluster::dispatch::decoded,
-    metrics::{self, Gauges, Process},
-    native::problem,
-    trouble::Trouble,
-};
+use crate::{cluster::dispatch::decoded, native::problem};
 use axum::{
     Json,
     body::Body,
@@ -18,6 +13,10 @@ use axum::{
 };
 use hyper::{Method, Request, StatusCode, header};
 use lockwood_cluster::DatabaseError;
+use lockwood_node::{
+    metrics::{self, Gauges, Process},
+    trouble::Trouble,
+};
 use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View, ownership::Event};
 use lockwood_wire::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,

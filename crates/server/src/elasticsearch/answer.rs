@@ -1,18 +1,18 @@
 //! What the facade says: errors in the words of Elasticsearch, and how answers are put into HTTP. Knows nothing of
 //! what was asked.
 
-use crate::{
-    body::BodyError,
-    gate::GateError,
-    shard::{PageError, ShardError},
-    trouble::Trouble,
-    work::Unfinished,
-};
+use crate::body::BodyError;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+};
+use lockwood_node::{
+    gate::GateError,
+    shard::{PageError, ShardError},
+    trouble::Trouble,
+    work::Unfinished,
 };
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;

@@ -9,7 +9,7 @@ use super::{
     request::{Params, Reader},
     route::Scope,
 };
-use crate::secret::random;
+use lockwood_node::secret::random;
 use serde_json::{Map, Value};
 
 /// One of the writes, or why it cannot be one.
@@ -141,7 +141,7 @@ pub(super) fn answer(took_ms: u64, has_errors: bool, items: Vec<(&'static str, S
 mod tests {
     use super::super::library::Library;
     use super::*;
-    use crate::limits::Limits;
+    use lockwood_node::limits::Limits;
 
     fn read(text: &str, limits: &Limits) -> Result<Vec<Item>, Refusal> {
         let library = Library::open(None, 1000).unwrap();

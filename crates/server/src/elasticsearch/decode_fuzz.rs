@@ -13,10 +13,8 @@ use super::{
     search::Search,
     source::Source,
 };
-use crate::{
-    fuzz::{Case, Random, number},
-    limits::Limits,
-};
+use crate::fuzz::{Case, Random, number};
+use lockwood_node::limits::Limits;
 
 const COUNT: u64 = 10_000;
 const SEED: u64 = 0xe1a5_71c5;

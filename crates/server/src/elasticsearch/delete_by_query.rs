@@ -12,8 +12,8 @@ use super::{
     route::Scope,
     several::Address,
 };
-use crate::limits::Limits;
 use hyper::StatusCode;
+use lockwood_node::limits::Limits;
 use serde_json::Value;
 use std::{sync::Arc, time::Instant};
 use tokio::task::JoinSet;

@@ -8,15 +8,14 @@ use super::{
     outcome::{Done, Outcome},
     source::Source,
 };
-use crate::{
-    gate::{self, GateError, Terms},
-    native::Decoder,
-    shard::{Call, Reading, ShardError},
-    shared::Shared,
-    trouble::Trouble,
-};
+use crate::{native::Decoder, shared::Shared};
 use lockwood_engine::{Action, Intent, PositionLock, PutIf, Refused, Request, Target};
 use lockwood_model::{Document, FieldValue, Json, Position, Wait};
+use lockwood_node::{
+    gate::{self, GateError, Terms},
+    shard::{Call, Reading, ShardError},
+    trouble::Trouble,
+};
 use std::{collections::HashSet, sync::Arc};
 
 /// Whoever is overtaken so often gives up, even if it wants to go on.

@@ -1,13 +1,13 @@
 //! Indexes: namespaces with documents or locks in them. Knows nothing of what those are.
 
 use super::{answer::Refusal, lock_document, name::UNTYPED};
-use crate::{
+use crate::shared::Shared;
+use lockwood_model::{Path, Wait};
+use lockwood_node::{
     gate::{self, Terms},
     lease,
-    shared::Shared,
     trouble::Trouble,
 };
-use lockwood_model::{Path, Wait};
 use lockwood_storage::Entry;
 use std::sync::Arc;
 

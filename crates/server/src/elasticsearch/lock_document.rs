@@ -11,12 +11,12 @@ use super::{
     outcome::{Done, Outcome},
     source::Source,
 };
-use crate::{
+use crate::shared::Shared;
+use lockwood_model::{Depth, Json, Lease, LeaseVia, Mode, Path, Resource, Scalar, Wait};
+use lockwood_node::{
     gate,
     lease::{self, LeaseRequest, Taken, Which},
-    shared::Shared,
 };
-use lockwood_model::{Depth, Json, Lease, LeaseVia, Mode, Path, Resource, Scalar, Wait};
 use lockwood_wire::Code;
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ async fn create(shared: &Arc<Shared>, at: &At, source: &Source) -> Result<Option
             "{:?} has held it (lock {}) since {} and not through Elasticsearch; release that lock first",
             lease.owner,
             lease.lock,
-            crate::clock::rfc3339(lease.granted_at)
+            lockwood_node::clock::rfc3339(lease.granted_at)
         ))),
         Ok(Taken::Queued(..)) => unreachable!("it did not want to wait"),
         Err(trouble) => Err(blocked(at, trouble)),
@@ -130,7 +130,7 @@ async fn replace(
              delete the document first",
             lease.owner,
             lease.lock,
-            crate::clock::rfc3339(lease.granted_at)
+            lockwood_node::clock::rfc3339(lease.granted_at)
         );
         return Err(at.conflict(&reason));
     }
@@ -153,7 +153,10 @@ pub(super) async fn remove(shared: &Arc<Shared>, at: &At, lease: &Lease) -> Resu
 }
 
 /// A lease that is over by now is one that is not as it was.
-fn or_gone<T>(at: &At, done: Result<Option<T>, crate::trouble::Trouble>) -> Result<Option<T>, Refusal> {
+fn or_gone<T>(
+    at: &At,
+    done: Result<Option<T>, lockwood_node::trouble::Trouble>,
+) -> Result<Option<T>, Refusal> {
     match done {
         Err(trouble) if trouble.code == Code::LockLost => Ok(None),
         done => done.map_err(|trouble| blocked(at, trouble)),

@@ -10,9 +10,9 @@ use super::{
     route::Scope,
     several::{Address, Meant, Names},
 };
-use crate::shard::PageError;
 use hyper::StatusCode;
 use lockwood_model::Budget;
+use lockwood_node::shard::PageError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

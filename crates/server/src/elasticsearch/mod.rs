@@ -44,10 +44,7 @@ use self::{
     search::{Extent, Search, Wanted},
     several::Address,
 };
-use crate::{
-    arriving::Arriving, body, lease, limits::Limits, listener::Service, metrics::Interface, shared::Shared,
-    territory::Use, trouble::Trouble, work::Job,
-};
+use crate::{arriving::Arriving, body, listener::Service, shared::Shared};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -55,6 +52,7 @@ use hyper::{
     header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
 };
 use lockwood_model::Budget;
+use lockwood_node::{lease, limits::Limits, metrics::Interface, territory::Use, trouble::Trouble, work::Job};
 use serde_json::Value;
 use std::{
     collections::{BTreeSet, HashSet},

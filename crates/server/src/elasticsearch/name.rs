@@ -1,8 +1,9 @@
 //! How indexes, types and ids name namespaces, collections and keys. Knows nothing of what is there.
 
 use super::answer::{Refusal, quoted};
-use crate::{limits::Limits, native::Decoder};
+use crate::native::Decoder;
 use lockwood_model::{DocumentKey, Key, KeyPart};
+use lockwood_node::limits::Limits;
 use lockwood_wire::documents::WireKey;
 
 /// The collection of documents without a type.

@@ -9,12 +9,12 @@ use super::{
     query::Query,
     several::Meant,
 };
-use crate::{
+use crate::shared::Shared;
+use lockwood_model::{Budget, DocumentKey, Key, Lease, LockId, Path};
+use lockwood_node::{
     lease,
     shard::{Find, PageError, Reading, Selection},
-    shared::Shared,
 };
-use lockwood_model::{Budget, DocumentKey, Key, Lease, LockId, Path};
 use lockwood_storage::{DocumentRef, NamespaceId};
 use std::collections::BTreeSet;
 

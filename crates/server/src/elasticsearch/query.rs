@@ -2,9 +2,9 @@
 //! nothing of where documents are.
 
 use super::answer::Refusal;
-use crate::limits::Limits;
 use hyper::StatusCode;
 use lockwood_model::{Budget, Exhausted, Fields, Scalar};
+use lockwood_node::limits::Limits;
 use serde_json::{Map, Value};
 use std::{borrow::Cow, cmp::Ordering};
 

@@ -8,8 +8,8 @@ use super::{
     script::Script,
     source::{Members, Source},
 };
-use crate::limits::Limits;
 use hyper::StatusCode;
+use lockwood_node::limits::Limits;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor},

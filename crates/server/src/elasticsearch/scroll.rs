@@ -7,8 +7,9 @@ use super::{
     request::time_ms,
     search::Search,
 };
-use crate::{limits::Limits, purge::Purges, secret::random, shared::Shared, trouble::Trouble};
+use crate::shared::Shared;
 use hyper::StatusCode;
+use lockwood_node::{limits::Limits, purge::Purges, secret::random, trouble::Trouble};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;

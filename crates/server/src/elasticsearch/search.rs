@@ -9,8 +9,8 @@ use super::{
     request::{Params, part, unambiguous_members},
     source::object,
 };
-use crate::limits::Limits;
 use lockwood_model::{FieldPath, Projection};
+use lockwood_node::limits::Limits;
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Instant};
 

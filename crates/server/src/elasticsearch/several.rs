@@ -9,8 +9,9 @@ use super::{
     request::Params,
     route::Scope,
 };
-use crate::{limits::Limits, shard::PageError, shared::Shared};
+use crate::shared::Shared;
 use lockwood_model::{Budget, Exhausted};
+use lockwood_node::{limits::Limits, shard::PageError};
 
 /// What an address says. Which indexes it means takes looking at all there are, which [`Address::find`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]

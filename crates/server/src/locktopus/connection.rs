@@ -4,15 +4,17 @@
 use super::message::{BadResource, Message};
 use crate::{
     frame::{Encoder, Fault},
-    metrics::Interface,
-    seat::{Answer, Seat},
-    session::Notice,
     shared::Shared,
     socket::{Conversation, Flow, Goodbye, Socket},
     stream::Stream,
-    trouble::Trouble,
 };
 use lockwood_model::LockId;
+use lockwood_node::{
+    metrics::Interface,
+    seat::{Answer, Seat},
+    session::Notice,
+    trouble::Trouble,
+};
 use lockwood_wire::Code;
 use tokio::sync::mpsc::UnboundedReceiver;
 

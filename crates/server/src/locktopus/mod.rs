@@ -11,19 +11,21 @@ use crate::{
     config::LocktopusConfig,
     handshake::{self, NotHandshake, Upgrade},
     listener::{Counted, Service},
-    metrics::Interface,
-    namespace::Namespace,
-    seat::Seat,
-    secret::Secrets,
-    session::{Opening, Via},
     shared::Shared,
-    trouble::Trouble,
 };
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION},
+};
+use lockwood_node::{
+    metrics::Interface,
+    namespace::Namespace,
+    seat::Seat,
+    secret::Secrets,
+    session::{Opening, Via},
+    trouble::Trouble,
 };
 use std::{
     fmt::Write,

@@ -3,19 +3,21 @@
 
 use crate::{
     frame::{Encoder, Fault},
+    shared::Shared,
+    socket::{CLOSE_TRY_LATER, Conversation, Flow, Goodbye, NO_MEMORY, Socket},
+    stream::Stream,
+};
+use lockwood_locks::Change;
+use lockwood_model::{AddressError, Depth, LockId, NodeAddress, Path, Resource, Wait};
+use lockwood_node::{
     metrics::Interface,
     namespace::Reclaimed,
     seat::{Answer, Seat, check_resources},
     secret::Secrets,
     session::{Notice, Opening, Via},
-    shared::Shared,
-    socket::{CLOSE_TRY_LATER, Conversation, Flow, Goodbye, NO_MEMORY, Socket},
-    stream::Stream,
     trouble::Trouble,
     view::Line,
 };
-use lockwood_locks::Change;
-use lockwood_model::{AddressError, Depth, LockId, NodeAddress, Path, Resource, Wait};
 use lockwood_wire::{ClientMessage, Code, Reclaim, ServerMessage, WireResource};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::sync::mpsc::UnboundedReceiver;

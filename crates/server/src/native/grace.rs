@@ -5,8 +5,9 @@ use super::{
     http::{App, InPath, check_namespace, check_reason},
     query::InQuery,
 };
-use crate::{native::HttpError, operator, trouble::Trouble};
+use crate::native::HttpError;
 use axum::{Json, extract::State};
+use lockwood_node::{operator, trouble::Trouble};
 use lockwood_wire::{Code, GraceList, OperatorAction, Problem};
 use serde::Deserialize;
 

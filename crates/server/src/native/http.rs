@@ -5,14 +5,9 @@ use super::{
     connection, documents, grace, internal, internal_spread, leases, openapi, query::InQuery, schemas, shards,
 };
 use crate::{
-    clock::rfc3339,
     listener::Counted,
-    listing::{self, Selection},
-    metrics,
     native::{HttpError, problem},
-    operator,
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     Json, Router,
@@ -22,6 +17,12 @@ use axum::{
     routing::{delete, get, post},
 };
 use hyper::{StatusCode, header, http::request::Parts};
+use lockwood_node::{
+    clock::rfc3339,
+    listing::{self, Selection},
+    metrics, operator,
+    trouble::Trouble,
+};
 use lockwood_wire::{
     Code, LockInfo, LockList, NamespaceInfo, NamespaceList, OperatorAction, OperatorLog, Problem, Readiness,
     ServerStatus, Tree, WaitGraph,
@@ -38,7 +39,7 @@ const PAGE_LEN: usize = 100;
 /// The reason an operator gives.
 pub(super) const REASON_BYTES_MAX: usize = 1024;
 
-pub(super) use crate::listing::read_path;
+pub(super) use lockwood_node::listing::read_path;
 
 pub(super) type App = State<Arc<Shared>>;
 

@@ -11,9 +11,7 @@ use crate::{
         work::{self, Task},
     },
     native::{HttpError, problem},
-    shard::in_place,
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     Json, Router,
@@ -22,6 +20,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use lockwood_node::{shard::in_place, trouble::Trouble};
 use lockwood_router::ShardMap;
 use lockwood_storage::Entry;
 use lockwood_wire::Code;

@@ -20,10 +20,7 @@ use crate::{
         },
     },
     clustered::defined,
-    gate,
-    shard::in_place,
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     Json, Router,
@@ -33,6 +30,7 @@ use axum::{
     routing::post,
 };
 use lockwood_model::{Position, Resource};
+use lockwood_node::{gate, shard::in_place, trouble::Trouble};
 use lockwood_wire::documents::{PositionAnswer, WriteCall, Written, read_body};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! nothing of copies.
 
 use super::query;
-use crate::trouble::Trouble;
 use hyper::{Method, Response, Uri, header::HeaderValue};
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Code;
 use utoipa::openapi::{
     Header, KnownFormat, ObjectBuilder, OpenApi, RefOr, Required, Schema, SchemaFormat, Type,

@@ -5,18 +5,17 @@ use super::{
     documents::{JsonBody, json_of},
     http::{App, InPath, check_namespace, lock_number},
 };
-use crate::{
-    clock::rfc3339,
-    lease::{self, Taken, Which},
-    native::HttpError,
-    schemas::check_locked,
-    shared::Shared,
-    trouble::Trouble,
-    work::Job,
-};
+use crate::{native::HttpError, shared::Shared};
 use axum::{extract::State, response::Response};
 use hyper::StatusCode;
 use lockwood_model::{Json, Lease, LeaseVia, LockId, Wait};
+use lockwood_node::{
+    clock::rfc3339,
+    lease::{self, Taken, Which},
+    schemas::check_locked,
+    trouble::Trouble,
+    work::Job,
+};
 use lockwood_wire::{
     Code, LeaseAnswer, LeaseInfo, LeaseList, LeaseOutcome, LeaseRequest, Problem, ReleaseRequest,
     RenewRequest, WireResource,

@@ -22,12 +22,10 @@ pub(crate) use documents::{
 
 pub(crate) use problem::{HttpError, problem};
 
-use crate::{
-    arriving::Arriving, cluster::dispatch, listener::Service, metrics::Interface, shared::Shared,
-    trouble::Trouble,
-};
+use crate::{arriving::Arriving, cluster::dispatch, listener::Service, shared::Shared};
 use axum::{Router, body::Body, extract::Request, middleware, response::Response};
 use hyper::Method;
+use lockwood_node::{metrics::Interface, trouble::Trouble};
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use tower_service::Service as _;
 

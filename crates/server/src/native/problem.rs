@@ -1,8 +1,8 @@
 //! How a trouble is told over HTTP: as a problem, with the status of its code. Knows nothing of what was asked for.
 
-use crate::trouble::Trouble;
 use axum::response::{IntoResponse, Response};
 use hyper::{StatusCode, header};
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Problem;
 
 /// What a handler answers that does not do what it was asked for.

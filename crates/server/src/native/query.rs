@@ -2,16 +2,14 @@
 //! nothing of what they mean.
 
 use super::openapi;
-use crate::{
-    native::{HttpError, problem},
-    trouble::Trouble,
-};
+use crate::native::{HttpError, problem};
 use axum::{
     extract::{FromRequestParts, MatchedPath, Query, Request},
     middleware::Next,
     response::Response,
 };
 use hyper::{Method, Uri, http::request::Parts};
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Code;
 use serde::de::DeserializeOwned;
 use std::{borrow::Cow, collections::BTreeSet, sync::LazyLock};

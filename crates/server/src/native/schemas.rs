@@ -5,21 +5,20 @@ use super::{
     http::{App, InPath, check_namespace},
     query::InQuery,
 };
-use crate::{
-    native::HttpError,
-    refusals::{no_subject, reason, schema_trouble},
-    schemas::{
-        self, Book, For, Mode, SchemaError, Subject, SubjectSettings, Version, policy_name, read_policy,
-        read_schema,
-    },
-    shared::Shared,
-    trouble::Trouble,
-};
+use crate::{native::HttpError, shared::Shared};
 use axum::{
     Router,
     extract::State,
     response::Response,
     routing::{get, post},
+};
+use lockwood_node::{
+    refusals::{no_subject, reason, schema_trouble},
+    schemas::{
+        self, Book, For, Mode, SchemaError, Subject, SubjectSettings, Version, policy_name, read_policy,
+        read_schema,
+    },
+    trouble::Trouble,
 };
 use lockwood_schema::{ChangeKind, Level, Policy, diff};
 use lockwood_wire::{

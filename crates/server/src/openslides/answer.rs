@@ -1,13 +1,7 @@
 //! What the facade says: the eight errors of the original, and how answers are put into HTTP. Knows nothing of
 //! what was asked.
 
-use crate::{
-    body::BodyError,
-    gate::GateError,
-    shard::{PageError, ShardError},
-    trouble::Trouble,
-    work::Unfinished,
-};
+use crate::body::BodyError;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -16,6 +10,12 @@ use hyper::{
 };
 use lockwood_engine::{Refused, Target};
 use lockwood_model::{DocumentKey, Path, Position};
+use lockwood_node::{
+    gate::GateError,
+    shard::{PageError, ShardError},
+    trouble::Trouble,
+    work::Unfinished,
+};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use std::io::Write;

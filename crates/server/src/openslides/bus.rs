@@ -3,8 +3,9 @@
 //! Knows nothing of requests.
 
 use super::redis::{Link, add_to_stream};
-use crate::{schemas, shard::Shard, shared::Shared};
+use crate::shared::Shared;
 use lockwood_model::{Change, Commit, DocumentKey, FieldValue, META_DELETED, META_POSITION};
+use lockwood_node::{schemas, shard::Shard};
 use lockwood_storage::{Entry, StoreError};
 use std::{borrow::Cow, collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -278,9 +279,9 @@ impl<'a> Message<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::{Call, ShardLimits};
-    use lockwood_engine::{Action, Intent, Request};
+    use lockwood_engine::{Action, Intent, NoRules, Request};
     use lockwood_model::{Json, Key, Timestamp};
+    use lockwood_node::shard::{Call, ShardLimits};
     use lockwood_storage::Memory;
 
     fn open() -> Arc<Shard> {
@@ -294,7 +295,12 @@ mod tests {
         let at_key = DocumentKey::new("a", Key::number(id));
         let intents = vec![Intent { at: at_key, action: Action::Create { fields } }];
         let call = Call { requests: vec![Request { intents, ..Request::default() }], ..Call::default() };
-        shard.write(namespace, &call, Timestamp(at)).await.unwrap();
+        write(shard, namespace, &call, at).await;
+    }
+
+    async fn write(shard: &Shard, namespace: &str, call: &Call, at: u64) {
+        let pending = shard.decide_write(namespace, call, &NoRules, Timestamp(at)).unwrap();
+        shard.settle_write(call, pending).await.unwrap();
     }
 
     #[tokio::test]
@@ -319,7 +325,7 @@ mod tests {
         let action = Action::Create { fields: vec![("subject".into(), Json::trusted("1"))] };
         let request = Request { intents: vec![Intent { at, action }], ..Request::default() };
         let call = Call { requests: vec![request], ..Call::default() };
-        shard.write("n", &call, Timestamp(5)).await.unwrap();
+        write(&shard, "n", &call, 5).await;
         assert!(gather(&shard, "n", 0).unwrap().told.is_empty());
     }
 

@@ -8,13 +8,14 @@ use super::{
     read::{Library, Question},
     request::{document_limits, read_call, read_reserve, read_volatile},
 };
-use crate::{
-    fuzz::{Case, Random, number},
+use crate::fuzz::{Case, Random, number};
+use hyper::StatusCode;
+use lockwood_engine::NoRules;
+use lockwood_model::{Budget, Timestamp};
+use lockwood_node::{
     limits::Limits,
     shard::{Shard, ShardLimits},
 };
-use hyper::StatusCode;
-use lockwood_model::{Budget, Timestamp};
 use lockwood_storage::Memory;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -175,12 +176,14 @@ impl Facade {
 
     fn write(&self, body: &[u8]) -> Result<(), Refusal> {
         let call = read_call(body, &self.limits)?;
-        Ok(self.runtime.block_on(self.shard.write(NAMESPACE, &call, Timestamp(1))).map(drop)?)
+        let pending = self.shard.decide_write(NAMESPACE, &call, &NoRules, Timestamp(1))?;
+        Ok(self.runtime.block_on(self.shard.settle_write(&call, pending)).map(drop)?)
     }
 
     fn keep(&self, body: &[u8]) -> Result<(), Refusal> {
         let keep = read_volatile(body, &self.limits)?;
-        Ok(self.runtime.block_on(self.shard.keep(NAMESPACE, keep, document_limits(&self.limits)))?)
+        let pending = self.shard.decide_keep(NAMESPACE, &keep, document_limits(&self.limits), &NoRules)?;
+        Ok(self.runtime.block_on(self.shard.settle(pending))?)
     }
 
     fn reserve(&self, body: &[u8]) -> Result<(), Refusal> {

@@ -5,8 +5,8 @@ use super::{
     json::{Object, given, keep, read_part},
     name,
 };
-use crate::limits::Limits;
 use lockwood_model::{Condition, FieldPath, Filter, Json, Operator, Scalar};
+use lockwood_node::limits::Limits;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

@@ -17,19 +17,7 @@ use self::{
     answer::{Answer, Refusal, ids, method_not_allowed, plain, silent, written},
     read::{Library, Question},
 };
-use crate::{
-    arriving::Arriving,
-    body,
-    config::OpenslidesConfig,
-    gate::{self, Terms},
-    limits::Limits,
-    listener::Service,
-    metrics::Interface,
-    shard::{Call, Keep},
-    shared::Shared,
-    trouble::Trouble,
-    work::Job,
-};
+use crate::{arriving::Arriving, body, config::OpenslidesConfig, listener::Service, shared::Shared};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -37,6 +25,14 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderMap},
 };
 use lockwood_model::{Budget, Wait};
+use lockwood_node::{
+    gate::{self, Terms},
+    limits::Limits,
+    metrics::Interface,
+    shard::{Call, Keep},
+    trouble::Trouble,
+    work::Job,
+};
 use lockwood_storage::Entry;
 use std::{net::SocketAddr, sync::Arc};
 

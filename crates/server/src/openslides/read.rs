@@ -8,13 +8,13 @@ use super::{
     name::{self, Named},
     request::read_position,
 };
-use crate::{
+use lockwood_model::{Budget, DocumentKey, FieldPath, Filter, Json, Key, Position, Scalar, Timestamp};
+use lockwood_node::{
     limits::Limits,
     schemas::{self, Active},
     shard::{Find, PageError, Reading, Selection},
     trouble::Trouble,
 };
-use lockwood_model::{Budget, DocumentKey, FieldPath, Filter, Json, Key, Position, Scalar, Timestamp};
 use lockwood_storage::{DocumentRef, NamespaceId};
 use serde::{
     Deserialize, Deserializer,

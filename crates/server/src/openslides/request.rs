@@ -7,12 +7,12 @@ use super::{
     json::{Members, Object, Text, Whole, given, keep, read, read_part},
     name::{self, Named},
 };
-use crate::{
+use lockwood_engine::{Action, Intent, Limits as DocumentLimits, ListChange, PositionLock, Request, Target};
+use lockwood_model::{DocumentKey, FieldPath, FieldValue, Filter, Json, Position, Scalar};
+use lockwood_node::{
     limits::Limits,
     shard::{Call, Keep},
 };
-use lockwood_engine::{Action, Intent, Limits as DocumentLimits, ListChange, PositionLock, Request, Target};
-use lockwood_model::{DocumentKey, FieldPath, FieldValue, Filter, Json, Position, Scalar};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},

@@ -1,13 +1,14 @@
 //! What the facade says: the error codes of the original, and how answers are put into HTTP. Knows nothing of what
 //! was asked.
 
-use crate::{body::BodyError, gate::GateError, schemas::SchemaError, shard::ShardError, trouble::Trouble};
+use crate::body::BodyError;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
     header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
+use lockwood_node::{gate::GateError, schemas::SchemaError, shard::ShardError, trouble::Trouble};
 use lockwood_storage::StoreError;
 use lockwood_wire::Code;
 use serde_json::json;

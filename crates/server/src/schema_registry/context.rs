@@ -1,7 +1,7 @@
 //! Contexts are namespaces: `:.shop:user` is the subject `user` of the namespace `shop`. Knows nothing of schemas.
 
 use super::answer::Refusal;
-use crate::{limits::Limits, schemas};
+use lockwood_node::{limits::Limits, schemas};
 
 /// Which namespace has no prefix.
 #[derive(Clone, Copy)]

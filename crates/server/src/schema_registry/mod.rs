@@ -20,13 +20,11 @@ use self::{
     query::Query,
     route::Route,
 };
-use crate::{
-    arriving::Arriving, body, config::SchemaRegistryConfig, listener::Service, metrics::Interface,
-    schemas::Book, shared::Shared, trouble::Trouble,
-};
+use crate::{arriving::Arriving, body, config::SchemaRegistryConfig, listener::Service, shared::Shared};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, header::CONTENT_TYPE};
+use lockwood_node::{metrics::Interface, schemas::Book, trouble::Trouble};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Answers everything on the facade's listener.

@@ -8,8 +8,8 @@ use super::{
     query::Query,
     route::{Number, OfId, Route},
 };
-use crate::schemas::{Book, Settings, Subject, Version, aside, policy_name};
 use hyper::StatusCode;
+use lockwood_node::schemas::{Book, Settings, Subject, Version, aside, policy_name};
 use lockwood_schema::{Guid, Level};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! The bodies of requests. Knows nothing of routes or of what is registered.
 
 use super::answer::Refusal;
-use crate::schemas::{Mode, SubjectSettings, read_policy};
 use hyper::StatusCode;
+use lockwood_node::schemas::{Mode, SubjectSettings, read_policy};
 use lockwood_schema::Level;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};

@@ -3,10 +3,8 @@
 //! `LOCKWOOD_FUZZ_COUNT` says how many bodies (default 5,000), `LOCKWOOD_FUZZ_SEED` which ones.
 
 use super::request::{read_config, read_mode, read_schema};
-use crate::{
-    fuzz::{Case, Random, number},
-    schemas::{self, For},
-};
+use crate::fuzz::{Case, Random, number};
+use lockwood_node::schemas::{self, For};
 use lockwood_wire::{SchemaRequest, documents::read_body};
 
 const COUNT: u64 = 5_000;

@@ -4,8 +4,8 @@ use super::{
     answer::Refusal,
     context::{Contexts, Place},
 };
-use crate::limits::Limits;
 use hyper::Method;
+use lockwood_node::limits::Limits;
 
 /// What can be asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,7 +187,7 @@ fn decoded(segment: &str) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
+    use lockwood_node::limits::Limits;
 
     fn read(path: &str) -> Result<Route, Refusal> {
         let limits = Limits::default();

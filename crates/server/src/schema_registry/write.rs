@@ -10,7 +10,7 @@ use super::{
     request::{Given, read_config, read_mode, read_schema},
     route::{Number, Route},
 };
-use crate::schemas::{self, Book, For, SchemaError, SubjectSettings, policy_name};
+use lockwood_node::schemas::{self, Book, For, SchemaError, SubjectSettings, policy_name};
 use lockwood_schema::{Incompatibility, Schema, check};
 use serde_json::{Value, json};
 use std::borrow::Cow;

@@ -1,8 +1,9 @@
 //! What kind of request an address stands for, as far as it matters who answers. Knows nothing of shards.
 
-use crate::{limits::Limits, native::Decoder, territory::SYSTEM};
+use crate::native::Decoder;
 use hyper::{Method, Uri};
 use lockwood_model::DocumentKey;
+use lockwood_node::{limits::Limits, territory::SYSTEM};
 use lockwood_wire::documents::WireKey;
 use serde::Deserialize;
 

@@ -11,10 +11,8 @@ use super::{Current, EPOCH, Message, pull};
 use crate::{
     body,
     clustered::{PeerCall, defined, telling, told_so_far},
-    limits::Limits,
     native::{Decoder, Native, problem, written_documents},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     body::{Body, Bytes},
@@ -25,6 +23,7 @@ use hyper::{HeaderMap, Method, StatusCode, Uri, header, http::request::Parts};
 use kind::Kind;
 use lockwood_cluster::CallError;
 use lockwood_model::DocumentKey;
+use lockwood_node::{limits::Limits, trouble::Trouble};
 use lockwood_router::{Epoch, ShardMap, ShardNo};
 use lockwood_wire::{
     Code,
@@ -474,7 +473,7 @@ impl Whole {
     /// same. What this node does itself it knows to be done or not.
     fn add_retry_key(&mut self, kind: &Kind) {
         if kind.writes(&self.parts.method) && !self.parts.headers.contains_key(RETRY) {
-            let key = format!("retry-{}", crate::secret::hex(&crate::secret::random::<16>()));
+            let key = format!("retry-{}", lockwood_node::secret::hex(&lockwood_node::secret::random::<16>()));
             self.parts.headers.insert(RETRY, key.parse().expect("hex digits can be in a header"));
         }
     }

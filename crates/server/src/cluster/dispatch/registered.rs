@@ -6,10 +6,10 @@ use crate::{
     clustered::confirmed,
     native::{Native, problem},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::response::Response;
 use hyper::{Method, StatusCode};
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Code;
 use std::sync::Arc;
 

@@ -8,15 +8,14 @@ use super::{
     parting,
     queue::{ENTER, LEAVE},
 };
-use crate::{
-    clustered::ShardCall,
+use crate::{clustered::ShardCall, shared::Shared};
+use lockwood_cluster::CallError;
+use lockwood_model::{OwnerId, Resource, Token, Wait};
+use lockwood_node::{
     gate::{self, Terms},
-    shared::Shared,
     territory::Admittance,
     trouble::Trouble,
 };
-use lockwood_cluster::CallError;
-use lockwood_model::{OwnerId, Resource, Token, Wait};
 use lockwood_router::{
     ShardNo,
     guards::{Admission, Caller, HoldReason, HomeEpoch, MapEpoch, Operation, OperationId},

@@ -15,9 +15,9 @@ use crate::{
     cluster::definitions::{self, Definitions},
     clustered::ShardCall,
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::response::{IntoResponse, Response};
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{ShardNo, guards::DefinitionsNo};
 use lockwood_wire::Code;
 use parking_lot::Mutex;

@@ -5,7 +5,7 @@ use super::{
     Membership,
     message::{Hear, ToMember},
 };
-use crate::trouble::Trouble;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{
     ShardEpoch, ShardNo,
     guards::{

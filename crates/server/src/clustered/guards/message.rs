@@ -1,8 +1,8 @@
 //! What shards tell each other about guards and operations, as JSON. Knows nothing of how it is sent.
 
-use crate::trouble::Trouble;
 use hyper::StatusCode;
 use lockwood_model::{LockId, OwnerId, Resource, Token, Wait};
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{
     ShardEpoch, ShardNo,
     guards::{

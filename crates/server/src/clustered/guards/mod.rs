@@ -24,9 +24,10 @@ pub(crate) use parting::{telling, told_so_far};
 pub(super) use queue::answer;
 
 use super::ClusterNode;
-use crate::{shared::Shared, territory::Placement};
+use crate::shared::Shared;
 use definitions::CatchUps;
 use lockwood_cluster::Placed;
+use lockwood_node::territory::Placement;
 use lockwood_router::{
     ShardEpoch, ShardNo, ShardRow,
     guards::{Home, HomeEpoch, MapEpoch},

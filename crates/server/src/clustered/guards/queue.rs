@@ -7,15 +7,14 @@ use super::{
     message::{self, Attempt, Enter, Entered, Hear, Leave, ToHome},
     post::{self, HEAR, POST},
 };
-use crate::{
-    gate::{self, Terms, Turn},
-    native::problem,
-    shared::Shared,
-    trouble::Trouble,
-};
+use crate::{native::problem, shared::Shared};
 use axum::{body::Body, response::IntoResponse, response::Response};
 use http_body_util::BodyExt;
 use hyper::{Request, StatusCode};
+use lockwood_node::{
+    gate::{self, Terms, Turn},
+    trouble::Trouble,
+};
 use lockwood_router::{ShardEpoch, ShardNo};
 use lockwood_wire::Code;
 use parking_lot::Mutex;

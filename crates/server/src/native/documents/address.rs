@@ -4,11 +4,11 @@ use super::decode::Decoder;
 use crate::{
     native::{HttpError, http::check_namespace},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::extract::FromRequestParts;
 use hyper::http::request::Parts;
 use lockwood_model::{AddressError, DocumentKey, NodeAddress, Path};
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::Code;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Addressed {
             let message = "the address leads to a node already; leave out path, or what follows the key";
             return Err(Trouble::new(Code::BadQuery, message));
         }
-        crate::listing::read_path(path).map(Some)
+        lockwood_node::listing::read_path(path).map(Some)
     }
 }
 

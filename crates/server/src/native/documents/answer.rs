@@ -1,12 +1,12 @@
 //! Answers, written straight into bytes. Knows nothing of routes.
 
-use crate::{refusals::no_node, shard::Found, trouble::Trouble};
 use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
 use hyper::header;
 use lockwood_model::{Depth, DocumentKey, META_DELETED, META_POSITION, Path, Position, Projection, node};
+use lockwood_node::{refusals::no_node, shard::Found, trouble::Trouble};
 use lockwood_storage::{DocumentRef, StoreError};
 use lockwood_wire::{Code, WirePath};
 use std::io::Write as _;

@@ -4,13 +4,13 @@ use super::{read::aside, stream::stream};
 use crate::{
     native::{HttpError, http::App},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
 use hyper::header;
+use lockwood_node::trouble::Trouble;
 use lockwood_storage::BackupWriter;
 use lockwood_wire::{ABOUT_BYTES_HEADER, Problem};
 use std::sync::{Arc, atomic::Ordering};

@@ -1,11 +1,12 @@
 //! The bodies of the native interface: JSON from clients, records from other nodes. Knows nothing of what they say.
 
-use crate::{body, native::HttpError, shared::Shared, trouble::Trouble};
+use crate::{body, native::HttpError, shared::Shared};
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
 };
 use hyper::{HeaderMap, header};
+use lockwood_node::trouble::Trouble;
 use lockwood_wire::{Code, documents::read_body};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Cursors: where a page ended, as text that only this server has to understand. Knows nothing of pages.
 
-use crate::shard::{JoinPlace, Place, Sort};
 use lockwood_model::Key;
+use lockwood_node::shard::{JoinPlace, Place, Sort};
 use lockwood_wire::documents::JoinRequest;
 use std::fmt::Write;
 

@@ -1,11 +1,11 @@
 //! From what a client wrote to what the engine takes, within the limits. Knows nothing of the state.
 
-use crate::{limits::Limits, shard::Call, trouble::Trouble};
 use lockwood_engine::{Action, Intent, ListChange, PositionLock, PutIf, Request, Target};
 use lockwood_model::{
     DocumentKey, FieldPath, FieldValue, Filter, Json, Key, META_DELETED, META_POSITION, Path, Position,
     Scalar,
 };
+use lockwood_node::{limits::Limits, shard::Call, trouble::Trouble};
 use lockwood_storage::Answer;
 use lockwood_wire::{
     Code,

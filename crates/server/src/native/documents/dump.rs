@@ -10,10 +10,7 @@ use crate::{
         HttpError,
         http::{App, InPath},
     },
-    refusals::no_namespace,
-    shard::{Find, PageError, Reading, Selection, ShardError},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     extract::State,
@@ -21,6 +18,11 @@ use axum::{
 };
 use hyper::header;
 use lockwood_model::{Budget, Commit, Document, DocumentKey, Key, Position};
+use lockwood_node::{
+    refusals::no_namespace,
+    shard::{Find, PageError, Reading, Selection, ShardError},
+    trouble::Trouble,
+};
 use lockwood_storage::{DocumentRef, NamespaceId, Order, Slice, StoreError};
 use lockwood_wire::{
     Problem,

@@ -2,7 +2,7 @@
 //!
 //! The version of a document is the position of its last change, whatever part of the document a request is about.
 
-use crate::{native::HttpError, refusals::unexpected, trouble::Trouble};
+use crate::native::HttpError;
 use axum::{
     extract::FromRequestParts,
     response::{IntoResponse, Response},
@@ -14,6 +14,7 @@ use hyper::{
 };
 use lockwood_engine::{Expectation, Precondition};
 use lockwood_model::{DocumentKey, Position};
+use lockwood_node::{refusals::unexpected, trouble::Trouble};
 use lockwood_wire::Code;
 
 /// No more tags are read from one request.

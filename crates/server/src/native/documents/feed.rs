@@ -10,9 +10,7 @@ use super::{
     stream::{Gone, Pieces, stream},
 };
 use crate::{
-    clock::rfc3339,
     cluster::dispatch::spread::feed::{self as spread_feed, Shards},
-    feeds::Follower,
     frame::Encoder,
     listener::Counted,
     memory::Turn,
@@ -21,12 +19,8 @@ use crate::{
         http::{App, InPath, check_namespace},
         query::InQuery,
     },
-    refusals::too_old,
-    schemas::check_fields,
     shared::Shared,
     socket::{Goodbye, Socket, Source},
-    trouble::Trouble,
-    work::Job,
 };
 use axum::{
     body::Body,
@@ -35,6 +29,9 @@ use axum::{
 };
 use hyper::{HeaderMap, header};
 use lockwood_model::{Commit, Event, FieldPath, Position, Purged};
+use lockwood_node::{
+    clock::rfc3339, feeds::Follower, refusals::too_old, schemas::check_fields, trouble::Trouble, work::Job,
+};
 use lockwood_router::ShardNo;
 use lockwood_storage::NamespaceId;
 use lockwood_wire::{

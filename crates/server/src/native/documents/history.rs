@@ -6,19 +6,19 @@ use super::{
     decode::Decoder,
     read::{Moment, aside, check_limit, page_len},
 };
-use crate::{
+use crate::native::{
+    HttpError,
+    http::{App, InPath},
+    query::InQuery,
+};
+use axum::{extract::State, response::Response};
+use lockwood_model::{Change, Document, DocumentKey, Json, Path, Position, node};
+use lockwood_node::{
     clock::rfc3339,
-    native::{
-        HttpError,
-        http::{App, InPath},
-        query::InQuery,
-    },
     refusals::{no_document, no_node},
     schemas::check_node,
     work::Job,
 };
-use axum::{extract::State, response::Response};
-use lockwood_model::{Change, Document, DocumentKey, Json, Path, Position, node};
 use lockwood_storage::{DocumentRef, NamespaceId, Step, StoreError};
 use lockwood_wire::{
     Problem,

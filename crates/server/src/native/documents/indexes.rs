@@ -6,13 +6,11 @@ use crate::{
         HttpError,
         http::{App, InPath},
     },
-    schemas::check_fields,
     shared::Shared,
-    trouble::Trouble,
-    work::Job,
 };
 use axum::{extract::State, response::Response};
 use lockwood_model::FieldPath;
+use lockwood_node::{schemas::check_fields, trouble::Trouble, work::Job};
 use lockwood_storage::IndexState as Stored;
 use lockwood_wire::{
     Code, Problem,

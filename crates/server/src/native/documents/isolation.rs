@@ -8,19 +8,17 @@ use super::{
     read::Moment,
     terms::{read_terms, terms},
 };
-use crate::{
-    cluster::custody,
-    gate::{self, GateError, Terms},
-    native::http::check_namespace,
-    schemas::check_fields,
-    shard::{Custody, Find, Found, Gather, PageError, Reading, Selection},
-    shared::Shared,
-    trouble::Trouble,
-    work::Job,
-};
+use crate::{cluster::custody, native::http::check_namespace, shared::Shared};
 use lockwood_model::{
     Budget, Depth, DocumentKey, FieldPath, Filter, Key, META_DELETED, META_POSITION, Mode, Path, Position,
     Resource, Scalar, Wait,
+};
+use lockwood_node::{
+    gate::{self, GateError, Terms},
+    schemas::check_fields,
+    shard::{Custody, Find, Found, Gather, PageError, Reading, Selection},
+    trouble::Trouble,
+    work::Job,
 };
 use lockwood_storage::{DocumentRef, NamespaceId};
 use lockwood_wire::{Code, documents::Isolation};

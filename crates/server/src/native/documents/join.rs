@@ -13,13 +13,15 @@ use crate::{
         HttpError,
         http::{App, InPath, check_namespace},
     },
-    shard::{self, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
     shared::Shared,
-    trouble::Trouble,
-    work::Job,
 };
 use axum::{extract::State, response::Response};
 use lockwood_model::{Budget, Depth, DocumentKey, FieldPath, Key, Position, Projection, Resource};
+use lockwood_node::{
+    shard::{self, Join, JoinPlace, JoinRows, JoinSide, Only, Reading},
+    trouble::Trouble,
+    work::Job,
+};
 use lockwood_storage::{NamespaceId, Order};
 use lockwood_wire::{
     Code, Problem,

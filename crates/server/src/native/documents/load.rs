@@ -3,15 +3,11 @@
 use super::{answer::json_of, decode::Decoder, indexes, terms::terms};
 use crate::{
     body::{self, BodyError as Unread},
-    gate,
     native::{
         HttpError,
         http::{App, InPath, check_namespace},
     },
-    schemas::Book,
-    shard::{Loading, POSITION_MAX, Positions, ShardError},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     body::Body,
@@ -20,6 +16,12 @@ use axum::{
 };
 use hyper::{HeaderMap, header};
 use lockwood_model::{Change, Commit, Document, DocumentKey, FieldPath, FieldValue, Position};
+use lockwood_node::{
+    gate,
+    schemas::Book,
+    shard::{Loading, POSITION_MAX, Positions, ShardError},
+    trouble::Trouble,
+};
 use lockwood_storage::{Entry, StoreError};
 use lockwood_wire::{
     Code, Problem,

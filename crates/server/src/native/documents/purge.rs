@@ -1,17 +1,17 @@
 //! Purging: what a client asks for, and which purges are under way. Knows nothing of how they are done.
 
 use super::{answer::json_of, body::JsonBody, decode::Decoder, terms::terms};
-use crate::{
-    gate,
-    native::{
-        HttpError,
-        http::{App, InPath, check_namespace},
-    },
-    purge::{self, Wanted, Whole},
-    trouble::Trouble,
+use crate::native::{
+    HttpError,
+    http::{App, InPath, check_namespace},
 };
 use axum::{extract::State, response::Response};
 use lockwood_model::{DocumentKey, Key};
+use lockwood_node::{
+    gate,
+    purge::{self, Wanted, Whole},
+    trouble::Trouble,
+};
 use lockwood_wire::{
     Code, Problem,
     documents::{PurgeAnswer, PurgeList, PurgeRequest, PurgedInfo, WireKey},

@@ -17,12 +17,7 @@ use crate::{
         http::{App, InPath, check_namespace},
         query::{self, InQuery},
     },
-    refusals::{ahead, no_document, too_old},
-    schemas::{check_fields, check_node},
-    shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
     shared::Shared,
-    trouble::Trouble,
-    work::Job,
 };
 use axum::{
     extract::{FromRequestParts, Request, State},
@@ -30,6 +25,13 @@ use axum::{
 };
 use hyper::Uri;
 use lockwood_model::{Depth, DocumentKey, FieldPath, Key, Path, Position, Projection, Resource, Scalar};
+use lockwood_node::{
+    refusals::{ahead, no_document, too_old},
+    schemas::{check_fields, check_node},
+    shard::{Any, Count, Custody, Extreme, Found, Gather, Pager, Place, Reading, Selection, Sort},
+    trouble::Trouble,
+    work::Job,
+};
 use lockwood_storage::{NamespaceId, StoreError};
 use lockwood_wire::{
     Code, Problem,

@@ -6,10 +6,10 @@ use super::read::aside;
 use crate::{
     memory::{Account, Making, Turn},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::body::{Body, Bytes};
 use hyper::body::Frame;
+use lockwood_node::trouble::Trouble;
 use std::{
     io,
     pin::Pin,

@@ -1,7 +1,8 @@
 //! On which terms a request is done: whose locks it may pass, and how long it waits for those of others.
 
-use crate::{gate::Terms, shared::Shared, trouble::Trouble};
+use crate::shared::Shared;
 use lockwood_model::Wait;
+use lockwood_node::{gate::Terms, trouble::Trouble};
 use lockwood_wire::Code;
 
 /// The terms as a body gives them.

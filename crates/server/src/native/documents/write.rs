@@ -10,17 +10,12 @@ use super::{
 };
 use crate::{
     cluster::dispatch,
-    gate::{self, GateError, Terms},
     native::{
         HttpError,
         http::{App, InPath, check_namespace},
         query::InQuery,
     },
-    schemas::check_node,
-    shard::{Call, ShardError},
     shared::Shared,
-    trouble::Trouble,
-    work::Job,
 };
 use axum::{
     extract::{FromRequest, FromRequestParts, State},
@@ -29,6 +24,13 @@ use axum::{
 use hyper::{HeaderMap, http::request::Parts};
 use lockwood_engine::{Action, Intent, PositionLock, PutIf, Refused, Request, Target};
 use lockwood_model::{DocumentKey, Path, Position};
+use lockwood_node::{
+    gate::{self, GateError, Terms},
+    schemas::check_node,
+    shard::{Call, ShardError},
+    trouble::Trouble,
+    work::Job,
+};
 use lockwood_storage::Answer;
 use lockwood_wire::{
     Code, Problem,

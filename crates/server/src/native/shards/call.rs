@@ -11,16 +11,18 @@ use super::{
 };
 use crate::{
     cluster::{Current, spans},
-    gate::{self, Run},
     native::HttpError,
-    shard::{Amended, Call, Reading, in_place},
     shared::Shared,
-    trouble::Trouble,
-    work::Job,
 };
 use axum::{extract::State, response::Response};
 use lockwood_engine::{Action, Intent, PutIf};
 use lockwood_model::{Budget, DocumentKey, FieldValue, Json, Key, Position};
+use lockwood_node::{
+    gate::{self, Run},
+    shard::{Amended, Call, Reading, in_place},
+    trouble::Trouble,
+    work::Job,
+};
 use lockwood_script::{Documents, Invocation, Procedure, ScriptError};
 use lockwood_wire::{
     Code, Problem,

@@ -14,13 +14,13 @@ use crate::{
     clustered::preferences,
     native::HttpError,
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     Json,
     extract::State,
     response::{IntoResponse, Response},
 };
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{Change, ShardMap};
 use lockwood_wire::{
     Code, Problem,

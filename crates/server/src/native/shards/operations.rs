@@ -5,19 +5,18 @@ use super::super::{
     documents::{Decoder, JsonBody, Retry, document_or_null, terms},
     http::{App, InPath, check_namespace},
 };
-use crate::{
-    gate::{self, Amendment, Terms},
-    native::HttpError,
-    shard::{Amended, Call, Reading, Selection},
-    shared::Shared,
-    trouble::Trouble,
-};
+use crate::{native::HttpError, shared::Shared};
 use axum::{extract::State, response::Response};
 use lockwood_engine::{
     Action, Intent, PutIf, Request,
     format::{self, FormatError},
 };
 use lockwood_model::{Document, DocumentKey, FieldValue, Json, Mode, Position, Resource, Scalar};
+use lockwood_node::{
+    gate::{self, Amendment, Terms},
+    shard::{Amended, Call, Reading, Selection},
+    trouble::Trouble,
+};
 use lockwood_storage::{State as Stored, StoreError};
 use lockwood_wire::{
     Code, Problem,
@@ -331,7 +330,7 @@ fn before(
     namespace: &str,
     at: &DocumentKey,
     position: Position,
-) -> Result<Option<crate::shard::Found>, StoreError> {
+) -> Result<Option<lockwood_node::shard::Found>, StoreError> {
     let Some((id, _)) = reading.namespace(namespace)? else { return Ok(None) };
     reading.get(id, at.clone(), Selection::Without, Some(Position(position.0.saturating_sub(1))))
 }

@@ -6,16 +6,15 @@ use super::super::{
     http::{App, InPath, check_namespace},
 };
 use super::operations::store_intents;
-use crate::{
-    gate::{self, Amendment, PROCEDURES},
-    native::HttpError,
-    shard::{Call, Reading, in_place},
-    shared::Shared,
-    trouble::Trouble,
-};
+use crate::{native::HttpError, shared::Shared};
 use axum::{extract::State, response::Response};
 use lockwood_engine::{Action, Intent, Request};
 use lockwood_model::{Document, DocumentKey, FieldValue, Json, Key, KeyPart, Scalar};
+use lockwood_node::{
+    gate::{self, Amendment, PROCEDURES},
+    shard::{Call, Reading, in_place},
+    trouble::Trouble,
+};
 use lockwood_storage::{DocumentRef, Order, State as Stored, StoreError};
 use lockwood_wire::{
     Code, Problem,

@@ -9,19 +9,17 @@ use super::super::{
     query::InQuery,
 };
 use super::operations::{Asked, answer, exists, last_of, read_named, store_intents};
-use crate::{
-    cluster::work::EVERYWHERE,
-    gate::{self, Terms, Turn},
-    native::HttpError,
-    operator,
-    shard::{Selection, in_place},
-    shared::Shared,
-    territory::SYSTEM,
-    trouble::Trouble,
-};
+use crate::{cluster::work::EVERYWHERE, native::HttpError, shared::Shared};
 use axum::{extract::State, response::Response};
 use lockwood_engine::NoRules;
 use lockwood_model::DocumentKey;
+use lockwood_node::{
+    gate::{self, Terms, Turn},
+    operator,
+    shard::{Selection, in_place},
+    territory::SYSTEM,
+    trouble::Trouble,
+};
 use lockwood_storage::{DocumentRef, Order, State as Stored, StoreError};
 use lockwood_wire::{
     Code, OperatorAction, OperatorDeed, Problem,

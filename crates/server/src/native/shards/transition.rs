@@ -13,14 +13,13 @@ use crate::{
     },
     native::HttpError,
     shared::Shared,
-    territory::SYSTEM,
-    trouble::Trouble,
 };
 use axum::{
     Json,
     extract::State,
     response::{IntoResponse, Response},
 };
+use lockwood_node::{territory::SYSTEM, trouble::Trouble};
 use lockwood_router::Phase;
 use lockwood_wire::{
     Code, Problem,

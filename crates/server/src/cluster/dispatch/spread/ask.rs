@@ -2,7 +2,7 @@
 //! the answers.
 
 use super::super::{EPOCH, Message, answer_epoch, pull, wrong_epoch_trouble};
-use crate::{cluster::Current, native::Native, shared::Shared, trouble::Trouble};
+use crate::{cluster::Current, native::Native, shared::Shared};
 use axum::{
     body::{Body, Bytes},
     extract::Request,
@@ -12,6 +12,7 @@ use futures_util::future::try_join_all;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, Method, StatusCode, header};
 use lockwood_model::Position;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{Phase, ShardNo};
 use lockwood_wire::{Code, Problem};
 use serde::{Serialize, de::DeserializeOwned};

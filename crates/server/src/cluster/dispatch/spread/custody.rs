@@ -17,11 +17,13 @@ use super::{
 };
 use crate::{
     cluster::{Current, work::EVERYWHERE},
-    shard::{Custody, Elsewhere, Find, Found, PageError, Reading, Selection},
     shared::Shared,
-    trouble::Trouble,
 };
 use lockwood_model::{DocumentKey, Key, Position};
+use lockwood_node::{
+    shard::{Custody, Elsewhere, Find, Found, PageError, Reading, Selection},
+    trouble::Trouble,
+};
 use lockwood_router::{Phase, Route, ShardNo};
 use lockwood_storage::{NamespaceId, Order};
 use std::{

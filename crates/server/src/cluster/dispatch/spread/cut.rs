@@ -7,8 +7,8 @@ use super::{
     ask::{Asker, Stop},
     hold,
 };
-use crate::gate::Turn;
 use lockwood_model::Resource;
+use lockwood_node::gate::Turn;
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{Isolation, PositionAnswer};
 

@@ -16,7 +16,6 @@ use crate::{
     cluster::Current,
     native::{Native, Pieces, stream},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::{
     body::{Body, Bytes},
@@ -24,6 +23,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use hyper::header;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{DumpHead, DumpLine, IndexInfo, Indexes, read_field};
 use serde::{Deserialize, Serialize};

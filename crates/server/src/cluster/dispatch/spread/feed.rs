@@ -7,9 +7,10 @@ use super::{
     ask::{elsewhere, retryable},
     target,
 };
-use crate::{cluster::Current, shared::Shared, trouble::Trouble};
+use crate::{cluster::Current, shared::Shared};
 use futures_util::future::{join_all, try_join_all};
 use lockwood_model::Position;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::{Phase, ShardNo};
 use lockwood_wire::documents::PositionAnswer;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

@@ -6,13 +6,12 @@ use super::{
     ask::{elsewhere, retryable, wait_for},
     custody::Mine,
 };
-use crate::{
-    cluster::Current,
+use crate::{cluster::Current, shared::Shared};
+use lockwood_model::{Budget, Document, DocumentKey, Key, Position};
+use lockwood_node::{
     shard::{Custody, Elsewhere, Find, Found, PageError, Reading, Selection},
-    shared::Shared,
     trouble::Trouble,
 };
-use lockwood_model::{Budget, Document, DocumentKey, Key, Position};
 use lockwood_router::{Route, ShardNo};
 use lockwood_storage::{Entry, NamespaceId};
 use lockwood_wire::documents::{Deleted, WireFilter, WireKey};
@@ -233,7 +232,7 @@ fn past(reading: &Reading, namespace: NamespaceId, at: Option<u64>) -> Result<Op
     let Some(at) = at.map(Position) else { return Ok(None) };
     let horizon = reading.state().horizon(namespace)?;
     if at < horizon {
-        return Err(crate::refusals::too_old(at, horizon));
+        return Err(lockwood_node::refusals::too_old(at, horizon));
     }
     let written = reading.state().position(namespace)?;
     Ok(Some(at).filter(|at| *at < written))

@@ -9,12 +9,11 @@ use super::{
 };
 use crate::{
     cluster::Current,
-    limits::Limits,
     native::{Decoder, check_access, get_limits, get_resources, isolation_in_force},
-    trouble::Trouble,
 };
 use axum::{body::Body, response::IntoResponse};
 use hyper::header;
+use lockwood_node::{limits::Limits, trouble::Trouble};
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{GetRequest, Wanted};
 use serde::Deserialize;

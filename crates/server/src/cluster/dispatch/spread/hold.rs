@@ -6,14 +6,14 @@ use super::{
     ask::{Asker, Stop, elsewhere},
     cut::Manner,
 };
-use crate::{
+use crate::shared::Shared;
+use lockwood_model::{Resource, Wait};
+use lockwood_node::{
     gate::{self, Terms, Turn},
     secret,
-    shared::Shared,
     territory::SYSTEM,
     trouble::Trouble,
 };
-use lockwood_model::{Resource, Wait};
 use lockwood_router::ShardNo;
 use lockwood_wire::{Code, WireResource};
 use parking_lot::Mutex;

@@ -9,14 +9,16 @@ use super::{
     cut::{Cut, Manner},
     is_everywhere, target,
 };
-use crate::{
-    native::{JoinPlan, answer_join, check_access, collection_resource, isolation_in_force, key_cursor},
-    shard::{Find, Found, JoinSide, PageError, Source, join as make},
-    trouble::Trouble,
+use crate::native::{
+    JoinPlan, answer_join, check_access, collection_resource, isolation_in_force, key_cursor,
 };
 use futures_util::future::try_join_all;
 use lockwood_model::{
     Budget, Document, DocumentKey, Field, Json, Key, META_DELETED, META_POSITION, Position,
+};
+use lockwood_node::{
+    shard::{Find, Found, JoinSide, PageError, Source, join as make},
+    trouble::Trouble,
 };
 use lockwood_router::ShardNo;
 use lockwood_storage::DocumentRef;

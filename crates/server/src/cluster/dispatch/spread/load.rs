@@ -18,13 +18,8 @@ use crate::{
     body,
     cluster::{Current, dispatch::kind},
     clustered::confirmed,
-    gate::{self, Terms, Turn},
     native::{Load, Native, check_dump_type, json_of, read_head, unread},
-    secret,
-    shard::Positions,
     shared::Shared,
-    territory::SYSTEM,
-    trouble::Trouble,
 };
 use axum::{
     body::Body,
@@ -32,6 +27,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use lockwood_model::{DocumentKey, Position, Wait};
+use lockwood_node::{
+    gate::{self, Terms, Turn},
+    secret,
+    shard::Positions,
+    territory::SYSTEM,
+    trouble::Trouble,
+};
 use lockwood_router::{Phase, ShardNo};
 use lockwood_storage::Entry;
 use lockwood_wire::{

@@ -22,11 +22,11 @@ use crate::{
     cluster::work::EVERYWHERE,
     native::{Native, read_json_body},
     shared::Shared,
-    trouble::Trouble,
 };
 use ask::{Asker, Stop};
 use axum::response::{IntoResponse, Response};
 use hyper::Method;
+use lockwood_node::trouble::Trouble;
 use lockwood_router::Phase;
 use lockwood_wire::Code;
 use serde::de::DeserializeOwned;

@@ -7,17 +7,17 @@ use super::{
     cut::{Cut, Manner},
     first, is_everywhere, target,
 };
-use crate::{
-    native::{PagePlan, check_access, collection_resource, isolation_in_force, list_request},
-    shard::{Place, order},
-    trouble::Trouble,
-};
+use crate::native::{PagePlan, check_access, collection_resource, isolation_in_force, list_request};
 use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
 use hyper::header;
 use lockwood_model::{FieldPath, Fields, META_DELETED, META_POSITION, Projection};
+use lockwood_node::{
+    shard::{Place, order},
+    trouble::Trouble,
+};
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::FilterRequest;
 use serde::Deserialize;

@@ -15,14 +15,13 @@ use super::{
     hold::{self, Alone},
 };
 use crate::{
-    gate::Turn,
     native::{Native, check_access, collection_resource},
     shared::Shared,
-    trouble::Trouble,
 };
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use lockwood_model::{Depth, Mode, Path, Resource};
+use lockwood_node::{gate::Turn, trouble::Trouble};
 use lockwood_router::ShardNo;
 use lockwood_wire::documents::{Isolation, WireLock, WriteCall};
 use serde::{Deserialize, Serialize};
