@@ -57,6 +57,7 @@ impl Authority {
         self.fresh_until.load(Ordering::Acquire) == u64::MAX
     }
 
+    /// Whether the ownership is fresh now.
     pub fn is_fresh(&self) -> bool {
         match self.fresh_until.load(Ordering::Acquire) {
             u64::MAX => true,

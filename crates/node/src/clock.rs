@@ -13,11 +13,13 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// A clock that begins now.
     pub fn new() -> Clock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { start: Instant::now(), start_at: Timestamp(wall.as_millis() as u64) }
     }
 
+    /// This moment, never before one that was told.
     pub fn now(&self) -> Timestamp {
         self.start_at.after(self.start.elapsed().as_millis() as u64)
     }

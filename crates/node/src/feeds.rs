@@ -17,10 +17,12 @@ pub struct Feeds {
 /// One change feed, for as long as this lives.
 pub struct Follower {
     kernel: Arc<Kernel>,
+    /// Becomes true when the feed has to end.
     pub closing: watch::Receiver<bool>,
 }
 
 impl Feeds {
+    /// How many feeds there are.
     pub fn len(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }

@@ -56,6 +56,7 @@ pub const PROCEDURES: &str = "_procedures";
 pub struct Terms {
     /// Tokens of locks the caller says it holds, all of one owner. If one of them is over, nothing is done.
     pub tokens: Vec<u64>,
+    /// How long to wait for locks of others.
     pub wait: Wait,
 }
 
@@ -841,6 +842,7 @@ fn token_lost(token: u64) -> Trouble {
     Trouble::new(Code::LockLost, message)
 }
 
+/// That a token belongs to another owner than those before it.
 pub fn token_foreign(token: u64) -> Trouble {
     let message = format!(
         "the lock with token {token} belongs to another owner than the tokens before it; a request is done for \

@@ -32,6 +32,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// More holders than this in a namespace are not noted; its period then lasts as long as it may.
 const HOLDERS_LEN_MAX: usize = 10_000;
 
+/// The grace periods of one log: those that run, and what is on record for the next start.
 pub struct Grace {
     ledger: Arc<Ledger>,
     started: Instant,

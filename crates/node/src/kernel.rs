@@ -46,7 +46,9 @@ pub struct KernelConfig {
 
 /// What a kernel is opened from, besides its store.
 pub struct Opening {
+    /// What it is told.
     pub config: KernelConfig,
+    /// Whether it may speak for its shard.
     pub authority: Arc<Authority>,
     /// Of all shards in this process.
     pub metrics: Arc<Metrics>,
@@ -69,24 +71,43 @@ pub enum KernelError {
 
 /// Everything in memory that belongs to the log of one shard: its documents, lock tables, sessions, leases and schemas.
 pub struct Kernel {
+    /// What it was told at its start.
     pub config: KernelConfig,
+    /// The one clock that locks and leases are timed by.
     pub clock: Clock,
+    /// What is on record of numbers, grace periods and operators.
     pub ledger: Arc<Ledger>,
+    /// The log, and the state folded from it.
     pub shard: Arc<Shard>,
+    /// Whether this process may speak for the shard right now.
     pub authority: Arc<Authority>,
+    /// The other shards; none on a single server.
     pub territory: Option<Arc<dyn Territory>>,
+    /// Keeps lock ids and tokens from being given out twice.
     pub numbers: Arc<Numbers>,
+    /// The grace periods after an unclean stop.
     pub grace: Arc<Grace>,
+    /// The secrets of sessions.
     pub secrets: Secrets,
+    /// The namespaces in use.
     pub registry: Registry,
+    /// The registries of schemas that were asked for.
     pub schemas: Schemas,
+    /// What is counted as it happens.
     pub metrics: Arc<Metrics>,
+    /// The change feeds that are open.
     pub feeds: Feeds,
+    /// What all long work shares.
     pub work: Work,
+    /// Compiled procedures.
     pub procedures: Procedures,
+    /// How many sessions there are, those that are away included.
     pub sessions: AtomicU64,
+    /// Whether it takes no new locks because it is about to stop.
     pub draining: AtomicBool,
+    /// The number of the next owner of locks.
     pub owners: AtomicU64,
+    /// The purges under way.
     pub purges: Purges,
 }
 
@@ -252,6 +273,7 @@ impl Kernel {
         self.ledger.is_poisoned() || self.shard.is_poisoned()
     }
 
+    /// Whether it takes no new locks because it is about to stop.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

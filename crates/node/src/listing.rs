@@ -15,9 +15,11 @@ pub struct Selection {
     pub owner: Option<String>,
     /// As text: only locks with a resource at or below this path.
     pub path: Option<String>,
+    /// Only locks in this state.
     pub state: Option<LockState>,
     /// Only locks after this one.
     pub after: Option<u64>,
+    /// How many locks are shown at most.
     pub len_max: usize,
 }
 

@@ -42,7 +42,9 @@ const EXPIRED_LEN: usize = 256;
 const TREE_CLAIMS_MAX: usize = 10_000;
 const GRAPH_EDGES_MAX: usize = 10_000;
 
+/// One namespace: its state, and what is known of it without its mutex.
 pub struct Namespace {
+    /// Its name, as clients write it.
     pub name: Arc<str>,
     state: Mutex<State>,
     /// Whether its home is here, and its documents are on several shards.
@@ -157,6 +159,7 @@ impl Namespace {
         Namespace { name, state: Mutex::new(state), is_guarded, cover, alarm: Arc::new(Notify::new()) }
     }
 
+    /// Its state. Nothing is awaited while this is kept.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -315,6 +318,7 @@ impl Namespace {
         }
     }
 
+    /// Tells all sessions that their connections end.
     pub fn tell_all_to_close(&self) {
         for session in self.lock().sessions.values() {
             session.tell(Notice::Closing);
@@ -661,6 +665,7 @@ impl State {
         }
     }
 
+    /// Whether it is no longer in the registry.
     pub fn is_closed(&self) -> bool {
         self.closed
     }

@@ -22,6 +22,7 @@ const WAITERS_CAP: u64 = 250_000;
 
 const _: () = assert!(WAITERS_CAP < MARGIN);
 
+/// The numbers that are set aside for lock ids and tokens.
 pub struct Numbers {
     ledger: Arc<Ledger>,
     ceiling: AtomicU64,

@@ -53,15 +53,21 @@ impl Purges {
 pub enum Whole {
     /// These documents, all of one collection.
     Documents(Vec<DocumentKey>),
+    /// All documents of a collection, and its schema.
     Collection(Box<str>),
+    /// Everything in the namespace.
     Namespace,
 }
 
 /// A purge that a client asks for.
 pub struct Wanted {
+    /// What is to go.
     pub what: Whole,
+    /// Who asks for it, for the record.
     pub user: Json,
+    /// Why, for the record.
     pub note: Option<Json>,
+    /// Whose locks it is done under.
     pub terms: Terms,
 }
 

@@ -179,10 +179,12 @@ impl From<Refused> for Trouble {
     }
 }
 
+/// That a document is not there.
 pub fn no_document(at: &DocumentKey) -> Trouble {
     Trouble::new(Code::NoDocument, format!("there is no document {at}"))
 }
 
+/// That a document has no such node.
 pub fn no_node(at: &DocumentKey, path: &Path) -> Trouble {
     let message = format!(
         "there is no {path} in {at}; what a node is in must be there before it, and in lists \
@@ -191,6 +193,7 @@ pub fn no_node(at: &DocumentKey, path: &Path) -> Trouble {
     Trouble::new(Code::NoNode, message)
 }
 
+/// That history from before the horizon is forgotten.
 pub fn too_old(position: Position, horizon: Position) -> Trouble {
     Trouble::new(
         Code::PositionTooOld,
@@ -367,11 +370,13 @@ fn incompatible(subject: &str, level: Level, found: &[(u32, Incompatibility)]) -
     Trouble { why, ..Trouble::new(Code::SchemaIncompatible, message) }
 }
 
+/// That nothing is registered under a subject.
 pub fn no_subject(subject: &str) -> Trouble {
     let message = format!("there is no schema for {subject:?}; register one, or ask for deleted ones too");
     Trouble::new(Code::NoSubject, message)
 }
 
+/// One reason why a schema does not go with an earlier version.
 pub fn reason((version, found): &(u32, Incompatibility)) -> SchemaReason {
     let direction = match found.direction {
         Direction::Backward => "backward",

@@ -19,6 +19,7 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// The namespace of this name, if it is in use.
     pub fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.namespaces.read().get(name).cloned()
     }
@@ -91,6 +92,7 @@ impl Registry {
         namespaces.values().for_each(|namespace| namespace.abandon());
     }
 
+    /// All namespaces in use.
     pub fn all(&self) -> Vec<Arc<Namespace>> {
         self.namespaces.read().values().cloned().collect()
     }

@@ -23,14 +23,17 @@ use std::sync::{
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
+/// A connection's place in a session.
 pub struct Seat {
     kernel: Arc<Kernel>,
     namespace: Arc<Namespace>,
     owner: OwnerId,
     number: u64,
+    /// Where notices for the session arrive.
     pub inbox: UnboundedReceiver<Notice>,
     /// What the session had when the seat was taken.
     pub held: Vec<HeldLock>,
+    /// How long its locks stay when the connection is lost.
     pub abandon_timeout_ms: u64,
     /// The last record that has to be durable before what was answered can be told.
     after: AtomicU64,
@@ -46,16 +49,23 @@ pub struct Seat {
 /// How a lock or a conversion was answered at once.
 #[derive(Debug)]
 pub enum Answer<Waiting = Line> {
+    /// It is held.
     Done {
+        /// Its id.
         lock: LockId,
+        /// Its fencing token.
         token: u64,
     },
+    /// It waits. A notice follows.
     Queued {
+        /// Its id.
         lock: LockId,
+        /// Its position in the queue.
         line: Waiting,
     },
     /// Nothing is in its way. A notice follows, as for one that waited, once the shards that it covers are closed.
     Closing {
+        /// Its id.
         lock: LockId,
     },
 }
@@ -78,6 +88,7 @@ impl Seat {
         }
     }
 
+    /// The seat that a namespace has admitted.
     pub fn new(kernel: &Arc<Kernel>, namespace: Arc<Namespace>, admission: Admission) -> Seat {
         let Admission { owner, seat, inbox, held, abandon_timeout_ms } = admission;
         let (kernel, after, schemaless) = (Arc::clone(kernel), AtomicU64::new(0), AtomicU64::new(0));
@@ -103,6 +114,7 @@ impl Seat {
         }
     }
 
+    /// The namespace of the session.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }

@@ -4,11 +4,13 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+/// Makes and checks the secrets of sessions.
 pub struct Secrets {
     key: [u8; 32],
 }
 
 impl Secrets {
+    /// Secrets made with a key, which is kept on record.
     pub fn new(key: [u8; 32]) -> Secrets {
         Secrets { key }
     }
@@ -45,10 +47,12 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// Bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The bytes of hexadecimal digits; none if they are not.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;

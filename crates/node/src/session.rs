@@ -13,7 +13,9 @@ use crate::{kernel::Stay, trouble::Trouble};
 /// Through which interface a session came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
+    /// Our own session protocol.
     Native,
+    /// The session protocol of Locktopus.
     Locktopus,
 }
 
@@ -42,9 +44,13 @@ impl Via {
 
 /// What a session is opened with.
 pub struct Opening {
+    /// Its id, which nobody can guess.
     pub id: String,
+    /// How the client calls itself.
     pub name: Option<String>,
+    /// Through which interface it came.
     pub via: Via,
+    /// Where its connection comes from.
     pub peer: SocketAddr,
     /// Also says how long its locks stay after the connection is lost.
     pub stay: Stay,
@@ -85,13 +91,45 @@ pub enum Notice {
     /// A lock that waited is held.
     ///
     /// Not to be told before the record `after` is durable.
-    Granted { request: u64, lock: LockId, token: u64, after: u64 },
+    Granted {
+        /// The client's number of the request.
+        request: u64,
+        /// The lock.
+        lock: LockId,
+        /// Its fencing token.
+        token: u64,
+        /// The record that has to be durable first.
+        after: u64,
+    },
     /// A conversion that waited is done.
-    Converted { request: u64, lock: LockId, token: u64, after: u64 },
+    Converted {
+        /// The client's number of the request.
+        request: u64,
+        /// The lock.
+        lock: LockId,
+        /// Its fencing token.
+        token: u64,
+        /// The record that has to be durable first.
+        after: u64,
+    },
     /// A lock that waited is gone, or its conversion.
-    Refused { request: u64, lock: LockId, trouble: Box<Trouble> },
+    Refused {
+        /// The client's number of the request.
+        request: u64,
+        /// The lock.
+        lock: LockId,
+        /// Why.
+        trouble: Box<Trouble>,
+    },
     /// A lock is gone.
-    Lost { lock: LockId, code: Code, message: &'static str },
+    Lost {
+        /// The lock.
+        lock: LockId,
+        /// Why, for programs.
+        code: Code,
+        /// Why, for people.
+        message: &'static str,
+    },
     /// The server is about to stop.
     Draining,
     /// The server stops now.

@@ -9,12 +9,17 @@ use lockwood_wire::{
 /// A refusal with everything there is to say about it.
 #[derive(Debug, Clone)]
 pub struct Trouble {
+    /// What programs tell it by.
     pub code: Code,
+    /// What people are told.
     pub message: String,
+    /// Locks that are in the way.
     pub blockers: Vec<Blocker>,
+    /// The owners that would wait for each other.
     pub cycle: Vec<CycleStep>,
     /// What was wanted and others have.
     pub paths: Vec<Path>,
+    /// What else there is to say.
     pub why: Option<Box<Why>>,
 }
 
@@ -26,12 +31,19 @@ pub enum Why {
     /// A schema does not go with earlier ones.
     Incompatible(Vec<SchemaReason>),
     /// A grace period lasts so much longer.
-    Grace { left_ms: u64 },
+    Grace {
+        /// In milliseconds.
+        left_ms: u64,
+    },
     /// A shard has no owner, or its owner does not answer.
-    Unreachable { shard: ShardNo },
+    Unreachable {
+        /// Which shard.
+        shard: ShardNo,
+    },
 }
 
 impl Trouble {
+    /// A refusal with a code and a sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Trouble {
         let (blockers, cycle, paths) = (Vec::new(), Vec::new(), Vec::new());
         Trouble { code, message: message.into(), blockers, cycle, paths, why: None }
@@ -66,10 +78,12 @@ impl Trouble {
         )
     }
 
+    /// That the server is about to stop.
     pub fn draining() -> Trouble {
         Trouble::new(Code::Draining, "the server is about to stop and takes no new locks; try again later")
     }
 
+    /// That the disk failed.
     pub fn storage_failed() -> Trouble {
         Trouble::new(
             Code::StorageFailed,
@@ -77,6 +91,7 @@ impl Trouble {
         )
     }
 
+    /// The message of a session about one of its requests.
     pub fn into_message(self, id: Option<u64>, lock: Option<u64>) -> ServerMessage {
         let Trouble { code, message, blockers, cycle, .. } = self;
         ServerMessage::Error { id, code, message, lock, blockers, cycle }
@@ -96,6 +111,7 @@ impl Trouble {
         Trouble { blockers, paths, why: why.map(Box::new), ..Trouble::new(code, detail) }
     }
 
+    /// The refusal as HTTP tells it.
     pub fn into_problem(self) -> Problem {
         let paths = self.paths.into_iter().map(WirePath).collect();
         let mut problem = Problem { blockers: self.blockers, paths, ..Problem::new(self.code, self.message) };

@@ -26,8 +26,11 @@ const COMPARED_MAX: usize = 64;
 /// Where a lock stands in line, with names.
 #[derive(Debug)]
 pub struct Line {
+    /// How many requests are before it.
     pub place: usize,
+    /// How many locks are in its way.
     pub blockers_len: usize,
+    /// The first few of those.
     pub blockers: Vec<Blocker>,
 }
 

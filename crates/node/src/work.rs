@@ -59,6 +59,7 @@ impl Work {
 }
 
 impl<'a> Job<'a> {
+    /// A job that has cost nothing yet.
     pub fn new(kernel: &'a Kernel) -> Job<'a> {
         Job { kernel, budget: OnceLock::new(), worked_us: AtomicU64::new(0) }
     }

@@ -27,11 +27,15 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 pub struct LeaseRequest {
     /// In the owner's own words.
     pub owner: String,
+    /// Through which interface it is taken.
     pub via: LeaseVia,
+    /// What it is to cover.
     pub resources: Vec<Resource>,
     /// None: until it is released.
     pub ttl_ms: Option<u64>,
+    /// How long to wait for locks of others.
     pub wait: Wait,
+    /// What the owner says about it.
     pub note: Option<Json>,
 }
 

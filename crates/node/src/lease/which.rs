@@ -12,11 +12,26 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub enum Which {
     /// This one, which must have this token, and belong to this owner, as far as they are given.
-    Lock { lock: LockId, token: Option<u64>, owner: Option<String> },
+    Lock {
+        /// Its id.
+        lock: LockId,
+        /// The token it must have.
+        token: Option<u64>,
+        /// The owner it must belong to.
+        owner: Option<String>,
+    },
     /// Those of this owner that have exactly these resources.
-    Like { owner: String, resources: Vec<Resource> },
+    Like {
+        /// The name of the owner.
+        owner: String,
+        /// What the lease covers.
+        resources: Vec<Resource>,
+    },
     /// All of this owner.
-    All { owner: String },
+    All {
+        /// The name of the owner.
+        owner: String,
+    },
 }
 
 impl Which {
@@ -26,6 +41,7 @@ impl Which {
     }
 }
 
+/// That a lock has ended, and what to do about it.
 pub fn lost(lock: LockId) -> Trouble {
     let message = format!(
         "lock {lock} is over: it ran out, was released, or was ended by an operator; what it guarded may have \

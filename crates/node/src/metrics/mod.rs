@@ -17,14 +17,17 @@ use std::sync::{
 };
 use text::Text;
 
+/// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Adds to the count.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -34,7 +37,9 @@ impl Counter {
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub(crate) grants: Counter,
+    /// Locks that had to queue.
     pub waits: Counter,
+    /// Locks refused because of blockers.
     pub refusals: Counter,
     pub(crate) deadlocks: Counter,
     pub(crate) timeouts: Counter,
@@ -42,36 +47,54 @@ pub struct Metrics {
     pub(crate) expired: Counter,
     pub(crate) revoked: Counter,
     pub(crate) sessions_opened: Counter,
+    /// Sessions taken up again.
     pub sessions_attached: Counter,
+    /// Connections over the limit.
     pub connections_refused: Counter,
+    /// Requests that read documents.
     pub reads: Counter,
     pub(crate) wait_time: Histogram,
     pub(crate) hold_time: Histogram,
+    /// Requests of all interfaces.
     pub requests: Requests,
 }
 
 /// What is counted when somebody asks.
 #[derive(Debug, Default)]
 pub struct Gauges {
+    /// Open connections of the process.
     pub connections: u64,
+    /// Sessions, those that are away included.
     pub sessions: u64,
+    /// Sessions with a connection.
     pub sessions_connected: usize,
+    /// Namespaces in use.
     pub namespaces: u64,
+    /// Locks held.
     pub locks_granted: u64,
     /// Waiting locks by namespace, the longest queues.
     pub queues: Vec<(String, u64)>,
+    /// Locks waiting.
     pub locks_waiting: u64,
+    /// Whether locks are granted.
     pub ready: bool,
+    /// Change feeds open.
     pub feeds: u64,
     /// What unfinished requests and unread answers hold.
     pub held_bytes: u64,
+    /// Requests refused because too much memory was held.
     pub held_refusals: u64,
     /// What the shard counts itself.
     pub writes: u64,
+    /// Events of write requests.
     pub events: u64,
+    /// Write calls refused because a position lock did not hold.
     pub position_refusals: u64,
+    /// Batches made durable.
     pub batches: u64,
+    /// Leases held.
     pub leases: u64,
+    /// What the operating system says of the process.
     pub process: Process,
     /// Namespaces that grant nothing yet.
     pub grace: Vec<GraceInfo>,

@@ -8,11 +8,17 @@ use std::{collections::BTreeMap, time::Duration};
 /// One of the interfaces that listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Interface {
+    /// HTTP and sessions of our own.
     Native,
+    /// The sessions of Locktopus.
     Locktopus,
+    /// The reader of the OpenSlides datastore.
     OpenslidesReader,
+    /// The writer of the OpenSlides datastore.
     OpenslidesWriter,
+    /// The documents of Elasticsearch.
     Elasticsearch,
+    /// The registry of schemas.
     SchemaRegistry,
     /// Other nodes of the cluster.
     Peer,
@@ -29,6 +35,7 @@ impl Interface {
         Interface::Peer,
     ];
 
+    /// How it is called in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Interface::Native => "native",

@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 /// A registry at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Book {
+    /// What is registered, by subject.
     pub subjects: BTreeMap<Box<str>, Subject>,
     /// What holds for subjects that do not say.
     pub settings: Settings,
@@ -24,6 +25,7 @@ pub struct Book {
 pub struct Subject {
     /// Also those that are deleted, but not for good.
     pub versions: BTreeMap<u32, Version>,
+    /// What holds for it unless all subjects have something else.
     pub settings: Settings,
     /// The largest number a version ever had.
     pub last_version: u32,
@@ -32,12 +34,15 @@ pub struct Subject {
 /// One schema of a subject.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Version {
+    /// Counts the versions of the subject, from 1.
     pub number: u32,
     /// The same for the same schema under every subject of the namespace.
     pub id: u64,
+    /// Its text, compiled.
     pub schema: Schema,
     /// As it was registered.
     pub text: Arc<str>,
+    /// Whether it was deleted, but not for good.
     pub deleted: bool,
     /// The document it is kept in.
     pub(super) key: i64,
@@ -46,8 +51,11 @@ pub struct Version {
 /// What was said about a subject, or about all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
+    /// The compatibility that new versions must have.
     pub level: Option<Level>,
+    /// What becomes of fields that the schema does not name.
     pub policy: Option<Policy>,
+    /// Whether it can be changed.
     pub mode: Option<Mode>,
     /// How reads stand to locks that do not say so themselves.
     pub isolation: Option<Isolation>,
@@ -62,12 +70,15 @@ pub struct Settings {
 /// Whether schemas can be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
+    /// Schemas can be registered and deleted.
     #[default]
     ReadWrite,
+    /// Nothing can be registered or deleted.
     ReadOnly,
 }
 
 impl Mode {
+    /// How it is called in requests and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::ReadWrite => "READWRITE",
@@ -75,6 +86,7 @@ impl Mode {
         }
     }
 
+    /// The mode that is called so.
     pub fn named(text: &str) -> Option<Mode> {
         [Mode::ReadWrite, Mode::ReadOnly].into_iter().find(|mode| mode.as_str().eq_ignore_ascii_case(text))
     }
@@ -86,6 +98,7 @@ impl Subject {
         self.versions.values().filter(|version| !version.deleted)
     }
 
+    /// The last version that is not deleted.
     pub fn latest(&self) -> Option<&Version> {
         self.live().next_back()
     }
@@ -223,21 +236,25 @@ impl Book {
         own.or(self.settings.level).unwrap_or_default()
     }
 
+    /// What becomes of unknown fields in a subject: by its own setting, or that of all.
     pub fn policy(&self, subject: &str) -> Policy {
         let own = self.subjects.get(subject).and_then(|subject| subject.settings.policy);
         own.or(self.settings.policy).unwrap_or_default()
     }
 
+    /// Whether a subject can be changed: by its own setting, or that of all.
     pub fn mode(&self, subject: &str) -> Mode {
         let own = self.subjects.get(subject).and_then(|subject| subject.settings.mode);
         own.or(self.settings.mode).unwrap_or_default()
     }
 
+    /// How reads of a subject are isolated unless they say: by its own setting, or that of all.
     pub fn isolation(&self, subject: &str) -> Isolation {
         let own = self.subjects.get(subject).and_then(|subject| subject.settings.isolation);
         own.or(self.settings.isolation).unwrap_or_default()
     }
 
+    /// Whether schemas of a subject are normalised: by its own setting, or that of all.
     pub fn normalize(&self, subject: &str) -> bool {
         let own = self.subjects.get(subject).and_then(|subject| subject.settings.normalize);
         own.or(self.settings.normalize).unwrap_or_default()
@@ -279,6 +296,7 @@ fn read<T>(text: Option<String>, meaning: impl FnOnce(&str) -> Option<T>) -> Opt
     }
 }
 
+/// How a policy is called in requests and records.
 pub fn policy_name(policy: Policy) -> &'static str {
     match policy {
         Policy::Strict => "STRICT",
@@ -286,6 +304,7 @@ pub fn policy_name(policy: Policy) -> &'static str {
     }
 }
 
+/// The policy that is called so.
 pub fn read_policy(text: &str) -> Option<Policy> {
     [Policy::Strict, Policy::Lenient]
         .into_iter()

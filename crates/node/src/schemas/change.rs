@@ -25,7 +25,9 @@ use std::sync::{
 /// What became of a schema that was to be registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
+    /// The number of the version in its subject.
     pub version: u32,
+    /// The number of the schema in its namespace.
     pub id: u64,
     /// False if the subject had it already.
     pub new: bool,
@@ -34,6 +36,7 @@ pub struct Registered {
 /// What was deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
+    /// The versions that were deleted.
     pub versions: Vec<u32>,
 }
 
@@ -42,10 +45,15 @@ pub struct Removed {
 pub struct SubjectSettings {
     /// Some(None): nothing is said any more.
     pub level: Option<Option<Level>>,
+    /// What becomes of fields that the schema does not name.
     pub policy: Option<Option<Policy>>,
+    /// Whether the subject can be changed.
     pub mode: Option<Option<Mode>>,
+    /// How reads are isolated unless they say.
     pub isolation: Option<Option<Isolation>>,
+    /// Whether schemas are normalised when they are registered.
     pub normalize: Option<Option<bool>>,
+    /// The subject that is meant by this one.
     pub alias: Option<Option<Box<str>>>,
 }
 
@@ -69,7 +77,14 @@ pub enum SchemaError {
     /// It has to be deleted before it is deleted for good; the version, if one was meant.
     NotDeleted(Option<u32>),
     /// More than a named limit allows.
-    Over { name: &'static str, limit: u64, what: String },
+    Over {
+        /// The name of the limit.
+        name: &'static str,
+        /// The limit.
+        limit: u64,
+        /// What is too much.
+        what: String,
+    },
     /// The registry is not what the change was made of any more.
     Overtaken,
     /// The store, or locks.
@@ -101,7 +116,9 @@ impl Book {
 /// Whether the schema must be one that documents can be held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
+    /// Documents of a collection.
     Documents,
+    /// Values of any kind, as other systems register them.
     Anything,
 }
 
@@ -438,6 +455,7 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     in_place(work)
 }
 
+/// That a subject and the text of a schema are within the limits.
 pub fn check_sizes(kernel: &Kernel, subject: &str, text: &str) -> Result<(), SchemaError> {
     let limits = &kernel.config.limits;
     let sizes = [

@@ -47,7 +47,9 @@ impl From<NameError> for Trouble {
 
 /// What a request names.
 pub enum Named<'a> {
+    /// A write call.
     Call(Cow<'a, [Request]>),
+    /// Documents without positions.
     Keep(Cow<'a, Keep>),
     /// To be locked.
     Resources(Cow<'a, [Resource]>),
@@ -56,6 +58,7 @@ pub enum Named<'a> {
 }
 
 impl<'a> Named<'a> {
+    /// What a write call names.
     pub fn call(call: &'a Call) -> Named<'a> {
         Named::Call(Cow::Borrowed(&call.requests))
     }

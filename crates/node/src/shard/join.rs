@@ -12,12 +12,15 @@ const LOOKUPS_MAX: u64 = 1000;
 /// A join to be made.
 #[derive(Debug, Clone)]
 pub struct Join {
+    /// The documents that rows begin with.
     pub left: JoinSide,
+    /// The documents that are looked up for them.
     pub right: JoinSide,
     /// Documents on the left without a partner are rows too.
     pub keeps_left: bool,
     /// Rows up to this one are left out.
     pub after: Option<JoinPlace>,
+    /// How many rows a page has at most.
     pub len_max: usize,
     /// No more documents of the right side than this are remembered.
     pub rows_max: u64,
@@ -26,13 +29,16 @@ pub struct Join {
 /// One side of it.
 #[derive(Debug, Clone)]
 pub struct JoinSide {
+    /// Which documents.
     pub find: Find,
+    /// The field that both sides have in common.
     pub field: FieldPath,
 }
 
 /// Where a page ends and the next one begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinPlace {
+    /// The document of the left side.
     pub left: Key,
     /// None if the row has no partner.
     pub right: Option<Key>,
@@ -44,7 +50,9 @@ pub(crate) type JoinRow = (Found, Option<Found>);
 /// Some of the rows, by the keys of the left side and then of the right.
 #[derive(Debug, Default)]
 pub struct JoinRows {
+    /// The rows found, in order.
     pub rows: Vec<JoinRow>,
+    /// Where the next page begins, if there is one.
     pub next: Option<JoinPlace>,
 }
 

@@ -53,9 +53,11 @@ const IDS_MAX: u64 = i64::MAX as u64 - 1;
 /// A write call: one or more requests that are done together or not at all.
 #[derive(Debug, Clone, Default)]
 pub struct Call {
+    /// What is to be done, all of it or nothing.
     pub requests: Vec<Request>,
     /// How to know the call if it comes again.
     pub answer: Option<Answer>,
+    /// How large documents may become.
     pub limits: Option<Limits>,
     /// Requests, by their place in the call, that may only be the first write of the namespace.
     pub founding: Vec<usize>,
@@ -115,7 +117,14 @@ pub struct Written {
 #[derive(Debug)]
 pub enum Amended<T> {
     /// It was done now, if there was something to do; and what else was made.
-    Now { call: Call, written: Written, made: T },
+    Now {
+        /// The call that was made.
+        call: Call,
+        /// Where it was written.
+        written: Written,
+        /// What was made besides.
+        made: T,
+    },
     /// It had been done before.
     Before(Written),
 }
@@ -191,6 +200,7 @@ impl Exempt {
 }
 
 impl Reading {
+    /// The state at this moment.
     pub fn state(&self) -> State<'_> {
         State::new(&*self.snapshot)
     }
@@ -227,7 +237,9 @@ impl Reading {
 /// What limits a shard.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardLimits {
+    /// Bytes of writes that may wait for the disk.
     pub pending_bytes_max: u64,
+    /// How many namespaces may have documents.
     pub namespaces_max: u64,
 }
 

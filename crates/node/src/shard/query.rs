@@ -12,9 +12,13 @@ use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap, sync::Arc};
 /// Which documents are looked at.
 #[derive(Debug, Clone)]
 pub struct Find {
+    /// Where to look.
     pub namespace: NamespaceId,
+    /// The collection to look in.
     pub collection: Box<str>,
+    /// What documents must fulfil.
     pub filter: Option<Filter>,
+    /// Whether deleted documents are meant.
     pub deleted: Selection,
     /// As of when; now if absent.
     pub at: Option<Position>,
@@ -70,7 +74,9 @@ pub enum Selection {
 /// A field to sort by. What has no value comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sort {
+    /// The field to sort by.
     pub field: FieldPath,
+    /// Whether the largest comes first.
     pub descending: bool,
 }
 
@@ -79,12 +85,14 @@ pub struct Sort {
 pub struct Place {
     /// The values sorted by, as JSON; `null` for what has none.
     pub values: Vec<String>,
+    /// The key of the last document.
     pub key: Key,
 }
 
 /// A document that was found.
 #[derive(Debug, Clone)]
 pub struct Found {
+    /// Which document it is.
     pub at: DocumentKey,
     content: Content,
 }
@@ -114,6 +122,7 @@ pub enum PageError {
     Exhausted(Exhausted),
     /// Another node that would have to be asked cannot be, or has something against it.
     Elsewhere(Box<Trouble>),
+    /// The store cannot be read.
     Store(StoreError),
 }
 
@@ -136,6 +145,7 @@ impl From<StoreError> for PageError {
 }
 
 impl Selection {
+    /// Whether documents are meant that are deleted, or not.
     pub fn takes(self, deleted: bool) -> bool {
         match self {
             Selection::Without => !deleted,
@@ -146,14 +156,17 @@ impl Selection {
 }
 
 impl Found {
+    /// A document as it is now.
     pub fn current(at: DocumentKey, record: Slice) -> Found {
         Found { at, content: Content::Current(record) }
     }
 
+    /// A document as it was.
     pub fn past(at: DocumentKey, document: Document) -> Found {
         Found { at, content: Content::Past(document) }
     }
 
+    /// The document, read from its record.
     pub fn document(&self) -> Result<DocumentRef<'_>, StoreError> {
         match &self.content {
             Content::Current(record) => DocumentRef::read(record),
@@ -451,6 +464,7 @@ impl Pager {
         Pager { sort: sort.into(), after, len_max, documents, best, more: false }
     }
 
+    /// The page that was gathered.
     pub fn finish(self) -> Page {
         let Pager { sort, documents, best, more, .. } = self;
         if sort.is_empty() {
