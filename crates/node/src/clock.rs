@@ -14,7 +14,7 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that begins now.
-    pub fn new() -> Clock {
+    pub fn start() -> Clock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { start: Instant::now(), start_at: Timestamp(wall.as_millis() as u64) }
     }

@@ -22,8 +22,8 @@ pub struct Follower {
 }
 
 impl Feeds {
-    /// How many feeds there are.
-    pub fn len(&self) -> u64 {
+    /// How many feeds are open.
+    pub fn open_len(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
 

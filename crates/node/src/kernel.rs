@@ -44,8 +44,8 @@ pub struct KernelConfig {
     pub limits: Limits,
 }
 
-/// What a kernel is opened from, besides its store.
-pub struct Opening {
+/// What a kernel is made of, besides its store.
+pub struct KernelParts {
     /// What it is told.
     pub config: KernelConfig,
     /// Whether it may speak for its shard.
@@ -114,10 +114,10 @@ pub struct Kernel {
 impl Kernel {
     /// Opens a store and takes up what is on record there. Nothing runs yet, and no lease is in force.
     pub async fn open(
-        opening: Opening,
+        parts: KernelParts,
         store: impl FnOnce() -> Result<Arc<dyn Store>, OpenError> + Send + 'static,
     ) -> Result<Kernel, KernelError> {
-        let Opening { config, authority, metrics, has_one_caller, territory } = opening;
+        let KernelParts { config, authority, metrics, has_one_caller, territory } = parts;
         let limits = ShardLimits {
             pending_bytes_max: config.limits.pending_bytes_max,
             namespaces_max: config.limits.namespaces_max,
@@ -148,7 +148,7 @@ impl Kernel {
         Ok(Kernel {
             work: Work::new(&config.limits, territory.is_some()),
             config,
-            clock: Clock::new(),
+            clock: Clock::start(),
             ledger,
             shard: Arc::new(shard),
             authority,
@@ -292,7 +292,7 @@ impl Kernel {
         let counts = self.shard.counts();
         let mut gauges = Gauges {
             ready,
-            feeds: self.feeds.len(),
+            feeds: self.feeds.open_len(),
             writes: counts.commits.get(),
             events: counts.events.get(),
             position_refusals: counts.position_refusals.get(),

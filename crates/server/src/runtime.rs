@@ -17,7 +17,7 @@ use lockwood_model::Timestamp;
 use lockwood_node::{
     authority::Authority,
     grace,
-    kernel::{Kernel, KernelConfig, KernelError, Opening, blocking},
+    kernel::{Kernel, KernelConfig, KernelError, KernelParts, blocking},
     lease::{self, LeaseTime},
     purge,
     territory::Territory,
@@ -175,7 +175,7 @@ impl Runtime {
         }
         let deadline = Instant::now() + CLOSE_PATIENCE;
         let connected = || shared.gauges().sessions_connected;
-        while (connected() > 0 || shared.feeds.len() > 0) && Instant::now() < deadline {
+        while (connected() > 0 || shared.feeds.open_len() > 0) && Instant::now() < deadline {
             tokio::time::sleep(DRAIN_INTERVAL).await;
         }
     }
@@ -236,7 +236,7 @@ async fn open(
     let config = front.config.clone();
     let cluster = Arc::new(Cluster::new(membership.as_ref()));
     let neighbours = Neighbours::of(&cluster);
-    let opening = Opening {
+    let parts = KernelParts {
         config: KernelConfig {
             data: config.data.clone(),
             wait_ms: config.wait_ms,
@@ -247,7 +247,7 @@ async fn open(
         has_one_caller: Arc::clone(&front.has_one_caller),
         territory: neighbours.clone().map(|neighbours| neighbours as Arc<dyn Territory>),
     };
-    let kernel = Kernel::open(opening, store).await.map_err(|error| match error {
+    let kernel = Kernel::open(parts, store).await.map_err(|error| match error {
         KernelError::Open(cause) => ServeError::Data { directory, cause },
         KernelError::Write(error) => ServeError::Write(error),
     })?;
