@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
     time::Duration,
@@ -52,13 +52,18 @@ enum Direction {
 impl Proxy {
     /// Listens on a port of its own, before a server on this machine.
     pub fn start(server_port: u16) -> Proxy {
+        Proxy::before(SocketAddr::from(([127, 0, 0, 1], server_port)))
+    }
+
+    /// The same before a server at this address.
+    pub fn before(server: SocketAddr) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
         let port = listener.local_addr().expect("it has an address").port();
         let state = Mutex::new(State { fault: Fault::None, connections: Vec::new() });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
-            listener.incoming().flatten().for_each(|client| own.accept(client, server_port));
+            listener.incoming().flatten().for_each(|client| own.accept(client, server));
         });
         Proxy { port, shared }
     }
@@ -98,12 +103,12 @@ impl Shared {
         self.state.lock().expect("nothing panics with it")
     }
 
-    fn accept(self: &Arc<Shared>, client: TcpStream, server_port: u16) {
+    fn accept(self: &Arc<Shared>, client: TcpStream, server: SocketAddr) {
         let mut state = self.state();
         if state.fault == Fault::Refuse {
             return;
         }
-        let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) else { return };
+        let Ok(server) = TcpStream::connect(server) else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let copy = |stream: &TcpStream| stream.try_clone().expect("streams can be cloned");
         state.connections.push((copy(&client), copy(&server)));
