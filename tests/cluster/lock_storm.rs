@@ -1,6 +1,6 @@
-//! One namespace on several shards while owners of homes and shards are killed, paused and stopped: every acknowledged write
-//! is there, and while a client holds a lock no other client's write to what it covers succeeds. The number of faults and
-//! the seed come from the environment.
+//! One namespace on several shards while nodes, connections and the database fail and documents move: every acknowledged
+//! write is there, and while a client holds a lock no other client's write to what it covers succeeds. The number of faults
+//! and the seed come from the environment.
 
 use crate::{
     faults::{Clients, Faults},
@@ -41,8 +41,9 @@ struct Seen {
 
 #[test]
 fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
-    let mut faults = Faults::from_environment();
-    let mut spread = Spread::start(3, SHARDS, hash(SHARDS));
+    let mut faults = Faults::from_environment("locks", SHARDS).with_reshardings();
+    let mut spread = Spread::exposed(3, SHARDS);
+    spread.config(SHARDS, hash(SHARDS));
     for key in 0..GUARDED {
         spread.store(1, "default").create("guarded", key, json!({ "by": "nobody" }));
     }
@@ -55,7 +56,9 @@ fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
     (0..WRITERS).for_each(|number| start(write, number));
     (0..LOCKERS).for_each(|number| start(lock, number));
     (0..INTRUDERS).for_each(|number| start(intrude, number));
-    faults.strike_all(&mut spread.nodes, SHARDS);
+    faults.strike_all(&mut spread);
+    spread.unthrottle();
+    spread.await_end();
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&spread, &seen);

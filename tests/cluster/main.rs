@@ -26,6 +26,7 @@ mod store;
 mod cluster;
 mod faults;
 mod linear;
+mod network;
 mod nodes;
 mod register_check;
 mod register_clients;

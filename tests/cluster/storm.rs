@@ -1,10 +1,11 @@
-//! Writers and lockers on all nodes while owners are killed, paused and stopped: every acknowledged write is there once, no
+//! Writers and lockers on all nodes while nodes, connections and the database fail: every acknowledged write is there once, no
 //! two hold a lock at a time, tokens grow. The number of faults and the seed come from the environment.
 
 use crate::{
     faults::{Clients, Faults},
     http::{self, Reply},
     nodes::Nodes,
+    spread_nodes::Spread,
     store::Store,
 };
 use serde_json::json;
@@ -49,8 +50,9 @@ fn namespace(writer: u64) -> String {
 }
 
 fn storm(shards: usize) {
-    let mut faults = Faults::from_environment();
-    let mut nodes = Nodes::start_sharded(3, shards, &[]);
+    let mut faults = Faults::from_environment(&format!("{shards} shards"), shards);
+    let mut spread = Spread::exposed(3, shards);
+    let nodes = &spread.nodes;
     let (seen, mut clients) = (Arc::new(Seen::default()), Clients::default());
     for writer in 0..WRITERS {
         let seen = Arc::clone(&seen);
@@ -62,10 +64,10 @@ fn storm(shards: usize) {
         let stores: Vec<Store> = (1..=3).map(|number| nodes.store(number)).collect();
         clients.start(move |round| lock(locker, round, &stores, &seen));
     }
-    faults.strike_all(&mut nodes, shards);
+    faults.strike_all(&mut spread);
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
-    check(&nodes, &seen);
+    check(&spread.nodes, &seen);
 }
 
 /// Each number is written by one event; its document counts how often.
