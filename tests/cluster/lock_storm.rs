@@ -79,8 +79,13 @@ fn write(round: u64, stores: &[Store], seen: &Seen) {
     let (writer, number) = (round >> 32, round & 0xffff_ffff);
     let event = json!([{ "type": "create", "collection": "w", "key": [writer, number], "fields": {} }]);
     let sent = send(pick(round, stores), "POST", "write", &json!({ "events": event }));
-    if sent.is_some_and(|(status, _)| status == 200) {
-        seen.acknowledged.lock().unwrap().push((writer, number));
+    match sent {
+        Some((200, _)) => seen.acknowledged.lock().unwrap().push((writer, number)),
+        // It is sent once, so a document that is there already was created twice.
+        Some((409, problem)) => {
+            seen.violations.lock().unwrap().push(format!("{writer}:{number} is answered with {problem}"));
+        }
+        _ => {}
     }
 }
 

@@ -39,6 +39,7 @@ mod command_line;
 mod conversions;
 mod crash_points;
 mod database;
+mod database_failover;
 mod deadlocks;
 mod definitions;
 mod direct;

@@ -81,8 +81,11 @@ fn write(writer: u64, number: u64, stores: &[Store], seen: &Seen) {
         &store.target("write"),
         json!({ "events": event }).to_string().as_bytes(),
     );
-    if reply.is_some_and(|reply| reply.status == 200) {
-        seen.acknowledged.lock().unwrap().push((writer, number));
+    match reply.map(|reply| (reply.status, reply.body)) {
+        Some((200, _)) => seen.acknowledged.lock().unwrap().push((writer, number)),
+        // It is sent once, so a document that is there already was created twice.
+        Some((409, body)) => seen.violations.lock().unwrap().push(format!("{writer}:{number}: {body}")),
+        _ => {}
     }
 }
 
@@ -102,16 +105,21 @@ fn lock(locker: u64, round: u64, stores: &[Store], seen: &Seen) {
     };
     let (lock, token) = (taken.json()["lock"].clone(), taken.json()["token"].as_u64());
     let Some(token) = token else { return };
-    // A lease that was asked for longer ago may have ended while its holder waited for a node that is paused.
+    let target = format!("locks/{lock}/release");
+    let release = || send("POST", &target, &json!({ "token": token }).to_string());
+    // A lease that was asked for longer ago may have ended while its answer waited at a node that is paused.
+    if is_old(asked) {
+        return drop(release());
+    }
     let before = seen.inside.lock().unwrap().replace((locker, asked));
-    if let Some((other, since)) = before.filter(|(_, since)| since.elapsed() < Duration::from_millis(TTL_MS))
-    {
-        let violation = format!("{other}, for {:?} at most, and {locker} hold it", since.elapsed());
+    if let Some((other, since)) = before.filter(|(_, since)| !is_old(*since) && !is_old(asked)) {
+        let times = (since.elapsed(), asked.elapsed());
+        let violation = format!("{other} and {locker} (token {token}) hold it, for {times:?} at most");
         seen.violations.lock().unwrap().push(violation);
     }
     {
         let mut tokens = seen.tokens.lock().unwrap();
-        if tokens.last().is_some_and(|last| *last >= token) {
+        if tokens.last().is_some_and(|last| *last >= token) && !is_old(asked) {
             seen.violations.lock().unwrap().push(format!("token {token} after {:?}", tokens.last()));
         }
         tokens.push(token);
@@ -119,12 +127,16 @@ fn lock(locker: u64, round: u64, stores: &[Store], seen: &Seen) {
     let target = format!("documents/guarded/1?token={token}&wait_ms=0");
     let _ = send("PUT", &target, &json!({ "token": token }).to_string());
     seen.inside.lock().unwrap().take_if(|(inside, since)| (*inside, *since) == (locker, asked));
-    let released = send("POST", &format!("locks/{lock}/release"), &json!({ "token": token }).to_string());
-    if released.is_some_and(|reply| reply.status == 200)
+    if release().is_some_and(|reply| reply.status == 200)
         && send("PUT", &target, r#"{"late":true}"#).is_some_and(|reply| reply.status == 200)
     {
         seen.violations.lock().unwrap().push(format!("a write under token {token} of a released lock"));
     }
+}
+
+/// Whether a lease that was asked for at this moment may have ended.
+fn is_old(asked: Instant) -> bool {
+    asked.elapsed() >= Duration::from_millis(TTL_MS)
 }
 
 /// Every acknowledged write is there exactly once: a create makes one event.
