@@ -148,8 +148,8 @@ fn work(nodes: &Nodes, namespace: &str, seen: &Arc<Seen>, clients: &mut Clients)
     let mut session = Attached::open(nodes, namespace, "write guarded/2");
     let own = Arc::clone(seen);
     clients.start(move |turn| session.ask(turn, &own));
-    for number in 0..2 {
-        let (seen, store) = (Arc::clone(seen), stores[number].clone());
+    for store in stores {
+        let seen = Arc::clone(seen);
         clients.start(move |turn| intrude(&store, turn % 2 + 1, &seen));
     }
     lease
@@ -236,11 +236,19 @@ impl Attached {
         self.peer.try_ask(json!({ "type": "place", "lock": self.held.lock }))
     }
 
-    fn attach(&mut self, turn: u64, seen: &Seen) {
-        let native = self.nodes[turn as usize % self.nodes.len()];
+    /// Another connection of the session, and its welcome; none if a node has none to give yet.
+    fn try_attach(&self, native: SocketAddr) -> Option<(Peer, Value)> {
+        let mut peer = Peer::try_connect_to(native, &self.namespace).ok()?;
         let mut attach = self.peer.attach_message(&self.locks);
         attach["abandon_timeout_ms"] = ABANDON_MS.into();
-        let Some((peer, welcome)) = self.peer.try_attach(native, &self.namespace, attach) else { return };
+        let welcome = peer.try_ask(attach)?;
+        (peer.session, peer.secret) = (self.peer.session.clone(), self.peer.secret.clone());
+        (welcome["type"] == "welcome").then_some((peer, welcome))
+    }
+
+    fn attach(&mut self, turn: u64, seen: &Seen) {
+        let native = self.nodes[turn as usize % self.nodes.len()];
+        let Some((peer, welcome)) = self.try_attach(native) else { return };
         let lock = &welcome["locks"][0];
         if lock["token"] != json!(self.held.token) {
             seen.violation(format!("the session attaches, and has {welcome}"));
