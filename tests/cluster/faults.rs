@@ -16,7 +16,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// So many faults, unless `LOCKWOOD_CLUSTER_FAULTS` says otherwise.
@@ -83,6 +83,7 @@ pub(crate) struct Faults {
     random: Random,
     shards: usize,
     has_map: bool,
+    started: Instant,
     struck: u64,
     /// The kinds that are still to come before all come again.
     left: Vec<Kind>,
@@ -99,7 +100,8 @@ impl Faults {
         println!("{name}: LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={len}");
         let salt = name.bytes().fold(seed, |salt, byte| salt.wrapping_mul(31).wrapping_add(byte.into()));
         let (random, left) = (Random(salt | 1 << 32), Vec::new());
-        Faults { len, seed, random, shards, has_map: false, struck: 0, left }
+        let started = Instant::now();
+        Faults { len, seed, random, shards, has_map: false, started, struck: 0, left }
     }
 
     /// Reshardings are among the faults.
@@ -120,7 +122,11 @@ impl Faults {
         let (kind, shard) = (self.draw(), self.choose_shard(&mut spread.nodes));
         let owner = spread.owner(shard);
         self.struck += 1;
-        println!("seed {}, fault {}: {kind:?}, n{owner} with shard {shard}", self.seed, self.struck);
+        let at = self.started.elapsed();
+        println!(
+            "seed {}, fault {} at {at:.1?}: {kind:?}, n{owner} with shard {shard}",
+            self.seed, self.struck
+        );
         match kind {
             Kind::Reshard => self.reshard(spread),
             _ => self.strike_node(kind, &mut spread.nodes, shard, owner),

@@ -6,7 +6,7 @@ use crate::{
     faults::{Clients, Faults},
     spread_nodes::{Spread, hash},
     store::Store,
-    storm::try_send,
+    storm::{eventually_grows, try_send},
 };
 use serde_json::{Value, json};
 use std::{
@@ -39,6 +39,17 @@ struct Seen {
     violations: Mutex<Vec<String>>,
 }
 
+impl Seen {
+    /// How many writes of each writer were acknowledged, the last token of each document, turns and intrusions.
+    fn progress(&self) -> Vec<u64> {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        let of = |writer| acknowledged.iter().filter(|(by, _)| *by == writer).count() as u64;
+        let tokens = self.tokens.iter().map(|token| token.load(Ordering::Acquire));
+        let others = [&self.turns, &self.intrusions].map(|count| count.load(Ordering::Acquire));
+        (0..WRITERS).map(of).chain(tokens).chain(others).collect()
+    }
+}
+
 #[test]
 fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
     let mut faults = Faults::from_environment("locks", SHARDS).with_reshardings();
@@ -59,6 +70,7 @@ fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
     faults.strike_all(&mut spread);
     spread.unthrottle();
     spread.await_end();
+    eventually_grows("all clients are served again", || seen.progress());
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&spread, &seen);

@@ -3,6 +3,7 @@
 
 use crate::{
     faults::{Clients, Faults},
+    harness::eventually_is,
     http::{self, Reply},
     nodes::Nodes,
     spread_nodes::Spread,
@@ -32,6 +33,21 @@ struct Seen {
     /// The client inside of the section that the lease guards, and the moment from which on it may hold the lease.
     inside: Mutex<Option<(u64, Instant)>>,
     violations: Mutex<Vec<String>>,
+}
+
+impl Seen {
+    /// How many writes of each writer were acknowledged, and how many leases granted.
+    fn progress(&self) -> Vec<u64> {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        let of = |writer| acknowledged.iter().filter(|(by, _)| *by == writer).count() as u64;
+        (0..WRITERS).map(of).chain([self.tokens.lock().unwrap().len() as u64]).collect()
+    }
+}
+
+/// Waits until all of these figures have grown.
+pub(crate) fn eventually_grows(what: &str, figures: impl Fn() -> Vec<u64>) {
+    let before = figures();
+    eventually_is(what, &figures, |now| now.iter().zip(&before).all(|(now, before)| now > before));
 }
 
 #[test]
@@ -65,6 +81,7 @@ fn storm(shards: usize) {
         clients.start(move |round| lock(locker, round, &stores, &seen));
     }
     faults.strike_all(&mut spread);
+    eventually_grows("all clients are served again", || seen.progress());
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&spread.nodes, &seen);
