@@ -74,6 +74,9 @@ const KINDS: [Kind; 22] = [
 const SLOW: Fault = Fault::Delay(Duration::from_millis(80));
 /// One lasting fault of so many has another node killed meanwhile.
 const DOUBLED: u64 = 3;
+/// A fault lasts twice as long at most, in a short storm and in a long one; ownership lasts 3 s.
+const SHORT_MS: u64 = 1_900;
+const LONG_MS: u64 = 3_500;
 /// How many documents a donor copies in a second, so that there is time for faults.
 const THROTTLE: u64 = 400;
 
@@ -189,13 +192,14 @@ impl Faults {
     fn last(&mut self, nodes: &mut Nodes, struck: usize, set: impl Fn(&mut Nodes, bool)) {
         let is_doubled = self.random.below(DOUBLED) == 0;
         let killed = is_doubled.then(|| self.other(nodes, struck));
+        let half_ms = if self.len > FAULTS_LEN { LONG_MS } else { SHORT_MS };
         set(nodes, true);
-        self.pause(250, 2750);
+        self.pause(250, half_ms);
         if let Some(killed) = killed {
             println!("seed {}, fault {}: n{killed} is killed too", self.seed, self.struck);
             nodes.kill(killed);
         }
-        self.pause(250, 2750);
+        self.pause(250, half_ms);
         set(nodes, false);
         if let Some(killed) = killed {
             nodes.up(killed);
