@@ -1,7 +1,14 @@
-//! Faults of storms, chosen by a seed: owners of shards are killed, paused and stopped while clients work. Knows nothing of
-//! what clients see.
+//! Faults of storms, drawn from a seed: nodes, connections and the database fail, shards and documents move, while clients
+//! work. Knows nothing of what clients see.
 
-use crate::{harness::eventually, nodes::Nodes, random::Random};
+use crate::{
+    harness::{eventually, eventually_is},
+    http,
+    nodes::Nodes,
+    random::Random,
+    spread_nodes::{Spread, hash},
+};
+use lockwood_test_support::{Fault, Postgres};
 use std::{
     env,
     sync::{
@@ -9,7 +16,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// So many faults, unless `LOCKWOOD_CLUSTER_FAULTS` says otherwise.
@@ -17,58 +24,237 @@ const FAULTS_LEN: u64 = 6;
 /// The seed, unless `LOCKWOOD_CLUSTER_SEED` says otherwise.
 const SEED: u64 = 7;
 
+/// What goes wrong. Where nothing else is said, the owner of a shard is struck: half of the time that of a home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Kill,
+    Pause,
+    Stop,
+    /// An operator moves the shard to another node.
+    Move,
+    /// An operator has the owner give all its shards away.
+    Drain,
+    /// Between the owner and the database.
+    Database(Fault),
+    /// When other nodes call the owner.
+    Calls(Fault),
+    /// When any node calls another one.
+    AllCalls(Fault),
+    CrashDatabase,
+    RestartDatabase,
+    /// Documents begin to move to other shards, and go on while other faults strike.
+    Reshard,
+}
+
+/// Every kind comes as often as here before any comes again; their order is drawn. The last one is for those with a map.
+const KINDS: [Kind; 22] = [
+    Kind::Kill,
+    Kind::Kill,
+    Kind::Kill,
+    Kind::Pause,
+    Kind::Pause,
+    Kind::Stop,
+    Kind::Move,
+    Kind::Drain,
+    Kind::Database(Fault::Refuse),
+    Kind::Database(Fault::HoldRequests),
+    Kind::Database(Fault::HoldAnswers),
+    Kind::Database(Fault::CutAnswers),
+    Kind::Database(SLOW),
+    Kind::Calls(Fault::Refuse),
+    Kind::Calls(Fault::HoldRequests),
+    Kind::Calls(Fault::HoldAnswers),
+    Kind::Calls(Fault::CutAnswers),
+    Kind::Calls(SLOW),
+    Kind::AllCalls(Fault::Refuse),
+    Kind::CrashDatabase,
+    Kind::RestartDatabase,
+    Kind::Reshard,
+];
+const SLOW: Fault = Fault::Delay(Duration::from_millis(80));
+/// One lasting fault of so many has another node killed meanwhile.
+const DOUBLED: u64 = 3;
+/// A fault lasts twice as long at most, in a short storm and in a long one; ownership lasts 3 s.
+const SHORT_MS: u64 = 1_900;
+const LONG_MS: u64 = 3_500;
+/// How many documents a donor copies in a second, so that there is time for faults.
+const THROTTLE: u64 = 400;
+
 pub(crate) struct Faults {
     pub(crate) len: u64,
     pub(crate) seed: u64,
     random: Random,
+    shards: usize,
+    has_map: bool,
+    started: Instant,
+    struck: u64,
+    /// The kinds that are still to come before all come again.
+    left: Vec<Kind>,
 }
 
 impl Faults {
-    /// As the environment says, which is told so that the same faults can be had again.
-    pub(crate) fn from_environment() -> Faults {
+    /// As the environment says, which is told so that the same faults can be had again. Storms of different names have
+    /// different faults.
+    pub(crate) fn from_environment(name: &str, shards: usize) -> Faults {
         let setting =
             |name: &str, default| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
         let (len, seed) =
             (setting("LOCKWOOD_CLUSTER_FAULTS", FAULTS_LEN), setting("LOCKWOOD_CLUSTER_SEED", SEED));
-        println!("LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={len}");
-        Faults { len, seed, random: Random(seed | 1 << 32) }
+        println!("{name}: LOCKWOOD_CLUSTER_SEED={seed} LOCKWOOD_CLUSTER_FAULTS={len}");
+        let salt = name.bytes().fold(seed, |salt, byte| salt.wrapping_mul(31).wrapping_add(byte.into()));
+        let (random, left) = (Random(salt | 1 << 32), Vec::new());
+        let started = Instant::now();
+        Faults { len, seed, random, shards, has_map: false, started, struck: 0, left }
+    }
+
+    /// Reshardings are among the faults.
+    pub(crate) fn with_reshardings(self) -> Faults {
+        Faults { has_map: true, ..self }
     }
 
     /// All faults, one after the other.
-    pub(crate) fn strike_all(&mut self, nodes: &mut Nodes, shards: usize) {
+    pub(crate) fn strike_all(&mut self, spread: &mut Spread) {
         for _ in 0..self.len {
-            self.strike(nodes, shards);
+            self.strike(spread);
         }
     }
 
-    /// After a while, one fault of the owner of some shard.
-    pub(crate) fn strike(&mut self, nodes: &mut Nodes, shards: usize) {
+    /// After a while, one fault; and waits until all shards have owners again.
+    pub(crate) fn strike(&mut self, spread: &mut Spread) {
         self.pause(300, 1500);
-        let shard = self.random.below(shards as u64) as usize + 1;
-        let Some(owner) = nodes.owner_of(shard) else { return };
-        match self.random.below(4) {
-            0 | 1 => {
+        let (kind, shard) = (self.draw(), self.choose_shard(&mut spread.nodes));
+        let owner = spread.owner(shard);
+        self.struck += 1;
+        let at = self.started.elapsed();
+        println!(
+            "seed {}, fault {} at {at:.1?}: {kind:?}, n{owner} with shard {shard}",
+            self.seed, self.struck
+        );
+        match kind {
+            Kind::Reshard => self.reshard(spread),
+            _ => self.strike_node(kind, &mut spread.nodes, shard, owner),
+        }
+        spread.nodes.await_owners(self.shards);
+    }
+
+    fn draw(&mut self) -> Kind {
+        if self.left.is_empty() {
+            let fits = |kind: &Kind| self.has_map || *kind != Kind::Reshard;
+            self.left = KINDS.into_iter().filter(fits).collect();
+        }
+        let place = self.random.below(self.left.len() as u64) as usize;
+        self.left.swap_remove(place)
+    }
+
+    fn choose_shard(&mut self, nodes: &mut Nodes) -> usize {
+        let homes = nodes.network().sql("select distinct home from lockwood.namespace order by home");
+        let homes: Vec<usize> = homes.lines().map(|home| home.parse().unwrap()).collect();
+        match self.random.below(2) {
+            0 if !homes.is_empty() => homes[self.random.below(homes.len() as u64) as usize],
+            _ => self.random.below(self.shards as u64) as usize + 1,
+        }
+    }
+
+    fn strike_node(&mut self, kind: Kind, nodes: &mut Nodes, shard: usize, owner: usize) {
+        match kind {
+            Kind::Kill => {
                 nodes.kill(owner);
                 eventually("another node takes over", || {
                     nodes.owner_of(shard).is_some_and(|next| next != owner)
                 });
                 nodes.up(owner);
             }
-            2 => {
-                nodes.server(owner).signal("-STOP");
-                self.pause(500, 5500);
-                nodes.server(owner).signal("-CONT");
-            }
-            _ => {
+            Kind::Stop => {
                 nodes.stop(owner);
                 nodes.up(owner);
             }
+            Kind::Move => self.move_away(nodes, shard, owner),
+            Kind::Drain => self.drain(nodes, owner),
+            Kind::CrashDatabase => self.restart_database(nodes, Postgres::crash),
+            Kind::RestartDatabase => self.restart_database(nodes, Postgres::stop),
+            Kind::Pause => self.last(nodes, owner, |nodes, is_on| {
+                nodes.server(owner).signal(if is_on { "-STOP" } else { "-CONT" });
+            }),
+            Kind::Database(fault) => self.last(nodes, owner, |nodes, is_on| {
+                nodes.network().set_to_database(owner, if is_on { fault } else { Fault::None });
+            }),
+            Kind::Calls(fault) => self.last(nodes, owner, |nodes, is_on| {
+                nodes.network().set_to_node(owner, if is_on { fault } else { Fault::None });
+            }),
+            Kind::AllCalls(fault) => self.last(nodes, owner, |nodes, is_on| {
+                nodes.network().set_between_nodes(if is_on { fault } else { Fault::None });
+            }),
+            Kind::Reshard => unreachable!("no node is struck"),
         }
+    }
+
+    /// Has a fault last for a while, and sometimes kills a node meanwhile that is not struck.
+    fn last(&mut self, nodes: &mut Nodes, struck: usize, set: impl Fn(&mut Nodes, bool)) {
+        let is_doubled = self.random.below(DOUBLED) == 0;
+        let killed = is_doubled.then(|| self.other(nodes, struck));
+        let half_ms = if self.len > FAULTS_LEN { LONG_MS } else { SHORT_MS };
+        set(nodes, true);
+        self.pause(250, half_ms);
+        if let Some(killed) = killed {
+            println!("seed {}, fault {}: n{killed} is killed too", self.seed, self.struck);
+            nodes.kill(killed);
+        }
+        self.pause(250, half_ms);
+        set(nodes, false);
+        if let Some(killed) = killed {
+            nodes.up(killed);
+        }
+    }
+
+    fn restart_database(&mut self, nodes: &mut Nodes, end: impl FnOnce(&mut Postgres)) {
+        nodes.network().restart_database(end, || self.pause(0, 4000));
+    }
+
+    fn move_away(&mut self, nodes: &mut Nodes, shard: usize, owner: usize) {
+        let to = self.other(nodes, owner);
+        let target = format!("shards/{shard}/owner");
+        operate(nodes, "PUT", &format!("{target}/n{to}"));
+        eventually("the shard is moved", || nodes.owner_of(shard) == Some(to));
+        operate(nodes, "DELETE", &target);
+    }
+
+    fn drain(&mut self, nodes: &mut Nodes, owner: usize) {
+        let (target, shards) = (format!("nodes/n{owner}/drain"), self.shards);
+        operate(nodes, "PUT", &target);
+        eventually("the node has no shard", || {
+            (1..=shards).all(|shard| nodes.owner_of(shard).is_some_and(|other| other != owner))
+        });
+        operate(nodes, "DELETE", &target);
+    }
+
+    /// Ends a resharding that is under way, half of the time by taking it back, and begins another one.
+    fn reshard(&mut self, spread: &Spread) {
+        match self.random.below(2) {
+            0 => drop(spread.keeper().send("POST", "shard/transition", r#"{"do":"abort"}"#)),
+            _ => spread.unthrottle(),
+        }
+        spread.await_end();
+        let len = 2 + self.random.below(self.shards as u64 - 1) as usize;
+        spread.begin(len, hash(len), Some(THROTTLE));
+    }
+
+    /// A node that is up, and not this one.
+    fn other(&mut self, nodes: &Nodes, than: usize) -> usize {
+        let others: Vec<usize> = nodes.running().filter(|number| *number != than).collect();
+        others[self.random.below(others.len() as u64) as usize]
     }
 
     pub(crate) fn pause(&mut self, from_ms: u64, to_ms: u64) {
         thread::sleep(Duration::from_millis(from_ms + self.random.below(to_ms - from_ms)));
     }
+}
+
+/// Has a node carry out what an operator asks of the cluster.
+fn operate(nodes: &Nodes, method: &str, target: &str) {
+    let (native, target) =
+        (nodes.server(nodes.running().next().unwrap()).native, format!("/v1/cluster/{target}"));
+    let ask = || http::send(native, method, &target, &[], b"");
+    eventually_is("an operator is obeyed", ask, |reply| reply.status == 200);
 }
 
 /// Clients in threads of their own, which work until this goes.

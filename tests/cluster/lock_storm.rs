@@ -1,12 +1,12 @@
-//! One namespace on several shards while owners of homes and shards are killed, paused and stopped: every acknowledged write
-//! is there, and while a client holds a lock no other client's write to what it covers succeeds. The number of faults and
-//! the seed come from the environment.
+//! One namespace on several shards while nodes, connections and the database fail and documents move: every acknowledged
+//! write is there, and while a client holds a lock no other client's write to what it covers succeeds. The number of faults
+//! and the seed come from the environment.
 
 use crate::{
     faults::{Clients, Faults},
     spread_nodes::{Spread, hash},
     store::Store,
-    storm::try_send,
+    storm::{eventually_grows, try_send},
 };
 use serde_json::{Value, json};
 use std::{
@@ -39,10 +39,22 @@ struct Seen {
     violations: Mutex<Vec<String>>,
 }
 
+impl Seen {
+    /// How many writes of each writer were acknowledged, the last token of each document, turns and intrusions.
+    fn progress(&self) -> Vec<u64> {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        let of = |writer| acknowledged.iter().filter(|(by, _)| *by == writer).count() as u64;
+        let tokens = self.tokens.iter().map(|token| token.load(Ordering::Acquire));
+        let others = [&self.turns, &self.intrusions].map(|count| count.load(Ordering::Acquire));
+        (0..WRITERS).map(of).chain(tokens).chain(others).collect()
+    }
+}
+
 #[test]
 fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
-    let mut faults = Faults::from_environment();
-    let mut spread = Spread::start(3, SHARDS, hash(SHARDS));
+    let mut faults = Faults::from_environment("locks", SHARDS).with_reshardings();
+    let mut spread = Spread::exposed(3, SHARDS);
+    spread.config(SHARDS, hash(SHARDS));
     for key in 0..GUARDED {
         spread.store(1, "default").create("guarded", key, json!({ "by": "nobody" }));
     }
@@ -55,7 +67,10 @@ fn no_lock_is_passed_over_on_several_shards_in_a_storm() {
     (0..WRITERS).for_each(|number| start(write, number));
     (0..LOCKERS).for_each(|number| start(lock, number));
     (0..INTRUDERS).for_each(|number| start(intrude, number));
-    faults.strike_all(&mut spread.nodes, SHARDS);
+    faults.strike_all(&mut spread);
+    spread.unthrottle();
+    spread.await_end();
+    eventually_grows("all clients are served again", || seen.progress());
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&spread, &seen);
@@ -76,8 +91,13 @@ fn write(round: u64, stores: &[Store], seen: &Seen) {
     let (writer, number) = (round >> 32, round & 0xffff_ffff);
     let event = json!([{ "type": "create", "collection": "w", "key": [writer, number], "fields": {} }]);
     let sent = send(pick(round, stores), "POST", "write", &json!({ "events": event }));
-    if sent.is_some_and(|(status, _)| status == 200) {
-        seen.acknowledged.lock().unwrap().push((writer, number));
+    match sent {
+        Some((200, _)) => seen.acknowledged.lock().unwrap().push((writer, number)),
+        // It is sent once, so a document that is there already was created twice.
+        Some((409, problem)) => {
+            seen.violations.lock().unwrap().push(format!("{writer}:{number} is answered with {problem}"));
+        }
+        _ => {}
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::{
     harness::{Ended, Server, eventually},
     http,
+    network::Network,
     store::Store,
 };
 use lockwood_test_support::{Authority, Postgres, Proxy};
@@ -28,6 +29,8 @@ pub(crate) struct Nodes {
     nodes: Vec<Node>,
     /// Shards whose owner was killed, and its epoch.
     orphaned: BTreeMap<usize, u64>,
+    /// What fails under them, if it can.
+    network: Option<Network>,
 }
 
 struct Node {
@@ -69,14 +72,18 @@ impl Nodes {
         flags: &[&str],
         authority: Option<Arc<Authority>>,
     ) -> Nodes {
-        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let (nodes, orphaned) = (Vec::new(), BTreeMap::new());
-        let mut nodes = Nodes { url: url.to_owned(), flags, authority, nodes, orphaned };
+        let mut nodes = Nodes { authority, ..Nodes::none(url, flags) };
         for _ in 0..len {
             nodes.add();
         }
         eventually("a node owns the shard", || nodes.owner().is_some());
         nodes
+    }
+
+    fn none(url: &str, flags: &[&str]) -> Nodes {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let (nodes, orphaned) = (Vec::new(), BTreeMap::new());
+        Nodes { url: url.to_owned(), flags, authority: None, nodes, orphaned, network: None }
     }
 
     /// So many nodes on a fresh database with so many shards, each of which is served; and more flags.
@@ -94,9 +101,7 @@ impl Nodes {
     pub(crate) fn start_apart(len: usize, shards: usize) -> (Nodes, Vec<Proxy>) {
         let postgres = Postgres::shared();
         let url = postgres.url(&postgres.create_database(), postgres.port());
-        let flags = vec!["--shards".to_owned(), shards.to_string()];
-        let (url_of, authority) = (url.clone(), None);
-        let mut nodes = Nodes { url: url_of, flags, authority, nodes: Vec::new(), orphaned: BTreeMap::new() };
+        let mut nodes = Nodes::none(&url, &["--shards", &shards.to_string()]);
         let proxies: Vec<Proxy> = (0..len)
             .map(|_| {
                 let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -107,6 +112,25 @@ impl Nodes {
             .collect();
         nodes.await_balance(shards);
         (nodes, proxies)
+    }
+
+    /// So many nodes with so many shards on a network whose parts fail on command.
+    pub(crate) fn start_exposed(len: usize, shards: usize) -> Nodes {
+        let (mut nodes, mut network) =
+            (Nodes::none("", &["--shards", &shards.to_string()]), Network::start());
+        for _ in 0..len {
+            let peer = free_address();
+            let (url, advertise) = network.add(peer.parse().unwrap());
+            nodes.push(&url, peer, advertise);
+        }
+        nodes.network = Some(network);
+        nodes.await_balance(shards);
+        nodes
+    }
+
+    /// What fails under nodes that are exposed.
+    pub(crate) fn network(&mut self) -> &mut Network {
+        self.network.as_mut().unwrap()
     }
 
     /// Waits until all shards have owners.

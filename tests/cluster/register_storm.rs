@@ -1,6 +1,6 @@
-//! Clients that write, read and count under locks while shards come and go (2, 3, 5, 2) and owners are killed, paused and
-//! stopped: what they saw of every document can be explained by one store that does one thing after the other, and no two
-//! hold a lock at a time.
+//! Clients that write, read and count under locks while shards come and go (2, 3, 5, 2) and nodes, connections and the
+//! database fail: what they saw of every document can be explained by one store that does one thing after the other, and no
+//! two hold a lock at a time.
 
 use crate::{
     faults::Faults,
@@ -29,18 +29,18 @@ enum Leg {
 
 #[test]
 fn registers_are_linearizable_in_a_storm() {
-    storm(&[Leg::To(3), Leg::To(5), Leg::To(2)]);
+    storm("registers", &[Leg::To(3), Leg::To(5), Leg::To(2)]);
 }
 
 #[test]
 fn registers_are_linearizable_in_a_storm_with_aborts() {
-    storm(&[Leg::AndBack(3), Leg::To(4), Leg::AndBack(2)]);
+    storm("registers with aborts", &[Leg::AndBack(3), Leg::To(4), Leg::AndBack(2)]);
 }
 
-fn storm(legs: &[Leg]) {
-    let mut faults = Faults::from_environment();
+fn storm(name: &str, legs: &[Leg]) {
+    let mut faults = Faults::from_environment(name, SHARDS_LEN);
     let runtime = Runtime::new().unwrap();
-    let mut spread = Spread::without_map(NODES_LEN, SHARDS_LEN, &[]);
+    let mut spread = Spread::exposed(NODES_LEN, SHARDS_LEN);
     spread.config(BEGIN_LEN, hash(BEGIN_LEN));
     let addresses = spread.stores("storm").iter().map(|store| store.native.to_string()).collect();
     let scene = Arc::new(Scene::new(addresses));
@@ -77,9 +77,8 @@ fn go(spread: &mut Spread, leg: Leg, strikes: u64, faults: &mut Faults) {
             spread.nodes.await_owners(SHARDS_LEN);
             spread.keeper().send("POST", "shard/transition", &json!({ "do": "abort" }).to_string());
         }
-        faults.strike(&mut spread.nodes, SHARDS_LEN);
+        faults.strike(spread);
     }
-    let unthrottled = json!({ "do": "throttle", "rate": null }).to_string();
-    spread.keeper().send("POST", "shard/transition", &unthrottled);
+    spread.unthrottle();
     spread.await_end();
 }

@@ -25,6 +25,11 @@ impl Spread {
         Spread { nodes: Nodes::start_sharded(nodes, shards, flags) }
     }
 
+    /// The same on a network whose parts fail on command.
+    pub(crate) fn exposed(nodes: usize, shards: usize) -> Spread {
+        Spread { nodes: Nodes::start_exposed(nodes, shards) }
+    }
+
     /// Puts a map of the first shards in force.
     pub(crate) fn config(&self, shards: usize, curr: Value) {
         let before = self.epoch();
@@ -104,6 +109,12 @@ impl Spread {
     pub(crate) fn clean_up(&self) {
         self.tell("shard/cleanup", &json!({}), || false);
         self.await_end();
+    }
+
+    /// Has documents move as fast as they can.
+    pub(crate) fn unthrottle(&self) {
+        let command = json!({ "do": "throttle", "rate": null }).to_string();
+        self.keeper().send("POST", "shard/transition", &command);
     }
 
     pub(crate) fn await_end(&self) {

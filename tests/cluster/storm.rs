@@ -1,10 +1,12 @@
-//! Writers and lockers on all nodes while owners are killed, paused and stopped: every acknowledged write is there once, no
+//! Writers and lockers on all nodes while nodes, connections and the database fail: every acknowledged write is there once, no
 //! two hold a lock at a time, tokens grow. The number of faults and the seed come from the environment.
 
 use crate::{
     faults::{Clients, Faults},
+    harness::eventually_is,
     http::{self, Reply},
     nodes::Nodes,
+    spread_nodes::Spread,
     store::Store,
 };
 use serde_json::json;
@@ -33,6 +35,21 @@ struct Seen {
     violations: Mutex<Vec<String>>,
 }
 
+impl Seen {
+    /// How many writes of each writer were acknowledged, and how many leases granted.
+    fn progress(&self) -> Vec<u64> {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        let of = |writer| acknowledged.iter().filter(|(by, _)| *by == writer).count() as u64;
+        (0..WRITERS).map(of).chain([self.tokens.lock().unwrap().len() as u64]).collect()
+    }
+}
+
+/// Waits until all of these figures have grown.
+pub(crate) fn eventually_grows(what: &str, figures: impl Fn() -> Vec<u64>) {
+    let before = figures();
+    eventually_is(what, &figures, |now| now.iter().zip(&before).all(|(now, before)| now > before));
+}
+
 #[test]
 fn nothing_is_lost_or_doubled_in_a_storm() {
     storm(1);
@@ -49,8 +66,9 @@ fn namespace(writer: u64) -> String {
 }
 
 fn storm(shards: usize) {
-    let mut faults = Faults::from_environment();
-    let mut nodes = Nodes::start_sharded(3, shards, &[]);
+    let mut faults = Faults::from_environment(&format!("{shards} shards"), shards);
+    let mut spread = Spread::exposed(3, shards);
+    let nodes = &spread.nodes;
     let (seen, mut clients) = (Arc::new(Seen::default()), Clients::default());
     for writer in 0..WRITERS {
         let seen = Arc::clone(&seen);
@@ -62,10 +80,11 @@ fn storm(shards: usize) {
         let stores: Vec<Store> = (1..=3).map(|number| nodes.store(number)).collect();
         clients.start(move |round| lock(locker, round, &stores, &seen));
     }
-    faults.strike_all(&mut nodes, shards);
+    faults.strike_all(&mut spread);
+    eventually_grows("all clients are served again", || seen.progress());
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
-    check(&nodes, &seen);
+    check(&spread.nodes, &seen);
 }
 
 /// Each number is written by one event; its document counts how often.
@@ -79,8 +98,11 @@ fn write(writer: u64, number: u64, stores: &[Store], seen: &Seen) {
         &store.target("write"),
         json!({ "events": event }).to_string().as_bytes(),
     );
-    if reply.is_some_and(|reply| reply.status == 200) {
-        seen.acknowledged.lock().unwrap().push((writer, number));
+    match reply.map(|reply| (reply.status, reply.body)) {
+        Some((200, _)) => seen.acknowledged.lock().unwrap().push((writer, number)),
+        // It is sent once, so a document that is there already was created twice.
+        Some((409, body)) => seen.violations.lock().unwrap().push(format!("{writer}:{number}: {body}")),
+        _ => {}
     }
 }
 
@@ -100,16 +122,21 @@ fn lock(locker: u64, round: u64, stores: &[Store], seen: &Seen) {
     };
     let (lock, token) = (taken.json()["lock"].clone(), taken.json()["token"].as_u64());
     let Some(token) = token else { return };
-    // A lease that was asked for longer ago may have ended while its holder waited for a node that is paused.
+    let target = format!("locks/{lock}/release");
+    let release = || send("POST", &target, &json!({ "token": token }).to_string());
+    // A lease that was asked for longer ago may have ended while its answer waited at a node that is paused.
+    if is_old(asked) {
+        return drop(release());
+    }
     let before = seen.inside.lock().unwrap().replace((locker, asked));
-    if let Some((other, since)) = before.filter(|(_, since)| since.elapsed() < Duration::from_millis(TTL_MS))
-    {
-        let violation = format!("{other}, for {:?} at most, and {locker} hold it", since.elapsed());
+    if let Some((other, since)) = before.filter(|(_, since)| !is_old(*since) && !is_old(asked)) {
+        let times = (since.elapsed(), asked.elapsed());
+        let violation = format!("{other} and {locker} (token {token}) hold it, for {times:?} at most");
         seen.violations.lock().unwrap().push(violation);
     }
     {
         let mut tokens = seen.tokens.lock().unwrap();
-        if tokens.last().is_some_and(|last| *last >= token) {
+        if tokens.last().is_some_and(|last| *last >= token) && !is_old(asked) {
             seen.violations.lock().unwrap().push(format!("token {token} after {:?}", tokens.last()));
         }
         tokens.push(token);
@@ -117,12 +144,16 @@ fn lock(locker: u64, round: u64, stores: &[Store], seen: &Seen) {
     let target = format!("documents/guarded/1?token={token}&wait_ms=0");
     let _ = send("PUT", &target, &json!({ "token": token }).to_string());
     seen.inside.lock().unwrap().take_if(|(inside, since)| (*inside, *since) == (locker, asked));
-    let released = send("POST", &format!("locks/{lock}/release"), &json!({ "token": token }).to_string());
-    if released.is_some_and(|reply| reply.status == 200)
+    if release().is_some_and(|reply| reply.status == 200)
         && send("PUT", &target, r#"{"late":true}"#).is_some_and(|reply| reply.status == 200)
     {
         seen.violations.lock().unwrap().push(format!("a write under token {token} of a released lock"));
     }
+}
+
+/// Whether a lease that was asked for at this moment may have ended.
+fn is_old(asked: Instant) -> bool {
+    asked.elapsed() >= Duration::from_millis(TTL_MS)
 }
 
 /// Every acknowledged write is there exactly once: a create makes one event.

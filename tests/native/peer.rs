@@ -3,6 +3,7 @@
 use crate::harness::Server;
 use serde_json::{Value, json};
 use std::{
+    error::Error,
     io::Write,
     net::{SocketAddr, TcpStream},
     time::Duration,
@@ -33,12 +34,18 @@ impl Peer {
         Peer::connect_to(server.native, namespace)
     }
 
+    #[track_caller]
     pub(crate) fn connect_to(native: SocketAddr, namespace: &str) -> Peer {
-        let tcp = TcpStream::connect(native).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp.set_nodelay(true).unwrap();
-        let (socket, _) = client(format!("ws://{native}/v1/{namespace}/session"), tcp).unwrap();
-        Peer { socket, id: 1, session: String::new(), secret: String::new() }
+        Peer::try_connect_to(native, namespace).unwrap()
+    }
+
+    /// The same where the server may be gone, or refuse.
+    pub(crate) fn try_connect_to(native: SocketAddr, namespace: &str) -> Result<Peer, Box<dyn Error>> {
+        let tcp = TcpStream::connect(native)?;
+        tcp.set_read_timeout(Some(PATIENCE))?;
+        tcp.set_nodelay(true)?;
+        let (socket, _) = client(format!("ws://{native}/v1/{namespace}/session"), tcp)?;
+        Ok(Peer { socket, id: 1, session: String::new(), secret: String::new() })
     }
 
     /// A session of this name in the namespace `default`.

@@ -730,10 +730,26 @@ impl Held {
 
 /// What is left of a wait that began at `asked_at`.
 fn rest(wait: Wait, asked_at: Instant, now: Instant) -> Wait {
-    let Wait::Millis(millis) = wait else { return wait };
+    let millis = match wait {
+        Wait::Millis(0) => return Wait::Never,
+        Wait::Millis(millis) => millis,
+        other => return other,
+    };
     let waited = u64::try_from(now.saturating_duration_since(asked_at).as_millis()).unwrap_or(u64::MAX);
-    match millis.saturating_sub(waited) {
-        0 => Wait::Never,
-        left => Wait::Millis(left),
+    // A wait that has begun is one: its end is a timeout, and the lock may be free by now.
+    Wait::Millis(millis.saturating_sub(waited).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_is_over_before_it_is_asked_for_again_is_still_a_wait() {
+        let asked_at = Instant::now();
+        let after = |ms| rest(Wait::Millis(500), asked_at, asked_at + Duration::from_millis(ms));
+        assert_eq!((after(0), after(200)), (Wait::Millis(500), Wait::Millis(300)));
+        assert_eq!((after(500), after(9_000)), (Wait::Millis(1), Wait::Millis(1)));
+        assert_eq!(rest(Wait::Millis(0), asked_at, asked_at), Wait::Never);
     }
 }

@@ -51,6 +51,46 @@ impl LockTable {
         }
     }
 
+    /// Those that would have gone ahead of the line, had the table not been frozen, go ahead of it now, unless something held
+    /// is in their way.
+    pub(crate) fn let_overtake(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        let overtakes =
+            |key: &LockKey| self.lock_of(*key).is_waiting() && self.lock_of(*key).rank.overtakes();
+        let overtaking: Vec<LockKey> = self.by_id.values().copied().filter(overtakes).collect();
+        for key in overtaking {
+            let entries = self.lock_of(key).entries.clone();
+            let is_held = |entry: &EntryKey| {
+                let entry = self.entry(*entry);
+                !entry.granted() && self.rival(entry.place(), Among::Granted, Order::END).is_some()
+            };
+            if entries.iter().any(is_held) {
+                let rank = self.lock_of(key).rank.in_line();
+                self.lock_mut(key).rank = rank;
+                continue;
+            }
+            entries.into_iter().for_each(|entry| self.move_to_front(key, entry));
+            self.grant_if_free(key, false, now, effects);
+        }
+    }
+
+    /// Has an entry that waits in line wait for nothing in line. Those behind it stay behind it.
+    fn move_to_front(&mut self, lock: LockKey, key: EntryKey) {
+        if self.entry(key).granted() {
+            return;
+        }
+        if let Claim::Behind(rival) = self.entry(key).claim {
+            let links = std::mem::take(&mut self.entry_mut(key).watchers);
+            self.unlink(rival, &links);
+            self.entry_mut(key).watchers.first = links.first;
+            self.lock_mut(lock).pending_mut(false).blocked -= 1;
+        }
+        let order = self.take_front();
+        let entry = &mut self.entries[key.0 as usize];
+        self.tree.remove(entry);
+        (entry.order, entry.claim) = (order, Claim::Free);
+        self.tree.insert(key, entry);
+    }
+
     /// Requests that queued before others' locks were put back may wait for each other. The latest goes of an owner that
     /// holds something, if there is one: others could do nothing about it.
     pub(crate) fn break_cycles(&mut self, effects: &mut Vec<Effect>) {

@@ -113,9 +113,10 @@ impl Reference {
             });
         }
         self.numbers += 1;
-        lock.rank = rank.in_line();
+        let overtakes_later = self.frozen && rank.overtakes();
+        lock.rank = if overtakes_later { rank } else { rank.in_line() };
         self.locks.push(lock);
-        if self.closes_cycle(id) {
+        if !overtakes_later && self.closes_cycle(id) {
             self.locks.pop();
             self.numbers -= 1;
             return Outcome::Refused(Refusal::Deadlock(crate::Cycle(vec![])));
@@ -188,6 +189,7 @@ impl Reference {
 
     pub(crate) fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.frozen = false;
+        self.let_overtake(now, effects);
         let holders: Vec<OwnerId> =
             self.locks.iter().filter(|lock| lock.token.is_some()).map(|lock| lock.owner).collect();
         let mut ids: Vec<LockId> = self.locks.iter().map(|lock| lock.id).rev().collect();
@@ -211,6 +213,21 @@ impl Reference {
             self.grant_waiter(id, now, effects);
         }
         self.settle(now, effects);
+    }
+
+    fn let_overtake(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        let overtakes = |lock: &&RefLock| lock.token.is_none() && lock.rank.overtakes();
+        let ids: Vec<LockId> = self.locks.iter().filter(overtakes).map(|lock| lock.id).collect();
+        for id in ids {
+            let lock = self.locks.iter().find(|lock| lock.id == id).expect("the lock is there");
+            let mut open = lock.parts.iter().filter(|part| !part.held);
+            if open.any(|part| self.granted_rivals(lock.owner, &part.resource).next().is_some()) {
+                let rank = lock.rank.in_line();
+                self.find(id).rank = rank;
+            } else {
+                self.grant_waiter(id, now, effects);
+            }
+        }
     }
 
     pub(crate) fn release(&mut self, id: LockId, now: Timestamp, effects: &mut Vec<Effect>) {

@@ -127,15 +127,19 @@ impl LockTable {
             places.iter().for_each(|place| self.tree.prune(place.node));
             return Outcome::Refused(refusal);
         }
-        let rank = rank.in_line();
         for (place, wanted) in places.iter().zip(&mut wanted) {
             if *wanted != Wanted::Held {
-                *wanted = self.judge(*place, rank);
+                *wanted = self.judge(*place, rank.in_line());
             }
         }
-        let lock = self.new_lock(owner, now, wait.deadline(now), (end, rank));
+        let lock = self.new_lock(owner, now, wait.deadline(now), (end, rank.in_line()));
         self.locks[lock.0 as usize].repeated_segments = repeated_segments;
         self.insert_entries(lock, &places, &wanted);
+        if self.frozen && rank.overtakes() {
+            // The thaw lets it go ahead. Until then those in line may wait for its owner: that is no cycle.
+            self.lock_mut(lock).rank = rank;
+            return Outcome::Queued { lock: self.lock_of(lock).id };
+        }
         match self.find_cycle_by(lock) {
             Some(cycle) => self.undo_lock(lock, cycle),
             None => Outcome::Queued { lock: self.lock_of(lock).id },
@@ -373,6 +377,7 @@ impl LockTable {
     /// The end of [`LockTable::freeze`]: whoever has nothing in the way is granted.
     pub fn thaw(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.frozen = false;
+        self.let_overtake(now, effects);
         self.break_cycles(effects);
         let pending: Vec<LockKey> =
             self.by_id.values().copied().filter(|key| self.is_pending(*key)).collect();

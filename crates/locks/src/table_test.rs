@@ -3,7 +3,7 @@
 use crate::scene::*;
 use crate::{
     BLOCKERS_LEN_MAX, CancelOutcome, Change, ConvertError, ConvertOutcome, Counts, Cycle, Effect, Ended,
-    LockTable, Refusal, Request, Standing, UnknownLock, Waiters,
+    LockTable, Outcome, Refusal, Request, Standing, UnknownLock, Waiters,
 };
 use lockwood_model::{LockId, Mode, OwnerId, Token, Wait};
 
@@ -511,6 +511,26 @@ fn nobody_waits_for_itself_after_a_thaw() {
     assert_eq!(scene.restore(A, "write y", 7), Ok(LockId(102)));
     assert_eq!(scene.restore(B, "write x", 8), Ok(LockId(103)));
     assert_ne!(scene.thaw(), [], "A waits for B and B for A: one of them must hear of it");
+}
+
+/// What its holder does is short, and waits for the thaw alone: nobody in line may keep it from ending.
+#[test]
+fn an_operation_of_a_holder_goes_ahead_of_those_in_line_after_a_thaw() {
+    let mut scene = Scene::starting_at(100).frozen();
+    assert_eq!(scene.restore(A, "write a/1", 7), Ok(LockId(100)));
+    let mut scene = scene.waits(B, "write a");
+    let operation = Request {
+        owner: A,
+        resources: resources("write a/1, link a:1"),
+        wait: Wait::Forever,
+        ttl_ms: None,
+        rank: crate::Rank::HolderOperation,
+    };
+    let queued = scene.act(|table, now, _| table.lock(operation, now)).0;
+    assert_eq!(queued, Outcome::Queued { lock: LockId(102) });
+    assert_eq!(scene.thaw(), [given(A, 102, 100)]);
+    assert_eq!(scene.release(A, 102), []);
+    assert_eq!(scene.release(A, 100), [given(B, 101, 101)]);
 }
 
 // Patience.

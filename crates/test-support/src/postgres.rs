@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Write,
-    net::TcpListener,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Output, Stdio},
@@ -98,9 +98,41 @@ impl Postgres {
 
     /// Ends the server at once, as a crash of its machine does.
     pub fn crash(&mut self) {
-        let quit = Command::new("kill").args(["-QUIT", &self.server.id().to_string()]).status();
-        assert!(quit.expect("run kill").success(), "the server is there");
+        self.end("-QUIT");
+    }
+
+    /// Ends the server as planned: connections are closed, and what was written is on disk.
+    pub fn stop(&mut self) {
+        self.end("-INT");
+    }
+
+    /// Kills the server and all its processes, none of which learns of it.
+    pub fn kill(&mut self) {
+        let server = self.server.id().to_string();
+        // A stopped server starts no more processes.
+        signal("-STOP", &server);
+        let children = Command::new("ps").args(["-o", "pid=", "--ppid", &server]).output();
+        let children = String::from_utf8_lossy(&children.expect("run ps").stdout).into_owned();
+        for child in children.split_whitespace() {
+            // One that has ended by itself is no matter.
+            let _ = kill("-KILL", child);
+        }
+        self.end("-KILL");
+        self.free_memory();
+    }
+
+    fn end(&mut self, how: &str) {
+        signal(how, &self.server.id().to_string());
         let _ = self.server.wait();
+    }
+
+    /// Frees the shared memory of a server that was killed: its last line but one in the file names it.
+    fn free_memory(&self) {
+        let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap_or_default();
+        let id = file.lines().nth(6).and_then(|line| line.split_whitespace().nth(1));
+        if let Some(id) = id {
+            let _ = Command::new("ipcrm").args(["-m", id]).stderr(Stdio::null()).status();
+        }
     }
 
     /// Starts a server that has ended on what it left.
@@ -119,9 +151,8 @@ impl Postgres {
         let data = folder.join("data");
         let mut server = as_owner(&folder, "postgres");
         server.arg("-D").arg(&data).arg("-k").arg(&data);
-        server
-            .args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", "-p"])
-            .arg(port.to_string());
+        let addresses = format!("listen_addresses=127.0.0.1,{}", own_address());
+        server.args(["-c", &addresses, "-c", "max_connections=200", "-p"]).arg(port.to_string());
         server.args(settings.iter().flat_map(|setting| ["-c", *setting]));
         let log = fs::File::create(folder.join("log")).expect("make a file");
         server.current_dir(&data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -158,6 +189,11 @@ impl Postgres {
     /// The id of the server's process.
     pub fn process(&self) -> u32 {
         self.server.id()
+    }
+
+    /// Where the server listens besides 127.0.0.1. No connection takes this port while the server is down.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((own_address(), self.port))
     }
 
     /// The port on 127.0.0.1.
@@ -214,6 +250,21 @@ fn write_private(data: &Path, name: &str, content: &str) {
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
     listener.local_addr().expect("it has an address").port()
+}
+
+/// A loopback address of this process.
+fn own_address() -> Ipv4Addr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 78, high, low)
+}
+
+fn signal(signal: &str, process: &str) {
+    assert!(kill(signal, process), "the server is there");
+}
+
+fn kill(signal: &str, process: &str) -> bool {
+    let mut command = Command::new("kill");
+    command.args([signal, process]).stderr(Stdio::null()).status().expect("run kill").success()
 }
 
 fn is_root(ours: &Path) -> bool {

@@ -1,8 +1,9 @@
 //! A TCP proxy that fails on command: it cuts, delays, refuses, or swallows answers. Knows nothing of what is sent.
 
 use std::{
+    collections::HashMap,
     io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
     time::Duration,
@@ -39,8 +40,18 @@ struct Shared {
 
 struct State {
     fault: Fault,
-    /// Both ends of each connection.
-    connections: Vec<(TcpStream, TcpStream)>,
+    /// Those that are open, by number.
+    connections: HashMap<u64, Connection>,
+    /// So many connections were made.
+    made: u64,
+}
+
+/// Both ends.
+#[derive(Clone)]
+struct Connection {
+    number: u64,
+    client: Arc<TcpStream>,
+    server: Arc<TcpStream>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,13 +63,18 @@ enum Direction {
 impl Proxy {
     /// Listens on a port of its own, before a server on this machine.
     pub fn start(server_port: u16) -> Proxy {
+        Proxy::before(SocketAddr::from(([127, 0, 0, 1], server_port)))
+    }
+
+    /// The same before a server at this address.
+    pub fn before(server: SocketAddr) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
         let port = listener.local_addr().expect("it has an address").port();
-        let state = Mutex::new(State { fault: Fault::None, connections: Vec::new() });
+        let state = Mutex::new(State { fault: Fault::None, connections: HashMap::new(), made: 0 });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
-            listener.incoming().flatten().for_each(|client| own.accept(client, server_port));
+            listener.incoming().flatten().for_each(|client| own.accept(client, server));
         });
         Proxy { port, shared }
     }
@@ -85,10 +101,29 @@ impl Proxy {
 }
 
 impl State {
+    fn add(&mut self, client: TcpStream, server: TcpStream) -> Connection {
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        self.made += 1;
+        let connection = Connection { number: self.made, client: Arc::new(client), server: Arc::new(server) };
+        self.connections.insert(connection.number, connection.clone());
+        connection
+    }
+
     fn cut(&mut self) {
-        for (client, server) in self.connections.drain(..) {
-            let _ = client.shutdown(Shutdown::Both);
-            let _ = server.shutdown(Shutdown::Both);
+        self.connections.drain().for_each(|(_, connection)| connection.cut());
+    }
+}
+
+impl Connection {
+    fn cut(&self) {
+        let _ = (self.client.shutdown(Shutdown::Both), self.server.shutdown(Shutdown::Both));
+    }
+
+    /// Where bytes come from, and where they go.
+    fn ends(&self, direction: Direction) -> (&TcpStream, &TcpStream) {
+        match direction {
+            Direction::Requests => (&self.client, &self.server),
+            Direction::Answers => (&self.server, &self.client),
         }
     }
 }
@@ -98,32 +133,30 @@ impl Shared {
         self.state.lock().expect("nothing panics with it")
     }
 
-    fn accept(self: &Arc<Shared>, client: TcpStream, server_port: u16) {
+    fn accept(self: &Arc<Shared>, client: TcpStream, server: SocketAddr) {
         let mut state = self.state();
         if state.fault == Fault::Refuse {
             return;
         }
-        let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) else { return };
-        let _ = (client.set_nodelay(true), server.set_nodelay(true));
-        let copy = |stream: &TcpStream| stream.try_clone().expect("streams can be cloned");
-        state.connections.push((copy(&client), copy(&server)));
-        let (own, ends) = (Arc::clone(self), (copy(&client), copy(&server)));
-        thread::spawn(move || own.pump(ends.0, ends.1, Direction::Requests));
-        let own = Arc::clone(self);
-        thread::spawn(move || own.pump(server, client, Direction::Answers));
+        let Ok(server) = TcpStream::connect(server) else { return };
+        let connection = state.add(client, server);
+        for direction in [Direction::Requests, Direction::Answers] {
+            let (own, connection) = (Arc::clone(self), connection.clone());
+            thread::spawn(move || own.pump(&connection, direction));
+        }
     }
 
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
+    /// Passes bytes on until either end is gone, and cuts the connection then.
+    fn pump(&self, connection: &Connection, direction: Direction) {
+        let (mut from, mut to) = connection.ends(direction);
         let mut buffer = vec![0; 64 << 10];
-        loop {
-            match from.read(&mut buffer) {
-                Ok(len) if len > 0 && self.pass(direction) && to.write_all(&buffer[..len]).is_ok() => {}
-                _ => {
-                    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-                    return;
-                }
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            if !self.pass(direction) || to.write_all(&buffer[..len]).is_err() {
+                break;
             }
         }
+        self.state().connections.remove(&connection.number);
+        connection.cut();
     }
 
     /// Waits until bytes may pass; false if the connection is to be cut.
