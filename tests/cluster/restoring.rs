@@ -24,7 +24,9 @@ fn a_restored_dump_has_everything_up_to_it_and_nothing_later() {
         nodes.store(2).create("user", key, json!({ "n": key }));
     }
     let after = Leaseholder::new(nodes.server(1), "after").take("write user/2");
-    (1..=2).for_each(|number| drop(nodes.stop(number)));
+    for number in 1..=2 {
+        nodes.stop(number);
+    }
     let mut psql = Command::new("psql");
     psql.args([&url, "--set", "ON_ERROR_STOP=1", "--command", "drop schema lockwood cascade", "--file"]);
     let restored = psql.arg(file.path()).output().unwrap();

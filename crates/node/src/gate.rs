@@ -36,7 +36,6 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
     sync::Arc,
-    time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
 
@@ -44,8 +43,6 @@ use tokio::sync::oneshot;
 const LONG_LEN: usize = 500;
 /// How many paths that others have are named.
 const PATHS_LEN_MAX: usize = 100;
-/// How soon an operation that waits for the end of grace looks again.
-const GRACE_PAUSE: Duration = Duration::from_millis(20);
 /// So often something long is run to find out what it touches.
 const RUNS_MAX: usize = 16;
 /// Where procedures are kept.
@@ -806,10 +803,6 @@ impl State {
                 Ok((lock, Some(self.verdict_on(lock))))
             }
             Outcome::Refused(Refusal::Busy { .. }) if full => Err(crate::lease::queue_full(kernel)),
-            // In grace it would queue behind those who wait for its owner; afterwards it goes ahead of them.
-            Outcome::Refused(Refusal::Deadlock(_)) if rank.overtakes() && self.table.is_frozen() => {
-                Err(view::refused(kernel, self, &Refusal::Frozen, None, now))
-            }
             Outcome::Refused(refusal) => {
                 let trouble = view::refused(kernel, self, &refusal, Some(&resources.to_vec()), now);
                 Err(Trouble { paths: self.others_have(owner, resources), ..trouble })
@@ -925,16 +918,7 @@ impl OwnLock {
         resources: &[Resource],
         terms: &Terms,
     ) -> Result<(OwnLock, u64), GateError> {
-        let begun = Instant::now();
-        let (own, after, verdict) = loop {
-            let wait = left_of(terms.wait, begun);
-            match OwnLock::ask(kernel, name, resources, &Terms { wait, ..terms.clone() }) {
-                Err(error) if wait != Wait::Never && waits_for_grace(&error, terms) => {
-                    tokio::time::sleep(GRACE_PAUSE).await;
-                }
-                asked => break asked?,
-            }
-        };
+        let (own, after, verdict) = OwnLock::ask(kernel, name, resources, terms)?;
         let after = match verdict {
             Some(verdict) => own.wait(verdict, resources).await?,
             None => after,
@@ -989,22 +973,6 @@ impl OwnLock {
             let kernel = Arc::clone(kernel);
             return Ok((OwnLock { kernel, namespace, owner, lock, wrote: 0 }, after, verdict));
         }
-    }
-}
-
-/// Whether an operation of a holder gets its turn only when grace is over.
-fn waits_for_grace(error: &GateError, terms: &Terms) -> bool {
-    let is_grace = matches!(error, GateError::Refused(trouble) if trouble.code == Code::GracePeriod);
-    is_grace && terms.rank().overtakes()
-}
-
-/// What is left of a wait that began earlier.
-fn left_of(wait: Wait, begun: Instant) -> Wait {
-    let Wait::Millis(ms @ 1..) = wait else { return wait };
-    let passed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    match ms.saturating_sub(passed_ms) {
-        0 => Wait::Never,
-        left_ms => Wait::Millis(left_ms),
     }
 }
 

@@ -1,9 +1,15 @@
 //! What a shard that is served here shares with its interfaces and its cluster, beyond its kernel. Knows nothing of protocols.
 
-use crate::{cluster::Cluster, clustered::Membership, config::Config, front::Front, memory::Account};
+use crate::{
+    cluster::Cluster,
+    clustered::{Membership, lost},
+    config::Config,
+    front::Front,
+    memory::Account,
+};
 use lockwood_model::Timestamp;
-use lockwood_node::{kernel::Kernel, metrics::Gauges};
-use lockwood_wire::Interface;
+use lockwood_node::{kernel::Kernel, metrics::Gauges, trouble::Trouble};
+use lockwood_wire::{Code, Interface};
 use std::{
     ops::Deref,
     sync::{
@@ -37,6 +43,15 @@ impl Deref for Shared {
 }
 
 impl Shared {
+    /// A refusal as the client of a session is told of it. The log of a node fails when another node owns the shard, or is
+    /// about to; no disk did.
+    pub(crate) fn told(&self, trouble: Trouble) -> Trouble {
+        match &self.membership {
+            Some(membership) if trouble.code == Code::StorageFailed => lost(membership.shard),
+            _ => trouble,
+        }
+    }
+
     /// What there is at this moment, with what the process has.
     pub(crate) fn gauges(&self) -> Gauges {
         Gauges {

@@ -473,7 +473,7 @@ impl Rests {
 }
 
 /// That the tenure ended before the answer was there.
-pub(super) fn lost(shard: ShardNo) -> Trouble {
+pub(crate) fn lost(shard: ShardNo) -> Trouble {
     let message = format!(
         "the owner of shard {} has lost it; a write may have been carried out, so look before you send it again",
         shard.0

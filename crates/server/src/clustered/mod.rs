@@ -27,7 +27,7 @@ mod silence;
 mod status;
 
 pub(crate) use calls::ShardCall;
-pub(crate) use door::Doored;
+pub(crate) use door::{Doored, lost};
 pub(crate) use guards::{Membership, admit, confirmed, defined, telling, told_so_far};
 pub(crate) use homes::Homes;
 pub(crate) use serve::{check_single, run};

@@ -92,7 +92,7 @@ async fn introduce(
             Some(seat)
         }
         Err(trouble) => {
-            socket.replies.text(&trouble.into_message(id, None).encode());
+            socket.replies.text(&shared.told(trouble).into_message(id, None).encode());
             None
         }
     }
@@ -239,7 +239,7 @@ impl Conversation for Talk {
                     Ok(Some(reply)) => reply,
                     // It follows as a notice.
                     Ok(None) => return Flow::Continue,
-                    Err((trouble, lock)) => trouble.into_message(Some(id), lock),
+                    Err((trouble, lock)) => self.shared.told(trouble).into_message(Some(id), lock),
                 };
                 (reply, Flow::Continue)
             }
@@ -262,7 +262,7 @@ impl Conversation for Talk {
                 (ServerMessage::Converted { id: request, lock: lock.0, token }, Flow::Continue)
             }
             Notice::Refused { request, lock, trouble } => {
-                (trouble.into_message(Some(request), Some(lock.0)), Flow::Continue)
+                (self.shared.told(*trouble).into_message(Some(request), Some(lock.0)), Flow::Continue)
             }
             Notice::Lost { lock, code, message } => {
                 (ServerMessage::Lost { lock: lock.0, code, message: message.to_owned() }, Flow::Continue)
