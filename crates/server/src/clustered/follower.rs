@@ -30,7 +30,7 @@ use lockwood_node::{authority::Authority, kernel::blocking, lease::LeaseTime, sc
 use lockwood_router::{NodeName, NodeRow, Phase, ShardMap, ShardNo, Staleness, ownership::Monotonic};
 use lockwood_storage::{
     Entry, StoreError,
-    postgres::{Advanced, CacheError, Follower, Shown},
+    postgres::{Advanced, CacheError, Follower, LostRecords, Shown},
 };
 use lockwood_wire::Code;
 use parking_lot::Mutex;
@@ -280,6 +280,9 @@ async fn begin(
     })
     .await;
     let follower = opened.map_err(|error: CacheError| ServeError::Setting(error.to_string()))?;
+    if let Some(lost) = follower.lost() {
+        host.node.note_loss(lost);
+    }
     if *stop.borrow() {
         return Ok((follower, None));
     }
@@ -352,6 +355,12 @@ impl ClusterNode {
     /// The copy that this node has of a shard.
     pub(crate) fn copy(&self, shard: ShardNo) -> Option<Arc<Copy>> {
         self.copies.read().get(&shard).cloned()
+    }
+
+    /// Brings lost records to an operator's attention, until this process ends.
+    pub(super) fn note_loss(&self, lost: LostRecords) {
+        tracing::error!(%lost, "restore the database from a backup that has it, or go on without");
+        self.losses.lock().push(lost.to_string());
     }
 
     /// What this node tells of itself.

@@ -219,9 +219,8 @@ fn open_store(
         })
         .map_err(|error| OpenError::from(StoreError::Failed(error.to_string())))?,
     };
-    if let Some(alert) = &report.alert {
-        tracing::error!(%alert, "restore the database from a backup that has it, or go on without");
-        node.losses.lock().push(alert.to_string());
+    if let Some(lost) = report.alert {
+        node.note_loss(lost);
     }
     let CacheReport { outcome, records, last, .. } = report;
     tracing::info!(

@@ -47,7 +47,7 @@ pub struct CacheReport {
     /// The last record in it.
     pub last: u64,
     /// Acknowledged records are gone: to be brought to an operator's attention.
-    pub alert: Option<LogShorterThanAcknowledged>,
+    pub alert: Option<LostRecords>,
 }
 
 /// How a cache was brought to the log.
@@ -82,17 +82,41 @@ pub enum Discarded {
 
 /// PostgreSQL has lost records that were acknowledged, for example by a failover to a standby that did not have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the log of shard {shard} ends at record {found}, although record {acknowledged} was acknowledged: PostgreSQL has lost \
-     committed data"
-)]
-pub struct LogShorterThanAcknowledged {
-    /// Whose log.
-    pub shard: u64,
-    /// The last record that was acknowledged, as far as this cache knows.
-    pub acknowledged: u64,
-    /// The last record that is there.
-    pub found: u64,
+pub enum LostRecords {
+    /// The log ends before them.
+    #[error(
+        "the log of shard {shard} ends at record {found}, although record {acknowledged} was acknowledged: PostgreSQL has \
+         lost committed data"
+    )]
+    Missing {
+        /// Whose log.
+        shard: u64,
+        /// The last record that was acknowledged, as far as this cache knows.
+        acknowledged: u64,
+        /// The last record that is there.
+        found: u64,
+    },
+    /// Others are in their place, which were written since.
+    #[error(
+        "record {acknowledged} in the log of shard {shard} is not the one that was acknowledged: PostgreSQL has lost \
+         committed data, and others were written in its place"
+    )]
+    Replaced {
+        /// Whose log.
+        shard: u64,
+        /// The last record that was acknowledged, as far as this cache knows.
+        acknowledged: u64,
+    },
+}
+
+impl LostRecords {
+    /// What a cache that ended at `acknowledged` and was discarded for this reason says of the log.
+    fn of(reason: &Discarded, shard: u64, acknowledged: u64, head: &Head) -> Option<LostRecords> {
+        if acknowledged > head.last {
+            return Some(LostRecords::Missing { shard, acknowledged, found: head.last });
+        }
+        (*reason == Discarded::Disagrees).then_some(LostRecords::Replaced { shard, acknowledged })
+    }
 }
 
 /// Why there is no cache.
@@ -156,8 +180,8 @@ pub(super) struct Opened {
     /// None if it is empty.
     pub(super) note: Option<Note>,
     pub(super) outcome: CacheOutcome,
-    /// The last record that was acknowledged, as far as the cache knew that was there.
-    pub(super) acknowledged: u64,
+    /// What the cache that was there says the log lacks.
+    pub(super) lost: Option<LostRecords>,
 }
 
 impl Place {
@@ -192,16 +216,16 @@ impl Place {
             Found::Nothing => {
                 let cache = Embedded::open(&self.directory).map_err(|error| self.failed(error))?;
                 let (cache, outcome) = (Arc::new(cache), CacheOutcome::Filled);
-                return Ok(Opened { cache, note: None, outcome, acknowledged: 0 });
+                return Ok(Opened { cache, note: None, outcome, lost: None });
             }
             Found::Store => return Err(CacheError::NotACache(self.directory.clone())),
-            Found::Foreign => return self.renew(Discarded::Foreign, 0),
+            Found::Foreign => return self.renew(Discarded::Foreign, None),
             Found::Cache => {}
         }
         match Embedded::open(&self.directory) {
             Ok(cache) => self.resume(Arc::new(cache), head),
             Err(error @ (OpenError::Damaged(_) | OpenError::Format { .. })) => {
-                self.renew(Discarded::Damaged(error.to_string()), 0)
+                self.renew(Discarded::Damaged(error.to_string()), None)
             }
             Err(error) => Err(self.failed(error)),
         }
@@ -216,26 +240,24 @@ impl Place {
             judged => judged?,
         };
         match reason {
-            None => {
-                let (acknowledged, outcome) = (note.last, CacheOutcome::CaughtUp);
-                Ok(Opened { cache, note: Some(note), outcome, acknowledged })
-            }
+            None => Ok(Opened { cache, note: Some(note), outcome: CacheOutcome::CaughtUp, lost: None }),
             Some(reason) => {
                 drop(cache);
-                self.renew(reason, note.last)
+                let lost = LostRecords::of(&reason, self.shard, note.last, head);
+                self.renew(reason, lost)
             }
         }
     }
 
     /// Discards the store, and makes a new one. The mark stays throughout, so that a half discarded store is known as a
     /// cache.
-    fn renew(&self, reason: Discarded, acknowledged: u64) -> Result<Opened, CacheError> {
+    fn renew(&self, reason: Discarded, lost: Option<LostRecords>) -> Result<Opened, CacheError> {
         let unusable = |error: io::Error| OpenError::Unusable(error.to_string());
         let renewed = discard(&self.directory)
             .and_then(|()| fs::write(self.directory.join(MARK), &self.mark).map_err(unusable))
             .and_then(|()| Embedded::open(&self.directory));
         let cache = Arc::new(renewed.map_err(|error| self.failed(error))?);
-        Ok(Opened { cache, note: None, outcome: CacheOutcome::Rebuilt(reason), acknowledged })
+        Ok(Opened { cache, note: None, outcome: CacheOutcome::Rebuilt(reason), lost })
     }
 
     fn failed(&self, error: OpenError) -> CacheError {
@@ -248,21 +270,11 @@ impl Place {
         opened: Opened,
         head: &Head,
     ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
-        let report = |filling: &Filling<'_>, outcome, acknowledged| CacheReport {
-            outcome,
-            records: filling.folded,
-            last: filling.note.last,
-            alert: (acknowledged > head.last).then_some(LogShorterThanAcknowledged {
-                shard: self.shard,
-                acknowledged,
-                found: head.last,
-            }),
-        };
-        let (outcome, acknowledged) = (opened.outcome.clone(), opened.acknowledged);
+        let (outcome, alert) = (opened.outcome.clone(), opened.lost);
         let mut filling = Filling::start(opened, &self.log, head)?;
         filling.fill(head)?;
         filling.copy_ledger()?;
-        let report = report(&filling, outcome, acknowledged);
+        let report = CacheReport { outcome, records: filling.folded, last: filling.note.last, alert };
         let Filling { cache, note, .. } = filling;
         Ok((Arc::new(Clustered::new(cache, self.log, head.epoch, note)), report))
     }

@@ -1,8 +1,8 @@
 //! Caches of every kind brought to the log: each ends as the mirror of it, and says how.
 
 use super::{
-    Advanced, CacheError, CacheOutcome, CacheReport, Discarded, Follower, LogShorterThanAcknowledged,
-    change::is_shared, postgres_test::Cluster,
+    Advanced, CacheError, CacheOutcome, CacheReport, Discarded, Follower, LostRecords, change::is_shared,
+    postgres_test::Cluster,
 };
 use crate::{
     Action, Appended, Batch, Claim, Durability, Embedded, Entry, Epoch, Fold, Ledger, LocalLog, Log, Memory,
@@ -182,7 +182,7 @@ fn a_cache_that_is_ahead_is_discarded_and_an_alert_is_raised() {
     shard.lose_after(7);
     let owner = shard.own(here.path());
     owner.check(&CacheOutcome::Rebuilt(Discarded::Ahead), 7);
-    let alert = LogShorterThanAcknowledged { shard: shard.shard, acknowledged: 10, found: 7 };
+    let alert = LostRecords::Missing { shard: shard.shard, acknowledged: 10, found: 7 };
     assert_eq!(owner.report.alert, Some(alert));
     assert_eq!(owner.content(), shard.own(folder().path()).content());
 }
@@ -198,6 +198,8 @@ fn a_cache_whose_last_record_is_another_one_is_discarded() {
     let content = other.content();
     let owner = shard.own(here.path());
     owner.check(&CacheOutcome::Rebuilt(Discarded::Disagrees), 15);
+    let alert = LostRecords::Replaced { shard: shard.shard, acknowledged: 10 };
+    assert_eq!(owner.report.alert, Some(alert));
     assert_eq!(owner.content(), content);
 }
 
@@ -397,6 +399,21 @@ fn a_follower_follows_and_becomes_the_owner() {
     let promoted = Owner { store, log, epoch, report };
     assert_eq!(promoted.content(), content);
     promoted.put(33);
+}
+
+#[test]
+fn a_follower_that_discards_a_cache_says_what_the_log_has_lost() {
+    let (shard, here) = (Shard::new(), folder());
+    shard.own(here.path()).put_all(1..=10);
+    shard.lose_after(7);
+    let follower = Follower::open(here.path(), &shard.cluster.link, shard.shard).unwrap();
+    assert_eq!(
+        follower.lost(),
+        Some(LostRecords::Missing { shard: shard.shard, acknowledged: 10, found: 7 })
+    );
+    drop(follower);
+    let again = Follower::open(here.path(), &shard.cluster.link, shard.shard).unwrap();
+    assert_eq!((again.last(), again.lost()), (7, None));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A cache that follows a shard's log without owning it, and can become its owner's. Knows nothing of who asks it.
 
 use super::{
-    cache::{CacheError, CacheReport, Place, judge},
+    cache::{CacheError, CacheReport, LostRecords, Place, judge},
     filling::Filling,
     link::Link,
     log::Hints,
@@ -20,6 +20,7 @@ pub struct Follower {
     note: Note,
     /// Of the owner when the log was last looked at. As long as it is the same, no record was replaced by another one.
     epoch: Epoch,
+    lost: Option<LostRecords>,
 }
 
 /// How far a follower has come.
@@ -37,10 +38,17 @@ impl Follower {
         let place = Place::new(directory, link, shard)?;
         let head = place.head()?;
         let opened = place.open(&head)?;
+        let lost = opened.lost;
         let mut filling = Filling::start(opened, &place.log, &head)?;
         filling.fill(&head)?;
         let Filling { cache, note, .. } = filling;
-        Ok(Follower { place, cache, note, epoch: head.epoch })
+        Ok(Follower { place, cache, note, epoch: head.epoch, lost })
+    }
+
+    /// Acknowledged records that the cache had when it was opened, and the log does not have: to be brought to an operator's
+    /// attention. Nothing but this follower remembers them.
+    pub fn lost(&self) -> Option<LostRecords> {
+        self.lost
     }
 
     /// The shard as far as it is known here.

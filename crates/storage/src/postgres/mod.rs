@@ -28,7 +28,7 @@ mod tenure;
 mod tls;
 
 pub use address::{Address, AddressError};
-pub use cache::{CacheError, CacheOutcome, CacheReport, Discarded, LogShorterThanAcknowledged, open_cache};
+pub use cache::{CacheError, CacheOutcome, CacheReport, Discarded, LostRecords, open_cache};
 pub use change::Change;
 pub use directory::{Claimed, Directory, HomeRow, NodeRow, ShardRow};
 pub use durability::DurabilityReport;
