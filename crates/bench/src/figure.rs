@@ -21,6 +21,12 @@ impl Figure {
     pub(crate) fn note(self, note: impl Into<String>) -> Figure {
         Figure { note: note.into(), ..self }
     }
+
+    /// Says what the figure is to be, behind what else is said of it.
+    pub(crate) fn aim(self, aim: impl std::fmt::Display) -> Figure {
+        let comma = if self.note.is_empty() { "" } else { "; " };
+        Figure { note: format!("{}{comma}aim: {aim}", self.note), ..self }
+    }
 }
 
 /// The figures for people: one a line, in columns.

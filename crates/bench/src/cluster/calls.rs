@@ -46,7 +46,7 @@ fn measure_at(cluster: &Cluster, namespace: &str, shard: u64, name: &str) -> Vec
     let of =
         |what: &str, calls: f64| Figure::new(format!("calls between nodes, {what}, asked {name}"), calls, "");
     vec![
-        of("a lock on a document of another node", taken).note(format!("aim: at most {AIM}")),
+        of("a lock on a document of another node", taken).aim(format_args!("at most {AIM}")),
         of("its release", released),
     ]
 }

@@ -33,7 +33,8 @@ fn measure_with(stage: &Stage, owner: &Lockwood, other: &Lockwood, clients: usiz
     ];
     let mut figures = run::latencies(&format!("get, {clients} client{plural}"), reads);
     let sessions = vec![
-        Contender::new("through another node", || pairs(stage, other, clients)),
+        Contender::new("through another node", || pairs(stage, other, clients))
+            .aim("at most 2 times that at the owner"),
         Contender::new("at the owner", || pairs(stage, owner, clients)),
     ];
     figures.extend(run::latencies(&format!("session lock + release, {clients} client{plural}"), sessions));

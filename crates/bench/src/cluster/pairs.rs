@@ -65,7 +65,7 @@ impl Rates {
         let (own, others) = (self.0.borrow(), others.0.borrow());
         let ratio =
             (!others.is_empty()).then(|| median(own.iter().zip(&*others).map(|(own, other)| own / other)))?;
-        Some(Figure::new(name, ratio, "x").note(format!("aim: at least {AIM}")))
+        Some(Figure::new(name, ratio, "x").aim(format_args!("at least {AIM}")))
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
         stopped.push(gap(&mut nodes, keys.next().expect("no end"), Nodes::stop));
     }
     vec![
-        figure("from kill -9 of the owner to the next acknowledged write", killed),
-        figure("from SIGTERM of the owner to the next acknowledged write", stopped),
+        figure("from kill -9 of the owner to the next acknowledged write", killed).aim("at most 5 s"),
+        figure("from SIGTERM of the owner to the next acknowledged write", stopped).aim("at most 0.5 s"),
     ]
 }
 

@@ -27,7 +27,8 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Figure> {
 fn measure_with(stage: &Stage, owner: &Lockwood, other: &Lockwood, clients: usize) -> Vec<Figure> {
     let plural = if clients == 1 { "" } else { "s" };
     let creates = vec![
-        Contender::new("at the owner", || create(stage, owner, clients)),
+        Contender::new("at the owner", || create(stage, owner, clients))
+            .aim("with 32 clients at least PostgreSQL's"),
         Contender::new("through another node", || create(stage, other, clients)),
         Contender::new("postgresql", || insert(stage, clients)),
         Contender::new("without a cluster", || create(stage, stage.lockwood(), clients)),

@@ -36,12 +36,18 @@ impl Run {
 /// One of those who take turns.
 pub(crate) struct Contender<'a> {
     name: &'static str,
+    aim: Option<&'static str>,
     run: Box<dyn FnMut() -> Run + 'a>,
 }
 
 impl<'a> Contender<'a> {
     pub(crate) fn new(name: &'static str, run: impl FnMut() -> Run + 'a) -> Contender<'a> {
-        Contender { name, run: Box::new(run) }
+        Contender { name, aim: None, run: Box::new(run) }
+    }
+
+    /// What its figure is to be.
+    pub(crate) fn aim(self, aim: &'static str) -> Contender<'a> {
+        Contender { aim: Some(aim), ..self }
     }
 }
 
@@ -85,8 +91,12 @@ fn in_turn(title: &str, mut contenders: Vec<Contender>, shown: Shown) -> Vec<Fig
         let ratios =
             others.map(|(other, runs)| format!("; x {:.2} of {}", ratio(own, runs, shown.of), other.name));
         let note = (shown.note)(own) + &ratios.collect::<String>();
-        Figure::new(format!("{title}: {}", contenders[index].name), median_of(own, shown.of), shown.unit)
-            .note(note)
+        let Contender { name, aim, .. } = &contenders[index];
+        let figure = Figure::new(format!("{title}: {name}"), median_of(own, shown.of), shown.unit).note(note);
+        match aim {
+            Some(aim) => figure.aim(aim),
+            None => figure,
+        }
     };
     (0..contenders.len()).map(figure).collect()
 }
