@@ -13,6 +13,7 @@ use crate::{
     topology::Topology,
 };
 use bytes::Bytes;
+use futures_util::future::join_all;
 use hyper::{HeaderMap, Method, Uri};
 use lockwood_node::clock::monotonic;
 use lockwood_router::{
@@ -21,7 +22,10 @@ use lockwood_router::{
 };
 use lockwood_storage::{Epoch, postgres::Renewal};
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+};
 
 /// The address at which a node is told to look at the rows.
 pub const HINT: &str = "/hint";
@@ -69,6 +73,11 @@ impl Reports {
 }
 
 /// Runs until everything is released after [`Event::Stop`].
+///
+/// *Invariant:* every action that takes a while ends in an event. One that panics would leave its shard owned, renewed and
+/// not served, with nothing to see in the rows; so it ends the driver, and with it the process, and other nodes take over.
+/// Only catching up may fail by itself: what makes one shard's log unreadable does so on every node, and is to cost that
+/// shard alone.
 pub struct Driver {
     /// The node.
     pub node: NodeName,
@@ -86,19 +95,30 @@ pub struct Driver {
     pub peers: Peers,
     /// What serves the shards.
     pub host: Arc<dyn Host>,
-    /// Where reports go.
-    pub reports: Reports,
 }
 
+/// What is under way.
+type Tasks = JoinSet<Event>;
+
 impl Driver {
-    /// Drives `ownership` by its own timer and by what is reported.
-    pub async fn run(self, mut ownership: Ownership, mut inbox: mpsc::UnboundedReceiver<Event>) {
+    /// Drives `ownership` by its own timer and by what is reported. Fails if an action panicked.
+    pub async fn run(
+        self,
+        mut ownership: Ownership,
+        mut inbox: mpsc::UnboundedReceiver<Event>,
+    ) -> Result<(), JoinError> {
+        let (mut tasks, mut published) = (Tasks::new(), Monotonic(0));
         loop {
             let event = tokio::select! {
+                Some(ended) = tasks.join_next() => ended?,
                 event = inbox.recv() => event.unwrap_or(Event::Tick),
                 () = sleep_until(ownership.wake_at()) => Event::Tick,
             };
-            if let Event::Renewed { view, .. } = &event {
+            // One that was given up may answer late, with rows that are older than those that are known.
+            if let Event::Renewed { sent, view } = &event
+                && *sent >= published
+            {
+                published = *sent;
                 self.topology.publish(view);
             }
             let now = monotonic();
@@ -108,9 +128,10 @@ impl Driver {
             }
             for action in actions {
                 if let Action::Deregister = action {
-                    return self.deregister().await;
+                    self.deregister().await;
+                    return Ok(());
                 }
-                self.carry_out(action);
+                self.carry_out(action, &mut tasks);
             }
         }
     }
@@ -121,12 +142,12 @@ impl Driver {
         }
     }
 
-    fn carry_out(&self, action: Action) {
+    fn carry_out(&self, action: Action, tasks: &mut Tasks) {
         match action {
-            Action::Renew { sent, stops, shards } => self.renew(sent, stops, &shards),
+            Action::Renew { sent, stops, shards } => self.renew(sent, stops, &shards, tasks),
             Action::Claim { shard, sent, expected, rule } => {
                 let (database, node) = (Arc::clone(&self.database), self.node.clone());
-                self.spawn(async move {
+                tasks.spawn(async move {
                     match database.claim(shard, &node, expected, rule).await {
                         Ok(Some(epoch)) => Event::Claimed { shard, sent, epoch },
                         Ok(None) => Event::ClaimFailed { shard, sent },
@@ -138,15 +159,15 @@ impl Driver {
                 });
             }
             Action::CatchUp { shard, epoch } => {
-                let doing = self.host.catch_up(shard, epoch);
-                self.spawn(async move {
-                    match doing.await {
-                        Ok(()) => Event::CaughtUp { shard, epoch },
-                        Err(why) => {
-                            tracing::error!(shard = shard.0, epoch = epoch.0, why, "catch up with the log");
-                            Event::CatchUpFailed { shard, epoch }
-                        }
-                    }
+                let doing = tokio::spawn(self.host.catch_up(shard, epoch));
+                tasks.spawn(async move {
+                    let why = match doing.await {
+                        Ok(Ok(())) => return Event::CaughtUp { shard, epoch },
+                        Ok(Err(why)) => why,
+                        Err(panicked) => panicked.to_string(),
+                    };
+                    tracing::error!(shard = shard.0, epoch = epoch.0, why, "catch up with the log");
+                    Event::CatchUpFailed { shard, epoch }
                 });
             }
             Action::Serve { shard, epoch } => {
@@ -165,7 +186,7 @@ impl Driver {
             }
             Action::StopAdmitting { shard, epoch } => {
                 let doing = self.host.stop_admitting(shard, epoch);
-                self.spawn(async move {
+                tasks.spawn(async move {
                     doing.await;
                     Event::Drained { shard, epoch }
                 });
@@ -173,7 +194,7 @@ impl Driver {
             Action::Release { shard, epoch, to } => {
                 let (database, node) = (Arc::clone(&self.database), self.node.clone());
                 let (peers, others) = (self.peers.clone(), self.topology.others());
-                self.spawn(async move {
+                tasks.spawn(async move {
                     match database.release(shard, &node, epoch, to.as_ref()).await {
                         Ok(()) => {
                             hint(&peers, &others).await;
@@ -189,7 +210,7 @@ impl Driver {
             Action::StepDown { shard, epoch, why } => {
                 tracing::warn!(shard = shard.0, epoch = epoch.0, ?why, "this node steps down as an owner");
                 let doing = self.host.step_down(shard, epoch, why);
-                self.spawn(async move {
+                tasks.spawn(async move {
                     doing.await;
                     Event::SteppedDown { shard, epoch }
                 });
@@ -200,7 +221,7 @@ impl Driver {
         }
     }
 
-    fn renew(&self, sent: Monotonic, stops: bool, shards: &[(ShardNo, ShardEpoch)]) {
+    fn renew(&self, sent: Monotonic, stops: bool, shards: &[(ShardNo, ShardEpoch)], tasks: &mut Tasks) {
         let database = Arc::clone(&self.database);
         let renewal = Renewal {
             node: self.node.as_str().to_owned(),
@@ -210,7 +231,7 @@ impl Driver {
             stops,
             shards: shards.iter().map(|(shard, epoch)| (u64::from(shard.0), Epoch(epoch.0))).collect(),
         };
-        self.spawn(async move {
+        tasks.spawn(async move {
             match database.renew(&renewal).await {
                 Ok(view) => Event::Renewed { sent, view },
                 Err(error) => {
@@ -219,11 +240,6 @@ impl Driver {
                 }
             }
         });
-    }
-
-    fn spawn(&self, doing: impl Future<Output = Event> + Send + 'static) {
-        let reports = self.reports.clone();
-        tokio::spawn(async move { reports.report(doing.await) });
     }
 }
 
@@ -236,9 +252,11 @@ async fn hint(peers: &Peers, others: &[String]) {
         headers: HeaderMap::new(),
         body: Bytes::new(),
     };
-    for address in others {
-        let _ = peers.call(address, &call, HINT_TIMEOUT).await;
-    }
+    let hints = async {
+        join_all(others.iter().map(|address| peers.call(address, &call, HINT_TIMEOUT))).await;
+    };
+    // Connecting counts as well.
+    let _ = tokio::time::timeout(HINT_TIMEOUT, hints).await;
 }
 
 async fn sleep_until(at: Option<Monotonic>) {

@@ -32,7 +32,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+};
 
 /// How long a start waits for its name; longer than a row stays fresh.
 const NAME_TIMEOUT: Duration = Duration::from_secs(6);
@@ -106,7 +110,6 @@ pub(crate) async fn run(
         topology,
         peers: calls,
         host: Arc::new(Handle(host)),
-        reports: reports.clone(),
     };
     let ownership =
         Ownership::new(name, policy, Preferences::default()).expect("the default policy is valid");
@@ -119,7 +122,10 @@ pub(crate) async fn run(
     let bound = listeners.bound(Vec::new());
     let _listening = serve(listeners, peers, &front, &node);
     ready(&bound);
-    let _ = stop.recv().await;
+    tokio::select! {
+        _ = stop.recv() => {}
+        ended = &mut driving => return Err(ServeError::Setting(driver_ended(ended))),
+    }
     node.stopping.store(true, Ordering::Release);
     reports.report(Event::Stop);
     tokio::select! {
@@ -131,6 +137,17 @@ pub(crate) async fn run(
     }
     driving.abort();
     Ok(Stopped::Clean)
+}
+
+/// Only a panic ends the driver of a node that is not told to stop.
+fn driver_ended(ended: Result<Result<(), JoinError>, JoinError>) -> String {
+    let why = match ended.flatten() {
+        Ok(()) => "it gave everything up".to_owned(),
+        Err(panicked) => panicked.to_string(),
+    };
+    format!(
+        "the driver of this node's shards ended ({why}); other nodes take over, so start it again and report this"
+    )
 }
 
 /// Takes the node's name. After a crash the row of the last run is fresh for a moment; a row that stays fresh is that of
