@@ -244,7 +244,12 @@ async fn open(
         },
         authority,
         metrics: Arc::clone(&front.metrics),
-        has_one_caller: Arc::clone(&front.has_one_caller),
+        // A caller that commits for itself waits for the disk on the thread that serves it. A node waits for a database
+        // instead, and its only connection may be that of another node: renewals would stand still.
+        has_one_caller: match &membership {
+            None => Arc::clone(&front.has_one_caller),
+            Some(_) => Arc::default(),
+        },
         territory: neighbours.clone().map(|neighbours| neighbours as Arc<dyn Territory>),
     };
     let kernel = Kernel::open(parts, store).await.map_err(|error| match error {
