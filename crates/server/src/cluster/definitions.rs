@@ -87,6 +87,8 @@ pub(crate) async fn take_over(
         let index = shared.shard.make_same(namespace, &EVERYWHERE, documents)?;
         shared.shard.shown(index).await?;
         shared.schemas.reread(shared, namespace);
+        // What was decided by the earlier schemas is durable and shown before this shard says that it goes by these.
+        shared.shard.shown(shared.shard.last_index()).await?;
     }
     take_indexes(shared, namespace, &indexes).await
 }

@@ -15,7 +15,7 @@ use axum::{body::Body, response::IntoResponse};
 use hyper::header;
 use lockwood_node::{limits::Limits, trouble::Trouble};
 use lockwood_router::ShardNo;
-use lockwood_wire::documents::{GetRequest, Wanted};
+use lockwood_wire::documents::{GetRequest, Isolation, Wanted};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -35,6 +35,9 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     let isolation = isolation_in_force(ask.shared, namespace, collections, asked)?;
     check_access(ask.shared, isolation, (&request.tokens, request.wait_ms), request.at)?;
     let places = places(ask, &request.documents)?;
+    if isolation == Isolation::Locked && places.len() > 1 {
+        check_home(ask, namespace).await?;
+    }
     let shards: Vec<ShardNo> = places.keys().copied().collect();
     let manner = Manner { isolation, tokens: request.tokens.clone(), wait_ms: request.wait_ms };
     let part = |shard: ShardNo| {
@@ -53,6 +56,15 @@ pub(super) async fn get(ask: &Asker<'_>, namespace: &str, request: GetRequest) -
     let position = cut.told(parts.iter().map(|part| part.position));
     cut.end()?;
     Ok(put_together(position, request.documents.len(), places.values().zip(&parts), ask)?)
+}
+
+/// Locks over several shards are taken at the home. A request comes to another shard if its node went by an older map, in
+/// which that shard had all documents; it comes again, by the present one.
+async fn check_home(ask: &Asker<'_>, namespace: &str) -> Result<(), Trouble> {
+    match ask.shared.remote_home(namespace).await? {
+        None => Ok(()),
+        Some(home) => Err(Trouble::unreachable(home, "documents of the request have just moved; try again")),
+    }
 }
 
 /// The shard that has all documents that are asked for; none if there is none, or several.

@@ -78,9 +78,9 @@ pub(in super::super) fn locks(call: &WriteCall) -> impl Iterator<Item = &WireLoc
 }
 
 /// The same write as that of the holder of a lock, with every number as it was written. None if it is no object.
-fn with_token(body: &[u8], token: u64) -> Option<Bytes> {
+fn with_tokens(body: &[u8], tokens: &[u64]) -> Option<Bytes> {
     let mut call: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).ok()?;
-    call.insert("tokens".to_owned(), RawValue::from_string(format!("[{token}]")).ok()?);
+    call.insert("tokens".to_owned(), serde_json::value::to_raw_value(tokens).ok()?);
     serde_json::to_vec(&call).ok().map(Bytes::from)
 }
 
@@ -120,8 +120,10 @@ impl Searches {
         }
         let mut message = whole.message();
         let token = turn.as_ref().and_then(Turn::token);
-        if let Some(token) = token.filter(|_| self.manner.tokens.is_empty()) {
-            message.body = with_token(&message.body, token).unwrap_or(message.body);
+        if let Some(token) = token {
+            // Beside the client's own: the write counts only as long as the searches cannot change.
+            let tokens: Vec<u64> = tokens.iter().copied().chain([token]).collect();
+            message.body = with_tokens(&message.body, &tokens).unwrap_or(message.body);
         }
         let reply = ask.tell(owner, &message).await?;
         drop(turn);
