@@ -52,6 +52,7 @@ mod guide;
 mod homes;
 mod lock_storm;
 mod locks;
+mod migration;
 mod misfits;
 mod moving_locks;
 mod moving_waiters;

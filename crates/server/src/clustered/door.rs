@@ -5,7 +5,7 @@ use super::{
     ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
     scope::{self, Gathered, Scope},
     silence::{Watched, replaced},
-    status,
+    status, streamed,
 };
 use crate::{
     arriving::Arriving,
@@ -170,7 +170,7 @@ impl<const WRITES: bool> Doored for Side<WRITES> {
 
 /// Answers everything on the listener of one interface.
 pub(crate) struct Door<S> {
-    node: Arc<ClusterNode>,
+    pub(super) node: Arc<ClusterNode>,
     interface: std::marker::PhantomData<fn() -> S>,
 }
 
@@ -252,6 +252,9 @@ impl<S: Doored> Door<S> {
             Err(error) => return refused::<S>(error.into()),
         };
         let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
+        if streamed::is_streamed(S::INTERFACE, request.method(), request.uri().path()) {
+            return self.stream(home, peer, request, deadline).await;
+        }
         match self.forward(shard, peer, parts, body, deadline).await {
             Ok((answer, Some(epoch))) => match on_upgrade {
                 Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
@@ -263,7 +266,7 @@ impl<S: Doored> Door<S> {
     }
 
     /// Answers a request by the runtime of its shard, if that is here; gives it back if another node owns the shard.
-    async fn answer_here(
+    pub(super) async fn answer_here(
         &self,
         shard: ShardNo,
         peer: SocketAddr,
@@ -323,7 +326,7 @@ impl<S: Doored> Door<S> {
     }
 
     /// Waits a moment for another owner.
-    async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         let (mut here, mut there) = (self.node.changes.subscribe(), self.node.topology.subscribe());
         tokio::select! {
             _ = here.changed() => {}
@@ -564,7 +567,7 @@ fn tunnel<B>(
     answer
 }
 
-fn refused<S: Doored>(trouble: Trouble) -> Response<DoorBody<S::Body>> {
+pub(super) fn refused<S: Doored>(trouble: Trouble) -> Response<DoorBody<S::Body>> {
     refusal::<S>(trouble).map(DoorBody::Here)
 }
 
@@ -588,11 +591,11 @@ fn not_served(shard: ShardNo) -> Trouble {
     Trouble::unreachable(shard, message)
 }
 
-fn unreachable(shard: ShardNo, error: &CallError) -> Trouble {
+pub(super) fn unreachable(shard: ShardNo, error: &CallError) -> Trouble {
     Trouble::unreachable(shard, format!("the owner of shard {} does not answer: {error}; try again", shard.0))
 }
 
-fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
+pub(super) fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
     let message = format!(
         "the owner of shard {} does not answer: {error}; the request may have been carried out, so look before you send \
          it again",

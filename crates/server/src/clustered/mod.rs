@@ -25,6 +25,7 @@ mod scope;
 mod serve;
 mod silence;
 mod status;
+mod streamed;
 
 pub(crate) use calls::ShardCall;
 pub(crate) use door::{Doored, lost};
