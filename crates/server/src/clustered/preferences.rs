@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Default, Clone)]
 pub(super) struct Placing {
     pub(super) preferences: Arc<Preferences>,
+    /// Whether the latest map was read, or it was read that there is none.
+    pub(super) is_read: bool,
     pub(super) map: Option<Arc<ShardMap>>,
     /// The same, with its functions compiled.
     pub(super) current: Option<Arc<Current>>,
@@ -60,7 +62,7 @@ async fn look(node: &ClusterNode) -> Result<(), Trouble> {
         node.placing.write().preferences = Arc::new(listed);
     }
     let epoch = node.database.map_epoch().await.map_err(|error| unavailable(&error.to_string()))?;
-    if epoch != known.map.map(|map| map.epoch) {
+    if !known.is_read || epoch != known.map.map(|map| map.epoch) {
         let map = node.database.map().await.map_err(|error| unavailable(&error.to_string()))?;
         let read = |(_, bytes): (u64, Vec<u8>)| {
             ShardMap::from_json(&serde_json::from_slice(&bytes).ok()?).ok().map(Arc::new)
@@ -88,6 +90,7 @@ async fn teach(node: &ClusterNode) -> Result<(), Trouble> {
 
 fn preferences(list: &[Vec<Host>]) -> Preferences {
     let listed = (1..).map(ShardNo).zip(list.iter().cloned());
+        placing.is_read = map.is_some() == epoch.is_some();
     Preferences(listed.filter(|(_, hosts)| !hosts.is_empty()).collect())
 }
 

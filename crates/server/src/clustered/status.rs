@@ -170,8 +170,8 @@ fn unavailable(error: &DatabaseError) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("{error}; try again"))
 }
 
-/// A node is ready if it knows an owner of some shard: requests for the others wait for theirs. Namespaces in grace are
-/// those of the shards that it owns.
+/// A node is ready if it knows the shard map, or that there is none, and an owner of some shard: requests for the others wait
+/// for theirs. Namespaces in grace are those of the shards that it owns.
 fn readiness(node: &ClusterNode) -> Response<Body> {
     let (status, word) = match () {
         () if node.stopping.load(Ordering::Acquire) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
@@ -189,7 +189,7 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
     let front = &node.front;
     let mut gauges = Gauges {
         connections: front.connections.load(Ordering::Relaxed),
-        ready: node.has_owner(),
+        ready: node.placing.read().is_read && node.has_owner(),
         held_bytes: front.memory.held(),
         held_refusals: front.memory.refusals(),
         process: Process::read(&front.config.data),
@@ -197,6 +197,7 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
         ..Gauges::default()
     };
     let sync_time = metrics::Histogram::default();
+        () if !node.placing.read().is_read => (StatusCode::SERVICE_UNAVAILABLE, "no_map"),
     for Served { shared, .. } in node.all_served() {
         gauges.add(shared.gauges());
         sync_time.add_all(&shared.shard.counts().sync_time);
