@@ -302,13 +302,20 @@ fn in_words(transition: &ClusterTransitionInfo) -> String {
 }
 
 fn render_nodes(nodes: &[ClusterNodeInfo]) -> String {
-    let header = ["node", "address", "state", "renewed", "shards"].map(str::to_owned);
+    let prefers = nodes.iter().any(|node| node.this.is_some());
+    let header = ["node", "address", "state", "renewed", "shards", "prefers"].map(str::to_owned);
+    let header = &header[..if prefers { 6 } else { 5 }];
     let row = |node: &ClusterNodeInfo| {
         let state = if node.drains { format!("{}, draining", node.state) } else { node.state.clone() };
         let shards: Vec<String> = node.shards.iter().map(u32::to_string).collect();
-        vec![node.name.clone(), node.address.clone(), state, ago(node.age_ms), shards.join(", ")]
+        let this = node.this.map_or_else(String::new, |this| match this {
+            0 => "no shard".to_owned(),
+            this => format!("shard {this}"),
+        });
+        let row = [node.name.clone(), node.address.clone(), state, ago(node.age_ms), shards.join(", "), this];
+        row[..header.len()].to_vec()
     };
-    Table::default().render(&header, &nodes.iter().map(row).collect::<Vec<_>>())
+    Table::default().render(header, &nodes.iter().map(row).collect::<Vec<_>>())
 }
 
 fn render_shards(shards: &[ClusterShardInfo]) -> String {
@@ -385,3 +392,4 @@ mod tests {
         }
     }
 }
+            this: (name == "b").then_some(0),

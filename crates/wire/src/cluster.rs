@@ -38,6 +38,9 @@ pub struct ClusterNodeInfo {
     pub drains: bool,
     /// The shards that it owns.
     pub shards: Vec<u32>,
+    /// The shard that it prefers to own, 0 for none; absent if it prefers nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub this: Option<u32>,
 }
 
 /// A shard and its owner.

@@ -47,6 +47,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// The header with the name of the node that a client asked. Clients cannot set it.
+pub(crate) const ASKED: &str = "lockwood-asked-node";
+
 /// An interface that has a door.
 pub(crate) trait Doored: Service {
     /// Its name in the addresses of calls between nodes.
@@ -191,6 +194,11 @@ impl<S: Doored> Service for Door<S> {
         if let Some(answer) = S::about_node(&self.node, &request).await {
             return answer.map(DoorBody::Here);
         }
+        // For requests that are about the node, and decided by another one.
+        request.headers_mut().remove(ASKED);
+        if let Ok(name) = HeaderValue::try_from(self.node.topology.own().as_str()) {
+            request.headers_mut().insert(ASKED, name);
+        }
         let deadline = Instant::now() + OWNER_WAIT;
         // Until the rows were read once there is no shard to choose.
         while self.node.shards().is_empty() && Instant::now() < deadline {
@@ -244,6 +252,9 @@ impl<S: Doored> Door<S> {
                 Err(request) => request,
             };
         }
+        if streamed::is_streamed(S::INTERFACE, request.method(), request.uri().path()) {
+            return self.stream(home, peer, request, deadline).await;
+        }
         let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
         let counted = request.extensions().get::<Arc<Counted>>().cloned();
         let (parts, body) = request.into_parts();
@@ -252,9 +263,6 @@ impl<S: Doored> Door<S> {
             Err(error) => return refused::<S>(error.into()),
         };
         let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
-        if streamed::is_streamed(S::INTERFACE, request.method(), request.uri().path()) {
-            return self.stream(home, peer, request, deadline).await;
-        }
         match self.forward(shard, peer, parts, body, deadline).await {
             Ok((answer, Some(epoch))) => match on_upgrade {
                 Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),

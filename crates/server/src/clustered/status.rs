@@ -17,7 +17,7 @@ use lockwood_node::{
     metrics::{self, Gauges, Process},
     trouble::Trouble,
 };
-use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View, ownership::Event};
+use lockwood_router::{NodeName, NodeRow, Preferences, ShardNo, ShardRow, View, ownership::Event};
 use lockwood_wire::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,
     DatabaseInfo, Readiness, shards::TransitionStatus,
@@ -260,7 +260,7 @@ fn status(node: &ClusterNode) -> ClusterStatus {
     // What the rows say is as old as the last look at them.
     let since_ms = node.topology.age_ms();
     let mut nodes: Vec<ClusterNodeInfo> =
-        view.nodes.iter().map(|row| node_info(row, &view, since_ms)).collect();
+        view.nodes.iter().map(|row| node_info(row, (&view, &preferences), since_ms)).collect();
     let mut shards: Vec<ClusterShardInfo> = view.shards.iter().map(|row| shard_info(row, since_ms)).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     shards.sort_by_key(|shard| shard.shard);
@@ -299,10 +299,11 @@ pub(super) async fn watch(node: Arc<ClusterNode>) {
     }
 }
 
-fn node_info(row: &NodeRow, view: &View, since_ms: u64) -> ClusterNodeInfo {
+fn node_info(row: &NodeRow, (view, preferences): (&View, &Preferences), since_ms: u64) -> ClusterNodeInfo {
     let age_ms = row.age_ms.saturating_add(since_ms);
     let owned = view.shards.iter().filter(|shard| shard.owner.as_ref() == Some(&row.name));
     let state = if age_ms <= STALE_MS { "live" } else { "stale" };
+    let preferences = Arc::clone(&node.placing.read().preferences);
     ClusterNodeInfo {
         name: row.name.to_string(),
         address: row.address.clone(),
@@ -349,3 +350,4 @@ mod tests {
         check(Method::GET, "/v1/shop/documents/a/b", None);
     }
 }
+        this: preferences.this.get(&row.name).map(|this| this.number()),

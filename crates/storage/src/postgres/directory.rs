@@ -282,6 +282,21 @@ impl Directory {
     pub async fn durability(&self) -> Result<DurabilityReport, CallError> {
         let rows = self.rows(durability::SQL, parameters![]).await?;
         let none = || CallError::Unexpected("no settings".to_owned());
+    /// The settings whose names begin so, without that beginning. `%` and `_` stand for themselves in no beginning that is used.
+    pub async fn settings_below(&self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, CallError> {
+        let sql = "select substr(name, char_length($1::text) + 1), value from lockwood.setting
+            where name like $1::text || '%' order by name";
+        let rows = self.rows(sql, parameters![beginning.to_owned()]).await?;
+        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+    }
+
+    /// Removes a setting, if it is on record.
+    pub async fn remove_setting(&self, name: &str) -> Result<(), CallError> {
+        self.rows("delete from lockwood.setting where name = $1", parameters![name.to_owned()])
+            .await
+            .map(drop)
+    }
+
         durability::read(rows.first().ok_or_else(none)?)
     }
 
