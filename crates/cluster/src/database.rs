@@ -8,7 +8,7 @@ use lockwood_storage::{
     Epoch, Store,
     postgres::{
         self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Directory,
-        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, ensure_schema, open_cache,
+        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, Standby, ensure_schema, open_cache,
     },
 };
 use std::{
@@ -185,6 +185,20 @@ impl Database {
         let name = format!("{THIS}{node}");
         let owner = (u64::from(shard.0), Epoch(owner.0));
         Ok(self.directory.change_setting(&name, value.as_bytes(), owner).await?)
+    }
+
+    /// The first `len_max` namespaces by name that have their home on each shard, and how many there are.
+    pub async fn names_by_shard(
+        &self,
+        len_max: u32,
+    ) -> Result<BTreeMap<ShardNo, (u64, Vec<String>)>, DatabaseError> {
+        let found = self.directory.names_by_shard(len_max).await?;
+        found.into_iter().map(|(shard, count, names)| Ok((shard_no(shard)?, (count, names)))).collect()
+    }
+
+    /// The standbys of the database; none if this role may not see them.
+    pub async fn standbys(&self) -> Result<Option<Vec<Standby>>, DatabaseError> {
+        Ok(self.directory.standbys().await?)
     }
 
     /// How many namespaces have their home on each shard.
