@@ -85,3 +85,4 @@ mod spread_searches;
 mod spread_steady;
 mod spread_storm;
 mod storm;
+mod ten_machines;
