@@ -40,6 +40,26 @@ fn a_failover_of_the_database_that_outlasts_ownership_loses_nothing() {
     fail_over(Duration::from_secs(5));
 }
 
+#[test]
+fn standbys_are_shown_to_a_role_that_may_see_them() {
+    let pair = Pair::start();
+    for script in ["create role plain login password 'secret'", "create database plain owner plain"] {
+        pair.primary.sql("postgres", script);
+    }
+    let standbys = |url: &str| Nodes::start_on(url, 1).status(1)["database"]["standbys"].clone();
+    let shown = standbys(&pair.url());
+    assert_eq!(shown.as_array().map(Vec::len), Some(1), "{shown}");
+    assert_eq!(
+        (&shown[0]["sync_state"], &shown[0]["state"]),
+        (&json!("sync"), &json!("streaming")),
+        "{shown}"
+    );
+    let plain = format!("postgres://plain:secret@127.0.0.1:{}/plain", pair.primary.port());
+    assert_eq!(standbys(&plain), Value::Null, "the role may not see them");
+    pair.primary.sql("postgres", "grant pg_monitor to plain");
+    assert_eq!(standbys(&plain)[0]["sync_state"], "sync");
+}
+
 /// A primary that waits for its standby, and a database there.
 struct Pair {
     primary: Postgres,

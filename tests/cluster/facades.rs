@@ -3,15 +3,20 @@
 
 use crate::{
     harness::{
-        npm,
+        eventually_is, npm,
         python::{run, venv},
         repository,
     },
     http::{self, Reply},
     nodes::Nodes,
+    spread_nodes::{Spread, modulo},
 };
 use serde_json::{Value, json};
-use std::{net::SocketAddr, process::Command};
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    net::SocketAddr,
+    process::{Child, ChildStdout, Command, Stdio},
+};
 
 /// Nodes with every interface on, and a node that owns none of the shards.
 fn with_a_proxy() -> (Nodes, usize) {
@@ -37,6 +42,78 @@ fn clients_of_locktopus_work_at_any_node() {
     let mut node = Command::new("node");
     node.args(["--test", "--test-reporter=spec", "locktopus.test.mjs"]).current_dir(&folder);
     npm::run(node.env("LOCKTOPUS_ADDRESS", nodes.server(proxy).locktopus.to_string()));
+}
+
+/// A lock of a Locktopus client holds on every shard of a spread namespace. When the home's owner is lost the client is cut off, as by a
+/// restart of a single server: grace keeps others out until its abandon timeout is over, and then the next client is granted.
+#[test]
+fn locks_of_locktopus_hold_on_every_shard_and_are_granted_again_after_a_takeover() {
+    let mut spread = Spread::start(3, 3, modulo(3));
+    for key in 1..=2 {
+        spread.store(1, "shop").create("user", key, json!({}));
+    }
+    let home = spread.homes().iter().position(|count| *count == 1).unwrap() + 1;
+    let owner = spread.owner(home);
+    let asked = (1..=3).find(|node| *node != owner).unwrap();
+    let mut client = Script::start(spread.nodes.server(asked).locktopus, "shop");
+    assert_eq!(client.says(), "held");
+    let write = |spread: &Spread, key: u64| {
+        let event = json!({ "type": "update", "collection": "user", "key": key, "fields": { "n": 1 } });
+        let call = json!({ "events": [event], "wait_ms": 0 });
+        spread.store(asked, "shop").send("POST", "write", &call.to_string()).status
+    };
+    assert_eq!([write(&spread, 1), write(&spread, 2)], [423, 423], "the keys are on two shards");
+
+    spread.nodes.kill(owner);
+    assert_eq!(client.says(), "closed");
+    let grace = || spread.get(asked, "/v1/grace");
+    eventually_is("the namespace is in grace", grace, |reply| reply.body.contains("\"shop\""));
+    assert_eq!(client.says(), "asked");
+    assert_eq!(client.says(), "granted");
+    assert!(!grace().body.contains("\"shop\""), "it is granted after grace");
+    assert_ne!(spread.owner(home), owner);
+    for key in 1..=2 {
+        eventually_is("its shard has an owner", || write(&spread, key), |status| *status == 423);
+    }
+    client.goes_on();
+    assert_eq!(client.says(), "released");
+    assert_eq!([write(&spread, 1), write(&spread, 2)], [200, 200]);
+    client.goes_on();
+}
+
+/// The client from npm in a program that says how far it is, and waits where it is told to.
+struct Script {
+    node: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Script {
+    fn start(locktopus: SocketAddr, namespace: &str) -> Script {
+        let folder = repository().join("tests/npm").canonicalize().unwrap();
+        npm::install(&folder);
+        let mut node = Command::new("node");
+        node.arg("locktopus-takeover.mjs").current_dir(&folder);
+        node.env("LOCKTOPUS_ADDRESS", locktopus.to_string()).env("LOCKTOPUS_NAMESPACE", namespace);
+        let mut node = node.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(node.stdout.take().unwrap()).lines();
+        Script { node, lines }
+    }
+
+    #[track_caller]
+    fn says(&mut self) -> String {
+        self.lines.next().expect("the client goes on").unwrap()
+    }
+
+    fn goes_on(&mut self) {
+        self.node.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.node.kill();
+        let _ = self.node.wait();
+    }
 }
 
 #[test]

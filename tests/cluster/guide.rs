@@ -4,25 +4,29 @@ use crate::{
     harness::{BINARY, Server, eventually, repository},
     http,
     nodes::free_address,
-    shown::{commands, fenced, matches},
+    shown::{commands, fenced, matches, section},
 };
 use lockwood_test_support::Postgres;
 use std::{fs, path::Path, process::Command};
 use tempfile::TempDir;
 
-/// The addresses of the guide, by node: for clients and for other nodes.
-const ADDRESSES: [&str; 6] = [
+/// The addresses of the guide, by node: for clients and for other nodes. Then those of other servers.
+const ADDRESSES: [&str; 7] = [
     "127.0.0.1:7117",
     "127.0.0.1:7118",
     "127.0.0.1:7127",
     "127.0.0.1:7128",
     "127.0.0.1:7137",
     "127.0.0.1:7138",
+    // The single server.
+    "127.0.0.1:7217",
 ];
 
 #[test]
 fn the_commands_of_the_guide_to_clusters() {
     let text = fs::read_to_string(repository().join("docs/cluster.md")).unwrap();
+    // Ten machines are started by a test of their own.
+    let (_, text) = section(&text, "Ten machines");
     let desk = Desk::start(&text);
     let commands = commands(&text);
     assert!(commands.len() > 20, "the guide shows commands");
@@ -111,12 +115,13 @@ impl Desk {
     }
 }
 
-/// A node that a command has started is ended like the others.
+/// Servers that a command has started are ended like the others.
 impl Drop for Desk {
     fn drop(&mut self) {
-        let file = self.folder.path().join("lockwood-cluster/n3.pid");
-        if let Ok(id) = fs::read_to_string(file) {
-            let _ = Command::new("kill").args(["-KILL", id.trim()]).status();
+        for file in ["lockwood-cluster/n3.pid", "single.pid"] {
+            if let Ok(id) = fs::read_to_string(self.folder.path().join(file)) {
+                let _ = Command::new("kill").args(["-KILL", id.trim()]).status();
+            }
         }
     }
 }

@@ -113,6 +113,98 @@ fn a_node_that_does_not_come_back_is_forgotten_and_a_live_one_is_not() {
 }
 
 #[test]
+fn a_node_owns_the_shard_that_it_prefers_and_a_proxy_none() {
+    let mut nodes = Nodes::start_sharded(3, 3, &[]);
+    let prefers = |nodes: &Nodes, asked: usize, this: &str| {
+        let server = nodes.server(asked).native.to_string();
+        let mut command = Command::new(BINARY);
+        command.args(["shard", "config", "--this", this, "--server", &server]).output().unwrap()
+    };
+    let noted = |nodes: &Nodes, asked: usize, this: &str, said: &str| {
+        // A shard that moves at once may take the answer with it.
+        eventually_is(
+            "it is noted",
+            || String::from_utf8(prefers(nodes, asked, this).stdout).unwrap(),
+            |printed| printed == said,
+        );
+    };
+    noted(&nodes, 3, "1", "n3 prefers to own shard 1\n");
+    noted(&nodes, 2, "0", "n2 prefers to own no shard\n");
+    let owned_by = |nodes: &Nodes, asked: usize, node: usize| nodes.status(asked)["nodes"][node - 1].clone();
+    eventually("nodes own what they prefer", || {
+        nodes.owner_of(1) == Some(3)
+            && owned_by(&nodes, 1, 2)["shards"] == json!([])
+            && owned_by(&nodes, 1, 2)["this"] == 0
+            && owned_by(&nodes, 1, 3)["this"] == 1
+    });
+    let shown = String::from_utf8(lockwood(&nodes, 2, &["status"]).stdout).unwrap();
+    assert!(shown.contains("no shard") && shown.contains("shard 1"), "{shown}");
+    let refused = prefers(&nodes, 1, "4");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are shards 1 to 3"), "{refused:?}");
+
+    nodes.kill(3);
+    eventually("another node takes over, and not the proxy", || nodes.owner_of(1) == Some(1));
+    nodes.up(3);
+    eventually("it gets the shard back", || nodes.owner_of(1) == Some(3));
+    nodes.kill(1);
+    nodes.kill(3);
+    eventually("the proxy owns what no other node can", || owners(&nodes.status(2)) == ["n2"; 3]);
+    done(&nodes, 2, &["forget", "n3"]);
+    let kept = "select string_agg(name, ' ') from lockwood.setting where name like 'this/%'";
+    assert_eq!(nodes.sql(kept), "this/n2");
+}
+
+#[test]
+fn status_names_the_namespaces_of_each_home() {
+    let nodes = Nodes::start_sharded(2, 2, &[]);
+    for name in 0..8 {
+        nodes.store_of(1, &format!("ns{name}")).create("user", 1, json!({}));
+    }
+    let all = done(&nodes, 2, &["status", "--homes", "100"]);
+    let names = |shard: &Value| shard["homes"].as_array().unwrap().len() as u64;
+    let shards = all["shards"].as_array().unwrap();
+    assert_eq!(shards.iter().map(names).sum::<u64>(), 8, "{all}");
+    assert!(shards.iter().all(|shard| shard["namespaces"] == names(shard)), "{all}");
+    let one = done(&nodes, 1, &["status", "--homes", "1"]);
+    for (few, all) in one["shards"].as_array().unwrap().iter().zip(shards) {
+        assert_eq!(few["namespaces"], all["namespaces"], "they are all counted");
+        assert_eq!(few["homes"][0], all["homes"][0]);
+        assert!(names(few) <= 1, "{few}");
+    }
+    let most = shards.iter().max_by_key(|shard| names(shard)).unwrap();
+    let shown = String::from_utf8(lockwood(&nodes, 1, &["status", "--homes", "1"]).stdout).unwrap();
+    let line = format!(
+        "homes on {}  {} and {} more",
+        most["shard"],
+        most["homes"][0].as_str().unwrap(),
+        names(most) - 1
+    );
+    assert!(shown.contains(&line), "{line} is missing in {shown}");
+    assert!(done(&nodes, 1, &["status"])["shards"][0].get("homes").is_none(), "names are not asked for");
+}
+
+#[test]
+fn a_node_that_knows_no_owner_or_no_map_is_not_ready() {
+    let mut nodes = Nodes::start(2);
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    let ready = |nodes: &Nodes| {
+        let reply = http::request(nodes.server(other).native, "GET", "/readyz", &[]);
+        (reply.status, reply.json()["status"].as_str().unwrap().to_owned())
+    };
+    eventually_is("it is ready", || ready(&nodes), |found| found.0 == 200);
+    nodes.sql("insert into lockwood.map (epoch, map) values (7, 'no map')");
+    eventually_is("it cannot read the map", || ready(&nodes), |found| *found == (503, "no_map".into()));
+    nodes.sql("delete from lockwood.map");
+    eventually_is("there is none", || ready(&nodes), |found| *found == (200, "ready".into()));
+    // It takes nothing, so nothing has an owner.
+    done(&nodes, owner, &["drain", &format!("n{other}")]);
+    nodes.kill(owner);
+    eventually_is("there is no owner", || ready(&nodes), |found| *found == (503, "no_owner".into()));
+    done(&nodes, other, &["undrain", &format!("n{other}")]);
+    eventually_is("it owns the shard", || ready(&nodes), |found| *found == (200, "ready".into()));
+}
+
+#[test]
 fn a_node_without_its_database_is_not_ready_and_says_why() {
     let postgres = Postgres::shared();
     let database = postgres.create_database();

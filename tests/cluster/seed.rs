@@ -1,9 +1,10 @@
 //! The visible behaviours of box.shard, one by one, as its own tests had them: two nodes, text keys, an odd first
-//! byte belongs to shard 2 and an even one to shard 1; `prev` is the mirror image. Only the second one is another: nodes have
-//! no number of their own that could be wrong.
+//! byte belongs to shard 2 and an even one to shard 1; `prev` is the mirror image. Only the second one is another: the number
+//! that a node is given is a preference, so it cannot be in the way of requests.
 
 use crate::{
     cluster::{Cluster, at_shard},
+    harness::{Server, eventually},
     store::Store,
 };
 use serde_json::{Value, json};
@@ -83,6 +84,16 @@ impl Pair {
         self.ask(node, &at_shard("raw/select?operator=test", shard), key, json!({}))["value"].clone()
     }
 
+    /// Tells a node which shard it prefers to own. A shard that moves at once may take the answer with it.
+    fn prefers(&self, node: usize, this: usize) {
+        let change = json!({ "this": this }).to_string();
+        eventually("it is noted", || {
+            let reply = self.node(node).send("POST", "shard/config", &change);
+            assert!([200, 503].contains(&reply.status), "{}", reply.body);
+            reply.status == 200 && reply.json()["node"] == format!("n{node}") && reply.json()["this"] == this
+        });
+    }
+
     fn len(&self, node: usize) -> Value {
         let path = at_shard("raw/len?operator=test", node);
         self.node(node).post(&format!("shard/{path}"), &json!({ "collection": "user" }))["len"].clone()
@@ -118,22 +129,51 @@ fn behaviour_01_the_schema_is_valid_once_it_is_configured() {
 }
 
 #[test]
-fn behaviour_02_no_node_has_a_number_that_could_be_wrong() {
+fn behaviour_02_this_is_what_a_node_prefers_and_a_wrong_one_is_refused() {
     let mut pair = Pair::start();
-    for node in [1, 2] {
-        for number in [1, 2] {
-            let problem =
-                pair.node(node).refuses("POST", "shard/config", &json!({ "this": number }), 400, "bad_map");
-            assert!(problem["detail"].as_str().unwrap().starts_with("this: "), "{problem}");
+    for (wrong, said) in [(json!(3), "this: 3: there are shards 1 to 2"), (json!("a"), "this: the number of")]
+    {
+        let problem = pair.node(1).refuses("POST", "shard/config", &json!({ "this": wrong }), 400, "bad_map");
+        assert!(problem["detail"].as_str().unwrap().starts_with(said), "{problem}");
+    }
+    // Whatever a node prefers, any node answers for any shard.
+    for (first, second) in [(2, 1), (1, 2), (1, 0)] {
+        pair.prefers(1, first);
+        pair.prefers(2, second);
+        eventually("nodes own what they prefer", || {
+            pair.0.owner(first) == 1 && (second == 0 || pair.0.owner(second) == 2)
+        });
+        for (key, owner) in KEYS {
+            let fields = json!({ "fields": { "this": first } });
+            pair.ask(2, "replace", key, fields);
+            assert_eq!(pair.raw(owner, key), json!({ "this": first }));
         }
     }
-    // Nor does it matter which node serves which shard.
+    // A proxy owns nothing, so nothing is lost with it.
+    eventually("a proxy owns nothing", || (1..=2).all(|shard| pair.0.owner(shard) == 1));
     pair.0.kill(2);
     for (key, owner) in KEYS {
+        pair.ask(1, "delete", key, json!({}));
         pair.ask(1, "insert", key, json!({ "fields": { "k": key } }));
         assert_eq!(pair.raw_by(1, owner, key), json!({ "k": key }));
         assert_eq!(pair.raw_by(1, 3 - owner, key), Value::Null);
     }
+}
+
+/// It is shard 1, whatever it is told.
+#[test]
+fn behaviour_02_of_a_single_server() {
+    let server = Server::start(&[]);
+    let alone = Store::new(&server, "shop");
+    let done = alone.post("shard/config", &json!({ "this": 1 }));
+    assert_eq!((&done["ok"], &done["this"], &done["epoch"]), (&json!(1), &json!(1), &json!(0)), "{done}");
+    for number in [0, 2] {
+        let problem = alone.refuses("POST", "shard/config", &json!({ "this": number }), 400, "bad_map");
+        let said = problem["detail"].as_str().unwrap();
+        assert!(said.contains("a single server is shard 1") && said.contains("--cluster"), "{said}");
+    }
+    let mapped = json!({ "this": 1, "list": [host("a:1")], "curr": curr() });
+    alone.refuses("POST", "shard/config", &mapped, 409, "not_sharded");
 }
 
 #[test]

@@ -1,5 +1,14 @@
 //! What a guide shows: blocks of one kind, the commands in them, and what each is said to print. Knows nothing of clusters.
 
+/// A section of a guide, and the guide without it.
+pub(crate) fn section<'a>(text: &'a str, title: &str) -> (&'a str, String) {
+    let begins =
+        text.find(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("there is no section {title}"));
+    let rest = &text[begins + 1..];
+    let len = rest.find("\n## ").unwrap_or(rest.len());
+    (&rest[..len], [&text[..begins], &rest[len..]].concat())
+}
+
 /// The lines of all blocks of one kind.
 pub(crate) fn fenced<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
     let fence = format!("```{kind}");

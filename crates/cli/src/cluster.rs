@@ -10,6 +10,7 @@ use crate::{
 use lockwood_client::{Admin, ClusterChange, Error, text};
 use lockwood_wire::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,
+    StandbyInfo,
 };
 use std::{
     fmt::Write,
@@ -40,6 +41,7 @@ what was acknowledged longer ago is in the copy. Alerts say what is wrong and wh
 
 Examples:
   lockwood cluster status
+  lockwood cluster status --homes 100
   lockwood cluster status --json | jq '.alerts'";
 
 const DRAIN_HELP: &str = "\
@@ -80,7 +82,7 @@ pub(crate) struct Args {
 enum Command {
     /// Show nodes, shards, owners, followers, and how many machines keep an acknowledged write
     #[command(after_help = STATUS_HELP)]
-    Status(StatusArgs),
+    Status(ShowArgs),
     /// Have a node give its shards away and take none
     #[command(after_help = DRAIN_HELP)]
     Drain(DrainArgs),
@@ -145,6 +147,16 @@ struct WaitArgs {
 }
 
 #[derive(clap::Args)]
+struct ShowArgs {
+    /// Name the namespaces that have their home on each shard, the first N by name
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    homes: Option<u32>,
+    #[command(flatten)]
+    status: StatusArgs,
+}
+
+#[derive(clap::Args)]
 struct StatusArgs {
     /// Print it as JSON
     #[arg(long)]
@@ -162,8 +174,12 @@ enum Goal {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut names = None;
     let (StatusArgs { json, server }, change, wait) = match args.command {
-        Command::Status(status) => (status, None, None),
+        Command::Status(ShowArgs { homes, status }) => {
+            names = homes;
+            (status, None, None)
+        }
         Command::Drain(DrainArgs { node, wait, status }) => {
             let goal = Goal::Empty(node.clone());
             (status, Some(ClusterChange::Drain(node)), Some((goal, wait)))
@@ -177,9 +193,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Forget(NodeArgs { node, status }) => (status, Some(ClusterChange::Forget(node)), None),
     };
     let admin = Admin { address: server.address };
-    let changed = match &change {
-        None => admin.cluster().await,
-        Some(change) => admin.change_cluster(change).await,
+    let changed = match (&change, names) {
+        (None, None) => admin.cluster().await,
+        (None, Some(names)) => admin.cluster_with_homes(names).await,
+        (Some(change), _) => admin.change_cluster(change).await,
     };
     let answer = match (changed, wait) {
         (Ok(_), Some((goal, WaitArgs { detach: false, timeout }))) => {
@@ -270,6 +287,9 @@ fn render(status: &ClusterStatus) -> String {
     let database = &status.database;
     let _ =
         writeln!(out, "database  {}; heard from {}", text::plain(&database.durability), ago(database.age_ms));
+    for standby in database.standbys.iter().flatten() {
+        let _ = writeln!(out, "standby   {}", text::plain(&standby_in_words(standby)));
+    }
     let _ = writeln!(out, "asked     {}", text::plain(&status.node));
     if let Some(transition) = &status.transition {
         let _ = writeln!(out, "moving    {}", in_words(transition));
@@ -280,7 +300,35 @@ fn render(status: &ClusterStatus) -> String {
     out.push('\n');
     out += &render_nodes(&status.nodes);
     out.push('\n');
-    out + &render_shards(&status.shards)
+    out += &render_shards(&status.shards);
+    out + &render_homes(&status.shards)
+}
+
+fn standby_in_words(standby: &StandbyInfo) -> String {
+    let StandbyInfo { name, address, state, sync_state, lag_ms } = standby;
+    let at = Some(address).filter(|address| !address.is_empty());
+    let at = at.map_or_else(String::new, |address| format!(" at {address}"));
+    let lag = lag_ms.map_or_else(String::new, |lag| format!(", {} behind", text::span(lag)));
+    format!("{name}{at}: {sync_state}, {state}{lag}")
+}
+
+/// Namespaces by shard, as far as they are named.
+fn render_homes(shards: &[ClusterShardInfo]) -> String {
+    let mut out = String::new();
+    for shard in shards {
+        let Some(homes) = &shard.homes else { continue };
+        let more = shard.namespaces.unwrap_or_default().saturating_sub(homes.len() as u64);
+        let named = match homes.is_empty() {
+            true => "no namespace".to_owned(),
+            false => homes.join(", "),
+        };
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _ = write!(out, "\nhomes on {}  {}{more}", shard.shard, text::plain(&named));
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out
 }
 
 /// A change of the map on one line; `lockwood reshard status` shows more.
@@ -302,13 +350,20 @@ fn in_words(transition: &ClusterTransitionInfo) -> String {
 }
 
 fn render_nodes(nodes: &[ClusterNodeInfo]) -> String {
-    let header = ["node", "address", "state", "renewed", "shards"].map(str::to_owned);
+    let prefers = nodes.iter().any(|node| node.this.is_some());
+    let header = ["node", "address", "state", "renewed", "shards", "prefers"].map(str::to_owned);
+    let header = &header[..if prefers { 6 } else { 5 }];
     let row = |node: &ClusterNodeInfo| {
         let state = if node.drains { format!("{}, draining", node.state) } else { node.state.clone() };
         let shards: Vec<String> = node.shards.iter().map(u32::to_string).collect();
-        vec![node.name.clone(), node.address.clone(), state, ago(node.age_ms), shards.join(", ")]
+        let this = node.this.map_or_else(String::new, |this| match this {
+            0 => "no shard".to_owned(),
+            this => format!("shard {this}"),
+        });
+        let row = [node.name.clone(), node.address.clone(), state, ago(node.age_ms), shards.join(", "), this];
+        row[..header.len()].to_vec()
     };
-    Table::default().render(&header, &nodes.iter().map(row).collect::<Vec<_>>())
+    Table::default().render(header, &nodes.iter().map(row).collect::<Vec<_>>())
 }
 
 fn render_shards(shards: &[ClusterShardInfo]) -> String {
@@ -345,6 +400,7 @@ mod tests {
             state: if age_ms > 3000 { "stale" } else { "live" }.into(),
             drains: false,
             shards: shards.to_vec(),
+            this: (name == "b").then_some(0),
         };
         let status = ClusterStatus {
             node: "a".into(),
@@ -356,6 +412,7 @@ mod tests {
                 age_ms: 200,
                 followers: vec![ClusterFollowerInfo { node: "b".into(), lag_ms: 250, last: 7 }],
                 namespaces: Some(12),
+                homes: Some(vec!["bar".into(), "foo".into()]),
             }],
             transition: Some(ClusterTransitionInfo {
                 step: "copy".into(),
@@ -367,7 +424,17 @@ mod tests {
                 waits: vec!["shard 2".into()],
             }),
             alerts: vec!["b is gone".into()],
-            database: DatabaseInfo { durability: "on 2 machines".into(), age_ms: 200 },
+            database: DatabaseInfo {
+                durability: "on 2 machines".into(),
+                age_ms: 200,
+                standbys: Some(vec![StandbyInfo {
+                    name: "walreceiver".into(),
+                    address: "10.0.0.2".into(),
+                    state: "streaming".into(),
+                    sync_state: "sync".into(),
+                    lag_ms: Some(3),
+                }]),
+            },
         };
         let shown = render(&status);
         for part in [
@@ -375,6 +442,9 @@ mod tests {
             "alert     b is gone",
             "moving    documents change shards: step copy, 17 of 40 copied, paused, waits for shard 2; driven by a",
             "on 2 machines",
+            "standby   walreceiver at 10.0.0.2: sync, streaming, 3ms behind",
+            "no shard",
+            "homes on 1  bar, foo and 10 more",
             "b.example:7118",
             "stale",
             "epoch",

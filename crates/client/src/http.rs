@@ -152,6 +152,11 @@ impl Admin {
         self.get("/v1/cluster".into()).await
     }
 
+    /// The same with the names of so many namespaces of each shard, at least 1.
+    pub async fn cluster_with_homes(&self, names: u32) -> Result<ClusterStatus, Error> {
+        self.get(format!("/v1/cluster?homes={names}")).await
+    }
+
     /// Changes what nodes own; gives the cluster as it was right before.
     pub async fn change_cluster(&self, change: &ClusterChange) -> Result<ClusterStatus, Error> {
         let (method, target) = match change {

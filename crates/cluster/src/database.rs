@@ -1,12 +1,14 @@
 //! The database of a cluster, as this crate uses it: the rows of nodes and shards in the words of the router, the cluster's
 //! key, and caches of shards. Knows nothing of SQL.
 
-use lockwood_router::{NodeName, NodeRow, ShardEpoch, ShardNo, ShardRow, Target, View, ownership::ClaimRule};
+use lockwood_router::{
+    NodeName, NodeRow, ShardEpoch, ShardNo, ShardRow, Target, This, View, ownership::ClaimRule,
+};
 use lockwood_storage::{
     Epoch, Store,
     postgres::{
         self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Directory,
-        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, ensure_schema, open_cache,
+        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, Standby, ensure_schema, open_cache,
     },
 };
 use std::{
@@ -27,6 +29,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const KEY: &str = "cluster";
 /// The setting with the hosts that operators prefer for each shard.
 const HOSTS: &str = "hosts";
+/// The settings with the shards that nodes prefer to own, before their names.
+const THIS: &str = "this/";
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -158,6 +162,45 @@ impl Database {
         Ok(self.directory.change_setting(HOSTS, hosts, owner).await?)
     }
 
+    /// What nodes prefer to own, by their names.
+    pub async fn this(&self) -> Result<BTreeMap<NodeName, This>, DatabaseError> {
+        let rows = Directory::new(Arc::clone(&self.reads)).settings_below(THIS).await?;
+        let read = |(node, value): (String, Vec<u8>)| {
+            let number = std::str::from_utf8(&value).ok()?.parse().ok()?;
+            Some((NodeName::from(node.as_str()), This::of(number)))
+        };
+        Ok(rows.into_iter().filter_map(read).collect())
+    }
+
+    /// Notes what a node prefers to own, or that it prefers nothing any more, if `owner` is the epoch of the owner of `shard`; false
+    /// if it is not.
+    pub async fn set_this(
+        &self,
+        node: &NodeName,
+        this: Option<This>,
+        (shard, owner): (ShardNo, ShardEpoch),
+    ) -> Result<bool, DatabaseError> {
+        // What cannot be read is no preference.
+        let value = this.map_or_else(String::new, |this| this.number().to_string());
+        let name = format!("{THIS}{node}");
+        let owner = (u64::from(shard.0), Epoch(owner.0));
+        Ok(self.directory.change_setting(&name, value.as_bytes(), owner).await?)
+    }
+
+    /// The first `len_max` namespaces by name that have their home on each shard, and how many there are.
+    pub async fn names_by_shard(
+        &self,
+        len_max: u32,
+    ) -> Result<BTreeMap<ShardNo, (u64, Vec<String>)>, DatabaseError> {
+        let found = self.directory.names_by_shard(len_max).await?;
+        found.into_iter().map(|(shard, count, names)| Ok((shard_no(shard)?, (count, names)))).collect()
+    }
+
+    /// The standbys of the database; none if this role may not see them.
+    pub async fn standbys(&self) -> Result<Option<Vec<Standby>>, DatabaseError> {
+        Ok(self.directory.standbys().await?)
+    }
+
     /// How many namespaces have their home on each shard.
     pub async fn homes_by_shard(&self) -> Result<BTreeMap<ShardNo, u64>, DatabaseError> {
         let counts = self.directory.homes_by_shard().await?;
@@ -249,7 +292,11 @@ impl Database {
 
     /// Removes a node that does not come back; false if there is no such node, or it is alive.
     pub async fn forget(&self, node: &str) -> Result<bool, DatabaseError> {
-        Ok(self.directory.forget(node, self.stale_after_ms).await?)
+        let forgotten = self.directory.forget(node, self.stale_after_ms).await?;
+        if forgotten {
+            self.directory.remove_setting(&format!("{THIS}{node}")).await?;
+        }
+        Ok(forgotten)
     }
 
     /// Pins a shard to a node, or to none; false if there is no such shard.

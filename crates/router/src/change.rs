@@ -2,7 +2,7 @@
 //! learn of it.
 
 use crate::{
-    ChangeError, Epoch, Function, Host, MapError, Phase, ShardMap, host::shards_from_json,
+    ChangeError, Epoch, Function, Host, MapError, Phase, ShardMap, This, host::shards_from_json,
     map::validate_shards,
 };
 use serde_json::Value;
@@ -16,6 +16,8 @@ pub struct Change {
     pub curr: Option<Function>,
     /// Where they come from; `Some(None)` is written `false` and ends the transition.
     pub prev: Option<Option<Function>>,
+    /// What the node that is asked prefers to own; `Some(None)` is written `false` and ends that. No part of the map.
+    pub this: Option<Option<This>>,
 }
 
 /// What a change comes to.
@@ -48,13 +50,14 @@ impl Change {
                 ("curr", function) => change.curr = Some(Function::from_json("curr", function)?),
                 ("prev", Value::Bool(false) | Value::Null) => change.prev = Some(None),
                 ("prev", function) => change.prev = Some(Some(Function::from_json("prev", function)?)),
-                ("this" | "mode", _) => {
-                    return Err(MapError::json(
-                        name,
-                        "belongs to one node; it is given when the node starts",
-                    ));
+                ("this", Value::Bool(false) | Value::Null) => change.this = Some(None),
+                ("this", number) => change.this = Some(Some(this_from_json(number)?)),
+                ("mode", _) => {
+                    let why = "a node has none; the owner of a shard writes, and the hosts of the list say which nodes should \
+                               own (rw) and follow (ro) it";
+                    return Err(MapError::json(name, why));
                 }
-                _ => return Err(MapError::json(name, "unknown; list, curr and prev can be given")),
+                _ => return Err(MapError::json(name, "unknown; list, this, curr and prev can be given")),
             }
         }
         Ok(change)
@@ -128,6 +131,17 @@ impl Change {
         }
         Ok(hosts_only(map, list))
     }
+}
+
+fn this_from_json(value: &Value) -> Result<This, MapError> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let wrong = || {
+        MapError::json(
+            "this",
+            "the number of the shard that this node prefers to own, or 0 if it prefers to own none",
+        )
+    };
+    number.map(This::of).ok_or_else(wrong)
 }
 
 /// The first map of a transition: it has the shards of before and of after.

@@ -1,6 +1,6 @@
 //! What a change makes of a map, and which changes are refused.
 
-use crate::{Change, Function, Host, HostMode, Phase, Planned, ShardMap};
+use crate::{Change, Function, Host, HostMode, Phase, Planned, ShardMap, ShardNo, This};
 use serde_json::{Value, json};
 
 fn shard(name: &str) -> Vec<Host> {
@@ -177,11 +177,24 @@ fn prev_off_ends_the_transition() {
 }
 
 #[test]
+fn what_a_node_prefers_is_read_and_is_no_part_of_the_map() {
+    let this = |value: Value| Change::from_json(&json!({ "this": value })).unwrap().this;
+    assert_eq!(
+        (this(json!(0)), this(json!(2))),
+        (Some(Some(This::Nothing)), Some(Some(This::Shard(ShardNo(2)))))
+    );
+    assert_eq!(this(json!(false)), Some(None));
+    assert_eq!(apply(Some(&steady()), json!({"this": 2})), Ok(Planned::Unchanged));
+}
+
+#[test]
 fn mistakes_name_the_parameter() {
     let map = steady();
     refused(Some(&map), json!([]), "config: not an object");
-    refused(Some(&map), json!({"lists": []}), "lists: unknown; list, curr and prev");
-    refused(Some(&map), json!({"this": 1}), "this: belongs to one node");
+    refused(Some(&map), json!({"lists": []}), "lists: unknown; list, this, curr and prev");
+    refused(Some(&map), json!({"this": "a"}), "this: the number of the shard");
+    refused(Some(&map), json!({"this": -1}), "this: the number of the shard");
+    refused(Some(&map), json!({"mode": "ro"}), "mode: a node has none");
     refused(Some(&map), json!({"list": []}), "list: empty");
     refused(Some(&map), json!({"list": [[["ro", 1, "a", 1]]]}), "list[0]: no rw host");
     refused(

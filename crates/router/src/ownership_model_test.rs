@@ -198,7 +198,7 @@ fn joining_node_takes_its_share_and_no_more() {
 fn followers_take_over_and_the_listed_owner_gets_the_shard_back() {
     let host = |mode, node| Host { mode, weight: 1, address: format!("n{node}:1") };
     let list = vec![host(HostMode::Rw, 1), host(HostMode::Ro, 3)];
-    let preferences = Preferences(BTreeMap::from([(ShardNo(1), list)]));
+    let preferences = Preferences::listed(BTreeMap::from([(ShardNo(1), list)]));
     for seed in 0..20 {
         let mut world = calm(seed, 3, 1, preferences.clone());
         let owner = world.owner(ShardNo(1)).unwrap();

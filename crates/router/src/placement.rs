@@ -6,9 +6,11 @@
 //! | group | nodes | weight |
 //! | --- | --- | --- |
 //! | 1 | the node an operator moved the shard to | 1 |
-//! | 2 | listed `rw` hosts | theirs |
-//! | 3 | listed `ro` hosts: followers, which have the log already | theirs |
-//! | 4 | all nodes | 1 |
+//! | 2 | nodes that prefer to own the shard | 1 |
+//! | 3 | listed `rw` hosts | theirs |
+//! | 4 | listed `ro` hosts: followers, which have the log already | theirs |
+//! | 5 | all nodes | 1 |
+//! | 6 | nodes that prefer to own nothing, which are in none of the groups 3 to 5 | 1 |
 //!
 //! An owner that is a candidate keeps the shard. All other shards go to the candidate with the lowest load for its weight.
 //! Then single shards move from the most to the least loaded candidate as long as that makes loads more even. A move
@@ -17,7 +19,7 @@
 //! The *next* owner of a shard is the one that it would get if its planned owner were gone. It follows the shard, besides the
 //! listed hosts, so that a takeover finds a node that has the log already, also without lists.
 
-use crate::{Host, HostMode, NodeName, Preferences, ShardNo, ShardRow, Target, View};
+use crate::{Host, HostMode, NodeName, Preferences, ShardNo, ShardRow, Target, This, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The figures that placement depends on.
@@ -66,11 +68,11 @@ pub enum MoveReason {
 
 /// Plans owners and moves.
 pub fn plan(view: &View, preferences: &Preferences, limits: Limits) -> Plan {
-    let nodes = Nodes::new(view, limits.stale_after_ms);
+    let nodes = Nodes::new(view, preferences, limits.stale_after_ms);
     let shards: BTreeMap<ShardNo, &ShardRow> = view.shards.iter().map(|row| (row.shard, row)).collect();
     let mut board = Board::default();
     for (shard, row) in &shards {
-        board.add(*shard, candidates(row, preferences.hosts(*shard), &nodes), keeper(row));
+        board.add(*shard, candidates(row, preferences, &nodes), keeper(row));
     }
     board.assign();
     board.balance();
@@ -95,13 +97,13 @@ pub fn next_owners(
     }
     let mut next = BTreeMap::new();
     for (owner, shards) in &by_owner {
-        let nodes = Nodes::new(view, limits.stale_after_ms).without(owner);
+        let nodes = Nodes::new(view, preferences, limits.stale_after_ms).without(owner);
         let others = by_owner.iter().filter(|(other, _)| other != &owner);
         let mut loads: BTreeMap<&NodeName, u64> =
             others.map(|(other, shards)| (*other, shards.len() as u64)).collect();
         for shard in shards {
             let Some(row) = rows.get(shard) else { continue };
-            let candidates = candidates(row, preferences.hosts(*shard), &nodes);
+            let candidates = candidates(row, preferences, &nodes);
             if let Some(node) = candidates.lightest(&loads) {
                 *loads.entry(node).or_default() += 1;
                 next.insert(*shard, node.clone());
@@ -122,23 +124,31 @@ struct Nodes<'a> {
     live: BTreeSet<&'a NodeName>,
     /// Live, and not draining.
     eligible: BTreeSet<&'a NodeName>,
+    /// Eligible, and do not prefer to own nothing.
+    willing: BTreeSet<&'a NodeName>,
+    /// The willing ones.
     by_address: BTreeMap<&'a str, &'a NodeName>,
 }
 
 impl<'a> Nodes<'a> {
-    fn new(view: &'a View, stale_after_ms: u64) -> Nodes<'a> {
+    fn new(view: &'a View, preferences: &Preferences, stale_after_ms: u64) -> Nodes<'a> {
         let live = || view.nodes.iter().filter(|row| row.age_ms <= stale_after_ms);
         let eligible = || live().filter(|row| !row.drains);
+        let willing = || {
+            eligible().filter(|row| preferences.this.get(&row.name).is_none_or(|this| *this != This::Nothing))
+        };
         Nodes {
             live: live().map(|row| &row.name).collect(),
             eligible: eligible().map(|row| &row.name).collect(),
-            by_address: eligible().map(|row| (row.address.as_str(), &row.name)).collect(),
+            willing: willing().map(|row| &row.name).collect(),
+            by_address: willing().map(|row| (row.address.as_str(), &row.name)).collect(),
         }
     }
 
     fn without(mut self, gone: &NodeName) -> Nodes<'a> {
         self.live.remove(gone);
         self.eligible.remove(gone);
+        self.willing.remove(gone);
         self.by_address.retain(|_, node| *node != gone);
         self
     }
@@ -172,17 +182,27 @@ impl<'a> Candidates<'a> {
     }
 }
 
-fn candidates<'a>(row: &'a ShardRow, hosts: &[Host], nodes: &Nodes<'a>) -> Candidates<'a> {
+fn candidates<'a>(row: &'a ShardRow, preferences: &Preferences, nodes: &Nodes<'a>) -> Candidates<'a> {
     if let Target::Pinned(node) = &row.target
         && nodes.eligible.contains(node)
     {
         return Candidates { nodes: vec![Candidate { node, weight: 1 }], why: MoveReason::Pinned };
     }
+    let alike = |nodes: &mut dyn Iterator<Item = &&'a NodeName>| -> Vec<Candidate<'a>> {
+        nodes.map(|node| Candidate { node, weight: 1 }).collect()
+    };
+    let prefers = |node: &&&NodeName| preferences.this.get(**node) == Some(&This::Shard(row.shard));
+    let hosts = preferences.hosts(row.shard);
     let listed = |mode| weighted(hosts.iter().filter(move |host| host.mode == mode), nodes);
-    let groups = [listed(HostMode::Rw), listed(HostMode::Ro)];
+    let groups = [
+        alike(&mut nodes.eligible.iter().filter(prefers)),
+        listed(HostMode::Rw),
+        listed(HostMode::Ro),
+        alike(&mut nodes.willing.iter()),
+    ];
     let best = groups.into_iter().find(|group| !group.is_empty());
-    let any = || nodes.eligible.iter().map(|node| Candidate { node, weight: 1 }).collect();
-    Candidates { nodes: best.unwrap_or_else(any), why: MoveReason::Preference }
+    let nodes = best.unwrap_or_else(|| alike(&mut nodes.eligible.iter()));
+    Candidates { nodes, why: MoveReason::Preference }
 }
 
 /// The eligible nodes among `hosts`. Weight 0 means only if no other host of the group has a weight.

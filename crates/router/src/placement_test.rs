@@ -1,7 +1,7 @@
 //! Plans: even, stable, with few moves, and faithful to lists, weights, drains and operators.
 
 use crate::{
-    Host, HostMode, NodeName, NodeRow, Preferences, ShardEpoch, ShardNo, ShardRow, Target, View,
+    Host, HostMode, NodeName, NodeRow, Preferences, ShardEpoch, ShardNo, ShardRow, Target, This, View,
     placement::{Limits, MoveReason, Plan, next_owners, plan},
 };
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn listed(shards: u32, hosts: &[(HostMode, u16, u32)]) -> Preferences {
         address: format!("{}:1", name(*node)),
     };
     let list: Vec<Host> = hosts.iter().map(host).collect();
-    Preferences((1..=shards).map(|shard| (ShardNo(shard), list.clone())).collect())
+    Preferences::listed((1..=shards).map(|shard| (ShardNo(shard), list.clone())).collect())
 }
 
 fn loads(plan: &Plan) -> BTreeMap<&str, u32> {
@@ -158,6 +158,36 @@ fn lists_prefer_rw_then_followers_then_any_node() {
     check_loads(&view, &lists, &[("n03", 2)]);
 }
 
+fn preferring(lists: Preferences, this: &[(u32, This)]) -> Preferences {
+    Preferences { this: this.iter().map(|(node, this)| (name(*node), *this)).collect(), ..lists }
+}
+
+#[test]
+fn a_node_that_prefers_a_shard_owns_it_before_listed_hosts_while_it_is_there() {
+    let lists = preferring(listed(2, &[(HostMode::Rw, 1, 1)]), &[(3, This::Shard(ShardNo(2)))]);
+    let mut view = view(3, &[1, 1]);
+    check_loads(&view, &lists, &[("n01", 1), ("n03", 1)]);
+    let found = plan(&view, &lists, ALL_MOVES);
+    assert_eq!((found.moves[0].shard, &found.moves[0].to), (ShardNo(2), &name(3)));
+    view.nodes[2].age_ms = 9_000;
+    check_loads(&view, &lists, &[("n01", 2)]);
+}
+
+#[test]
+fn a_node_that_prefers_nothing_owns_what_no_other_can_and_what_was_moved_to_it() {
+    let lists = preferring(Preferences::default(), &[(1, This::Nothing)]);
+    let mut view = view(2, &[1, 1, 2]);
+    check_loads(&view, &lists, &[("n02", 3)]);
+    assert!(next(&view, &lists).values().all(|node| node == "n01"), "no other can");
+    view.shards[0].target = Target::Pinned(name(1));
+    check_loads(&view, &lists, &[("n01", 1), ("n02", 2)]);
+    view.nodes[1].age_ms = 9_000;
+    check_loads(&view, &lists, &[("n01", 3)]);
+    let listed = preferring(listed(3, &[(HostMode::Rw, 1, 1)]), &[(1, This::Nothing)]);
+    view.nodes[1].age_ms = 0;
+    check_loads(&view, &listed, &[("n01", 1), ("n02", 2)]);
+}
+
 #[test]
 fn an_operators_move_stays_and_others_balance_around_it() {
     let mut pinned = view(2, &[1, 1, 2, 2]);
@@ -201,7 +231,7 @@ fn plans_settle_from_any_start() {
             let list = (1..=nodes).map(host).collect::<Vec<_>>();
             let kept = list.into_iter().filter(|host| host.weight != 3).collect::<Vec<_>>();
             if kept.len() > 1 {
-                lists.0.insert(shard, kept);
+                lists.lists.insert(shard, kept);
             }
         }
         let mut shuffled = start.clone();

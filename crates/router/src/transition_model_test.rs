@@ -69,7 +69,7 @@ impl World {
         let shards = |count: u32| (1..=count).map(host).collect::<Vec<_>>();
         let hash = |shards| Function::Hash { shards, by: By::Key };
         let old = ShardMap::steady(1, shards(before), hash(before));
-        let change = Change { list: Some(shards(after)), curr: Some(hash(after)), prev: None };
+        let change = Change { list: Some(shards(after)), curr: Some(hash(after)), prev: None, this: None };
         let Ok(Planned::Transition { preparing, keep }) = change.apply(Some(&old)) else { panic!() };
         World {
             keeper: Rc::new(Transition::start(&old, preparing, keep, Drive::Whole)),

@@ -20,7 +20,7 @@ fn steady() -> ShardMap {
 }
 
 fn start(to: &str, drive: Drive) -> Transition {
-    let change = Change { list: Some(shards(to)), curr: Some(hash(0)), prev: None };
+    let change = Change { list: Some(shards(to)), curr: Some(hash(0)), prev: None, this: None };
     let Ok(Planned::Transition { preparing, keep }) = change.apply(Some(&steady())) else { panic!() };
     Transition::start(&steady(), preparing, keep, drive)
 }

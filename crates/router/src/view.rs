@@ -61,10 +61,24 @@ pub struct View {
     pub shards: Vec<ShardRow>,
 }
 
-/// The host lists of a map: which nodes should own (`rw`) or follow (`ro`) a shard. A shard without an entry may be
-/// owned by any node.
+/// Which nodes should own which shards, as operators prefer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Preferences(pub BTreeMap<ShardNo, Vec<Host>>);
+pub struct Preferences {
+    /// The host lists of a map: which nodes should own (`rw`) or follow (`ro`) a shard. A shard without an entry may be
+    /// owned by any node.
+    pub lists: BTreeMap<ShardNo, Vec<Host>>,
+    /// What single nodes prefer for themselves.
+    pub this: BTreeMap<NodeName, This>,
+}
+
+/// What a node prefers to own: the parameter `this` of box.shard.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum This {
+    /// No shard: the node is a proxy. Written 0.
+    Nothing,
+    /// This shard.
+    Shard(ShardNo),
+}
 
 impl NodeName {
     /// The name as text.
@@ -116,16 +130,36 @@ impl View {
     }
 }
 
+impl This {
+    /// What is written as a number.
+    pub fn of(number: u32) -> This {
+        if number == 0 { This::Nothing } else { This::Shard(ShardNo(number)) }
+    }
+
+    /// How it is written.
+    pub fn number(self) -> u32 {
+        match self {
+            This::Nothing => 0,
+            This::Shard(shard) => shard.0,
+        }
+    }
+}
+
 impl Preferences {
     /// The host lists of `map`.
     pub fn of(map: &ShardMap) -> Preferences {
         let lists = map.shard_numbers().map(|shard| (shard, map.hosts(shard).to_vec()));
-        Preferences(lists.filter(|(_, hosts)| !hosts.is_empty()).collect())
+        Preferences::listed(lists.filter(|(_, hosts)| !hosts.is_empty()).collect())
+    }
+
+    /// Host lists alone.
+    pub fn listed(lists: BTreeMap<ShardNo, Vec<Host>>) -> Preferences {
+        Preferences { lists, this: BTreeMap::new() }
     }
 
     /// The list of a shard; empty if there is none.
     pub fn hosts(&self, shard: ShardNo) -> &[Host] {
-        self.0.get(&shard).map_or(&[], Vec::as_slice)
+        self.lists.get(&shard).map_or(&[], Vec::as_slice)
     }
 
     /// One of the `ro` hosts of a shard, by weight; none if there is none with a weight. `dice` is any number, and the caller's

@@ -38,6 +38,9 @@ pub struct ClusterNodeInfo {
     pub drains: bool,
     /// The shards that it owns.
     pub shards: Vec<u32>,
+    /// The shard that it prefers to own, 0 for none; absent if it prefers nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub this: Option<u32>,
 }
 
 /// A shard and its owner.
@@ -58,6 +61,9 @@ pub struct ClusterShardInfo {
     /// How many namespaces have their home here; absent if the database did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<u64>,
+    /// The first of them by name, if the request asks for some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub homes: Option<Vec<String>>,
 }
 
 /// A node that has a copy of a shard, from which it answers reads that tolerate a lag, and which it owns next.
@@ -100,4 +106,23 @@ pub struct DatabaseInfo {
     pub durability: String,
     /// Time since the answering node last heard from the database.
     pub age_ms: u64,
+    /// The standbys that are connected; absent if the role of the nodes may not see them, or the database did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standbys: Option<Vec<StandbyInfo>>,
+}
+
+/// A standby of the database, as `pg_stat_replication` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StandbyInfo {
+    /// Its `application_name`.
+    pub name: String,
+    /// Where it connects from; empty for a socket of the database's machine.
+    pub address: String,
+    /// `streaming`, or what it does before that.
+    pub state: String,
+    /// `sync` or `quorum` if commits wait for it, `potential` if they would, `async` otherwise.
+    pub sync_state: String,
+    /// How far its replay is behind, while there is something to replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
 }

@@ -168,6 +168,10 @@ pub struct ShardConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Vec<Object>>>)]
     pub list: Option<WireValue>,
+    /// The shard that the node which is asked prefers to own; 0 if it prefers to own none, false if that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub this: Option<WireValue>,
     /// The function that tells the shard of a key: `{"function": "jump"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -186,10 +190,16 @@ pub struct ShardConfig {
 pub struct ConfigAnswer {
     /// 1, as it has always been.
     pub ok: u32,
-    /// The epoch of the map that is in force now.
+    /// The epoch of the map that is in force now; 0 if there is none.
     pub epoch: u64,
     /// How far the transition is that came of it; `none` if nothing moves.
     pub step: String,
+    /// What the node that was asked prefers to own from now on, if the request said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub this: Option<u32>,
+    /// The name of that node, on a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// Whether a node can serve.

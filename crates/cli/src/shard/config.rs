@@ -5,7 +5,11 @@ use crate::{
     exit::Failure,
     output::{self, Table},
 };
-use lockwood_client::{shard_wire::ShardConfig, text, wire::WireValue};
+use lockwood_client::{
+    shard_wire::{ConfigAnswer, ShardConfig},
+    text,
+    wire::WireValue,
+};
 use serde_json::Value;
 
 /// Show the shard map
@@ -96,6 +100,8 @@ Examples:
   lockwood shard config --list shards.json --curr jump
   lockwood shard config --list '[[[\"rw\", 1, \"10.0.0.1\", 7117], [\"ro\", 500, \"10.0.0.3\", 7117]]]'
   lockwood shard config --curr mine.luau
+  lockwood shard config --this 2 --server n2.example:7117
+                               n2 prefers to own shard 2; with 0, it prefers to own none
   lockwood shard config --no-prev";
 
 /// Change parameters of the shard map
@@ -106,6 +112,12 @@ pub(super) struct Config {
     /// For each shard its hosts, each with mode, weight, host and port; JSON, or a file
     #[arg(long, value_name = "FILE|JSON")]
     list: Option<String>,
+    /// The shard that the node which is asked prefers to own; 0 if it prefers to own none
+    #[arg(long, value_name = "SHARD")]
+    this: Option<u32>,
+    /// The node which is asked prefers nothing any more
+    #[arg(long, conflicts_with = "this")]
+    no_this: bool,
     /// The function that tells the shard of a key; a name, JSON, or a file
     #[arg(long, value_name = "FUNCTION")]
     curr: Option<String>,
@@ -138,7 +150,9 @@ pub(super) async fn config(args: &Config) -> Shown {
     let list = args.list.as_deref().map(given::json).transpose()?;
     let curr = function(&args.curr, &map["curr"])?;
     let value = |value: Option<Value>| value.as_ref().map(WireValue::from);
-    let config = ShardConfig { list: value(list), curr: value(curr), prev: value(prev), force: args.force };
+    let (list, curr, prev) = (value(list), value(curr), value(prev));
+    let this = if args.no_this { Some(Value::Bool(false)) } else { args.this.map(Value::from) };
+    let config = ShardConfig { list, this: value(this), curr, prev, force: args.force };
     let answer = shards.config(&config).await.map_err(|error| Failure::from(&error))?;
     if args.common.json {
         return Ok(output::json_line(&answer));
@@ -149,7 +163,24 @@ pub(super) async fn config(args: &Config) -> Shown {
         "clean" => "; next is `lockwood shard cleanup`".to_owned(),
         step => format!("; under way: {}", text::plain(step)),
     };
-    Ok(format!("in force at epoch {}{step}\n", answer.epoch))
+    let map = match answer.epoch {
+        0 => String::new(),
+        epoch => format!("in force at epoch {epoch}{step}\n"),
+    };
+    Ok(map + &preference(&answer))
+}
+
+/// What the node that was asked prefers from now on.
+fn preference(answer: &ConfigAnswer) -> String {
+    match (&answer.node, answer.this) {
+        (Some(node), Some(0)) => format!("{} prefers to own no shard\n", text::plain(node)),
+        (Some(node), Some(this)) => format!("{} prefers to own shard {this}\n", text::plain(node)),
+        (None, Some(_)) => {
+            "this server is no node of a cluster: it is shard 1, and has all keys\n".to_owned()
+        }
+        (Some(node), None) => format!("{} has no preference\n", text::plain(node)),
+        (None, None) => String::new(),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{
     ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
     scope::{self, Gathered, Scope},
     silence::{Watched, replaced},
-    status,
+    status, streamed,
 };
 use crate::{
     arriving::Arriving,
@@ -46,6 +46,9 @@ use std::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The header with the name of the node that a client asked. Clients cannot set it.
+pub(crate) const ASKED: &str = "lockwood-asked-node";
 
 /// An interface that has a door.
 pub(crate) trait Doored: Service {
@@ -170,7 +173,7 @@ impl<const WRITES: bool> Doored for Side<WRITES> {
 
 /// Answers everything on the listener of one interface.
 pub(crate) struct Door<S> {
-    node: Arc<ClusterNode>,
+    pub(super) node: Arc<ClusterNode>,
     interface: std::marker::PhantomData<fn() -> S>,
 }
 
@@ -190,6 +193,11 @@ impl<S: Doored> Service for Door<S> {
     async fn answer(&self, peer: SocketAddr, mut request: Request<Arriving>) -> Response<Self::Body> {
         if let Some(answer) = S::about_node(&self.node, &request).await {
             return answer.map(DoorBody::Here);
+        }
+        // For requests that are about the node, and decided by another one.
+        request.headers_mut().remove(ASKED);
+        if let Ok(name) = HeaderValue::try_from(self.node.topology.own().as_str()) {
+            request.headers_mut().insert(ASKED, name);
         }
         let deadline = Instant::now() + OWNER_WAIT;
         // Until the rows were read once there is no shard to choose.
@@ -244,6 +252,9 @@ impl<S: Doored> Door<S> {
                 Err(request) => request,
             };
         }
+        if streamed::is_streamed(S::INTERFACE, request.method(), request.uri().path()) {
+            return self.stream(home, peer, request, deadline).await;
+        }
         let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
         let counted = request.extensions().get::<Arc<Counted>>().cloned();
         let (parts, body) = request.into_parts();
@@ -263,7 +274,7 @@ impl<S: Doored> Door<S> {
     }
 
     /// Answers a request by the runtime of its shard, if that is here; gives it back if another node owns the shard.
-    async fn answer_here(
+    pub(super) async fn answer_here(
         &self,
         shard: ShardNo,
         peer: SocketAddr,
@@ -323,7 +334,7 @@ impl<S: Doored> Door<S> {
     }
 
     /// Waits a moment for another owner.
-    async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         let (mut here, mut there) = (self.node.changes.subscribe(), self.node.topology.subscribe());
         tokio::select! {
             _ = here.changed() => {}
@@ -564,7 +575,7 @@ fn tunnel<B>(
     answer
 }
 
-fn refused<S: Doored>(trouble: Trouble) -> Response<DoorBody<S::Body>> {
+pub(super) fn refused<S: Doored>(trouble: Trouble) -> Response<DoorBody<S::Body>> {
     refusal::<S>(trouble).map(DoorBody::Here)
 }
 
@@ -588,11 +599,11 @@ fn not_served(shard: ShardNo) -> Trouble {
     Trouble::unreachable(shard, message)
 }
 
-fn unreachable(shard: ShardNo, error: &CallError) -> Trouble {
+pub(super) fn unreachable(shard: ShardNo, error: &CallError) -> Trouble {
     Trouble::unreachable(shard, format!("the owner of shard {} does not answer: {error}; try again", shard.0))
 }
 
-fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
+pub(super) fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
     let message = format!(
         "the owner of shard {} does not answer: {error}; the request may have been carried out, so look before you send \
          it again",

@@ -25,9 +25,10 @@ mod scope;
 mod serve;
 mod silence;
 mod status;
+mod streamed;
 
 pub(crate) use calls::ShardCall;
-pub(crate) use door::{Doored, lost};
+pub(crate) use door::{ASKED, Doored, lost};
 pub(crate) use guards::{Membership, admit, confirmed, defined, telling, told_so_far};
 pub(crate) use homes::Homes;
 pub(crate) use serve::{check_single, run};
@@ -195,7 +196,7 @@ impl ClusterNode {
         self.served.read().values().filter(|served| served.authority.is_fresh()).cloned().collect()
     }
 
-    /// The shards of the cluster, as far as this node has heard of them.
+    /// The shards of the cluster by number, as far as this node has heard of them.
     pub(crate) fn shards(&self) -> Vec<ShardNo> {
         let mut shards: Vec<ShardNo> = self.topology.view().shards.iter().map(|row| row.shard).collect();
         shards.sort_unstable();

@@ -4,7 +4,7 @@
 use super::{
     ClusterNode, Doored, PeerCall, Served, calls,
     door::{Rests, Side, doubt, lost, no_owner},
-    follower, guards, reads,
+    follower, guards, reads, streamed,
 };
 use crate::{
     arriving::Arriving,
@@ -107,6 +107,9 @@ impl Service for PeerDoor {
             return PeerDoor::by_shard(&served, request).await;
         }
         let served = (shard, served);
+        if interface == streamed::INTERFACE {
+            return self.carry(served, client, parts);
+        }
         let request = Request::from_parts(parts, Arriving::Whole(Full::new(body)));
         match interface.as_str() {
             "native" => self.by::<Native>(&served, client, request).await,
@@ -154,7 +157,7 @@ impl PeerDoor {
         if served.authority.is_fresh() { answer } else { lost_here(served.shard()) }
     }
 
-    async fn by<S: Doored>(
+    pub(super) async fn by<S: Doored>(
         &self,
         (shard, served): &(ShardNo, Served),
         client: SocketAddr,
@@ -231,7 +234,7 @@ fn lost_here(shard: ShardNo) -> Answer {
     answer
 }
 
-fn unknown_interface() -> Answer {
+pub(super) fn unknown_interface() -> Answer {
     let message = "this node serves no such interface; start all nodes with the same facades";
     PeerDoor::refuse(Trouble::new(Code::NotFound, message))
 }

@@ -5,7 +5,7 @@
 use super::ClusterNode;
 use crate::cluster::Current;
 use lockwood_node::trouble::Trouble;
-use lockwood_router::{Host, Preferences, ShardEpoch, ShardMap, ShardNo, ownership::Event};
+use lockwood_router::{Host, NodeName, Preferences, ShardEpoch, ShardMap, ShardNo, This, ownership::Event};
 use lockwood_wire::Code;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Default, Clone)]
 pub(super) struct Placing {
     pub(super) preferences: Arc<Preferences>,
+    /// Whether the latest map was read, or it was read that there is none.
+    pub(super) is_read: bool,
     pub(super) map: Option<Arc<ShardMap>>,
     /// The same, with its functions compiled.
     pub(super) current: Option<Arc<Current>>,
@@ -43,6 +45,24 @@ pub(crate) async fn note(
     }
 }
 
+/// Notes what the node of this name prefers to own, if anything. Refused if another node owns the shard that decides this by now.
+pub(crate) async fn note_this(
+    node: &ClusterNode,
+    name: &str,
+    this: Option<This>,
+    owner: (ShardNo, ShardEpoch),
+) -> Result<(), Trouble> {
+    match node.database.set_this(&NodeName::from(name), this, owner).await {
+        Ok(true) => {
+            let this = this.map(This::number);
+            tracing::warn!(node = name, this, "a node prefers another shard, or none");
+            Ok(())
+        }
+        Ok(false) => Err(unavailable("another node owns shard 1 by now")),
+        Err(error) => Err(unavailable(&error.to_string())),
+    }
+}
+
 /// Tells the ownership of this node of the hosts on record whenever they change. Looks after each renewal.
 pub(super) async fn watch(node: Arc<ClusterNode>) {
     let mut renewals = node.topology.subscribe();
@@ -54,13 +74,15 @@ pub(super) async fn watch(node: Arc<ClusterNode>) {
 }
 
 async fn look(node: &ClusterNode) -> Result<(), Trouble> {
-    let (listed, known) = (preferences(&read(node).await?), node.placing.read().clone());
+    let this = node.database.this().await.map_err(|error| unavailable(&error.to_string()))?;
+    let listed = Preferences { this, ..preferences(&read(node).await?) };
+    let known = node.placing.read().clone();
     if listed != *known.preferences {
         node.reports.report(Event::Listed(listed.clone()));
         node.placing.write().preferences = Arc::new(listed);
     }
     let epoch = node.database.map_epoch().await.map_err(|error| unavailable(&error.to_string()))?;
-    if epoch != known.map.map(|map| map.epoch) {
+    if !known.is_read || epoch != known.map.map(|map| map.epoch) {
         let map = node.database.map().await.map_err(|error| unavailable(&error.to_string()))?;
         let read = |(_, bytes): (u64, Vec<u8>)| {
             ShardMap::from_json(&serde_json::from_slice(&bytes).ok()?).ok().map(Arc::new)
@@ -68,6 +90,7 @@ async fn look(node: &ClusterNode) -> Result<(), Trouble> {
         let map = map.and_then(read);
         let current = map.as_ref().map(|map| Arc::new(Current::unserved(ShardMap::clone(map))));
         let mut placing = node.placing.write();
+        placing.is_read = map.is_some() == epoch.is_some();
         (placing.map, placing.current) = (map, current);
     }
     teach(node).await
@@ -88,7 +111,7 @@ async fn teach(node: &ClusterNode) -> Result<(), Trouble> {
 
 fn preferences(list: &[Vec<Host>]) -> Preferences {
     let listed = (1..).map(ShardNo).zip(list.iter().cloned());
-    Preferences(listed.filter(|(_, hosts)| !hosts.is_empty()).collect())
+    Preferences::listed(listed.filter(|(_, hosts)| !hosts.is_empty()).collect())
 }
 
 fn unavailable(why: &str) -> Trouble {
@@ -104,6 +127,6 @@ mod tests {
     fn shards_are_counted_from_one_and_empty_lists_prefer_nothing() {
         let host = serde_json::from_str::<Host>(r#"["rw", 1, "n1", 7118]"#).unwrap();
         let preferences = preferences(&[Vec::new(), vec![host.clone()]]);
-        assert_eq!(preferences.0.into_iter().collect::<Vec<_>>(), [(ShardNo(2), vec![host])]);
+        assert_eq!(preferences.lists.into_iter().collect::<Vec<_>>(), [(ShardNo(2), vec![host])]);
     }
 }

@@ -91,7 +91,7 @@ pub(super) async fn answer(
             Some(shard) => by_own(node, shard, map.as_deref(), (peer, tolerated), request).await,
             None => Err(request),
         },
-        (What::Operation, _) if tolerated.is_some() || !placing.preferences.0.is_empty() => {
+        (What::Operation, _) if tolerated.is_some() || !placing.preferences.lists.is_empty() => {
             let (parts, body) = request.into_parts();
             let body = match body::read_at(&node.front, body).await {
                 Ok(body) => body,

@@ -17,10 +17,11 @@ use lockwood_node::{
     metrics::{self, Gauges, Process},
     trouble::Trouble,
 };
-use lockwood_router::{NodeName, NodeRow, ShardNo, ShardRow, View, ownership::Event};
+use lockwood_router::{NodeName, NodeRow, Preferences, ShardNo, ShardRow, View, ownership::Event};
+use lockwood_storage::postgres::Standby;
 use lockwood_wire::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,
-    DatabaseInfo, Readiness, shards::TransitionStatus,
+    DatabaseInfo, Readiness, StandbyInfo, shards::TransitionStatus,
 };
 use std::{
     collections::BTreeMap,
@@ -28,8 +29,10 @@ use std::{
     time::Duration,
 };
 
-/// How long the database may take to count namespaces.
-const HOMES_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the database may take to count namespaces, and to tell of its standbys.
+const READING_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many namespaces of a shard a request may have named.
+const NAMES_MAX: u32 = 1_000;
 /// How long to wait for the rows after a change of them.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where the driver of a change of the map tells how far it is, and how long it may take.
@@ -46,7 +49,10 @@ pub(super) enum Asked {
     Health,
     Readiness,
     Metrics,
-    Cluster,
+    Cluster {
+        /// How many namespaces of each shard to name.
+        names: u32,
+    },
     /// Have a node give its shards away and take none, or take some again.
     Drain {
         node: String,
@@ -61,7 +67,7 @@ pub(super) enum Asked {
     Forget {
         node: String,
     },
-    /// It has parameters, and there are none.
+    /// It has parameters that there are not.
     Parameters,
 }
 
@@ -75,7 +81,11 @@ impl Asked {
             (&Method::GET, ["healthz"]) => Asked::Health,
             (&Method::GET, ["readyz"]) => Asked::Readiness,
             (&Method::GET, ["metrics"]) => Asked::Metrics,
-            (&Method::GET, ["v1", "cluster"]) => Asked::Cluster,
+            (&Method::GET, ["v1", "cluster"]) => {
+                return Some(
+                    names(request.uri().query()).map_or(Asked::Parameters, |names| Asked::Cluster { names }),
+                );
+            }
             (&Method::PUT, ["v1", "cluster", "nodes", node, "drain"]) => {
                 Asked::Drain { node: decoded(node), drains: true }
             }
@@ -95,17 +105,28 @@ impl Asked {
     }
 }
 
+/// How many namespaces to name, by the parameters of a request; none if they are wrong.
+fn names(query: Option<&str>) -> Option<u32> {
+    let Some(query) = query else { return Some(0) };
+    query.strip_prefix("homes=")?.parse().ok().filter(|names| (1..=NAMES_MAX).contains(names))
+}
+
 /// Answers what is about the node or its cluster.
 pub(super) async fn answer(node: &Arc<ClusterNode>, asked: Asked) -> Response<Body> {
     match asked {
         Asked::Health => "ok\n".into_response(),
         Asked::Readiness => readiness(node),
         Asked::Metrics => metrics(node),
-        Asked::Cluster => Json(status_now(node).await).into_response(),
+        Asked::Cluster { names } => Json(status_now(node, names).await).into_response(),
         Asked::Drain { node: name, drains } => told(drain(node, &name, drains).await),
         Asked::Move { shard, node: to } => told(hand_over(node, shard, to.as_deref()).await),
         Asked::Forget { node: name } => told(forget(node, &name).await),
-        Asked::Parameters => problem(Trouble::new(Code::BadQuery, "this address takes no parameters")),
+        Asked::Parameters => {
+            let message = format!(
+                "this address takes no such parameter; /v1/cluster takes homes, from 1 to {NAMES_MAX}, the others none"
+            );
+            problem(Trouble::new(Code::BadQuery, message))
+        }
     }
 }
 
@@ -121,7 +142,7 @@ async fn changed(node: &Arc<ClusterNode>) -> ClusterStatus {
         node.reports.report(Event::Hint);
         let _ = tokio::time::timeout(CHANGE_TIMEOUT, rows.changed()).await;
     }
-    status_now(node).await
+    status_now(node, 0).await
 }
 
 async fn drain(node: &Arc<ClusterNode>, name: &str, drains: bool) -> Result<ClusterStatus, Trouble> {
@@ -170,12 +191,13 @@ fn unavailable(error: &DatabaseError) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("{error}; try again"))
 }
 
-/// A node is ready if it knows an owner of some shard: requests for the others wait for theirs. Namespaces in grace are
-/// those of the shards that it owns.
+/// A node is ready if it knows the shard map, or that there is none, and an owner of some shard: requests for the others wait
+/// for theirs. Namespaces in grace are those of the shards that it owns.
 fn readiness(node: &ClusterNode) -> Response<Body> {
     let (status, word) = match () {
         () if node.stopping.load(Ordering::Acquire) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         () if node.topology.is_lost() => (StatusCode::SERVICE_UNAVAILABLE, "database_unreachable"),
+        () if !node.placing.read().is_read => (StatusCode::SERVICE_UNAVAILABLE, "no_map"),
         () if node.has_owner() => (StatusCode::OK, "ready"),
         () => (StatusCode::SERVICE_UNAVAILABLE, "no_owner"),
     };
@@ -189,7 +211,7 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
     let front = &node.front;
     let mut gauges = Gauges {
         connections: front.connections.load(Ordering::Relaxed),
-        ready: node.has_owner(),
+        ready: node.placing.read().is_read && node.has_owner(),
         held_bytes: front.memory.held(),
         held_refusals: front.memory.refusals(),
         process: Process::read(&front.config.data),
@@ -205,13 +227,18 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 
-async fn status_now(node: &Arc<ClusterNode>) -> ClusterStatus {
+/// The cluster as it is now, with the names of so many namespaces of each shard.
+async fn status_now(node: &Arc<ClusterNode>, names: u32) -> ClusterStatus {
     node.read_durability().await;
     // Without the database it is not known, and the rest of the status still is.
-    let reading = tokio::time::timeout(HOMES_TIMEOUT, node.database.homes_by_shard());
-    let (homes, told, transition) = tokio::join!(reading, node.all_tell(), transition(node));
+    let homes = tokio::time::timeout(READING_TIMEOUT, homes(node, names));
+    let standbys = tokio::time::timeout(READING_TIMEOUT, node.database.standbys());
+    let (homes, standbys, told, transition) =
+        tokio::join!(homes, standbys, node.all_tell(), transition(node));
     let homes = homes.ok().and_then(Result::ok);
     let mut status = status(node);
+    let standbys = standbys.ok().and_then(Result::ok).flatten();
+    status.database.standbys = standbys.map(|all| all.into_iter().map(standby_info).collect());
     if let Some((transition, alerts)) = transition {
         let driver = status.shards.iter().find(|shard| shard.shard == FIRST.0);
         let driver = driver.and_then(|shard| shard.owner.clone());
@@ -233,10 +260,28 @@ async fn status_now(node: &Arc<ClusterNode>) -> ClusterStatus {
         status.alerts.extend(connections.into_iter().filter(|_| name != *node.topology.own()));
     }
     for shard in &mut status.shards {
-        let count = |homes: &BTreeMap<_, u64>| homes.get(&ShardNo(shard.shard)).copied().unwrap_or_default();
-        shard.namespaces = homes.as_ref().map(count);
+        let of_shard = |homes: &Homes| homes.get(&ShardNo(shard.shard)).cloned().unwrap_or_default();
+        let (count, named) = homes.as_ref().map(of_shard).unzip();
+        shard.namespaces = count;
+        shard.homes = named.filter(|_| names > 0);
     }
     status
+}
+
+/// How many namespaces each shard has that has some, and the names of the first.
+type Homes = BTreeMap<ShardNo, (u64, Vec<String>)>;
+
+async fn homes(node: &ClusterNode, names: u32) -> Result<Homes, DatabaseError> {
+    if names > 0 {
+        return node.database.names_by_shard(names).await;
+    }
+    let counts = node.database.homes_by_shard().await?;
+    Ok(counts.into_iter().map(|(shard, count)| (shard, (count, Vec::new()))).collect())
+}
+
+fn standby_info(standby: Standby) -> StandbyInfo {
+    let Standby { name, address, state, sync_state, lag_ms } = standby;
+    StandbyInfo { name, address, state, sync_state, lag_ms }
 }
 
 /// The change of the map that is under way, and what is wrong with it, as its driver tells; none if there is none.
@@ -258,8 +303,9 @@ fn status(node: &ClusterNode) -> ClusterStatus {
     let view = node.topology.view();
     // What the rows say is as old as the last look at them.
     let since_ms = node.topology.age_ms();
+    let preferences = Arc::clone(&node.placing.read().preferences);
     let mut nodes: Vec<ClusterNodeInfo> =
-        view.nodes.iter().map(|row| node_info(row, &view, since_ms)).collect();
+        view.nodes.iter().map(|row| node_info(row, (&view, &preferences), since_ms)).collect();
     let mut shards: Vec<ClusterShardInfo> = view.shards.iter().map(|row| shard_info(row, since_ms)).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     shards.sort_by_key(|shard| shard.shard);
@@ -269,7 +315,7 @@ fn status(node: &ClusterNode) -> ClusterStatus {
         shards,
         transition: None,
         alerts: seen(node).into_iter().map(|alert| alert.text).collect(),
-        database: DatabaseInfo { durability: node.durability_in_words(), age_ms: since_ms },
+        database: DatabaseInfo { durability: node.durability_in_words(), age_ms: since_ms, standbys: None },
     }
 }
 
@@ -298,7 +344,7 @@ pub(super) async fn watch(node: Arc<ClusterNode>) {
     }
 }
 
-fn node_info(row: &NodeRow, view: &View, since_ms: u64) -> ClusterNodeInfo {
+fn node_info(row: &NodeRow, (view, preferences): (&View, &Preferences), since_ms: u64) -> ClusterNodeInfo {
     let age_ms = row.age_ms.saturating_add(since_ms);
     let owned = view.shards.iter().filter(|shard| shard.owner.as_ref() == Some(&row.name));
     let state = if age_ms <= STALE_MS { "live" } else { "stale" };
@@ -309,6 +355,7 @@ fn node_info(row: &NodeRow, view: &View, since_ms: u64) -> ClusterNodeInfo {
         state: state.to_owned(),
         drains: row.drains,
         shards: owned.map(|shard| shard.shard.0).collect(),
+        this: preferences.this.get(&row.name).map(|this| this.number()),
     }
 }
 
@@ -320,6 +367,7 @@ fn shard_info(row: &ShardRow, since_ms: u64) -> ClusterShardInfo {
         age_ms: row.age_ms.saturating_add(since_ms),
         followers: Vec::new(),
         namespaces: None,
+        homes: None,
     }
 }
 
@@ -334,8 +382,11 @@ mod tests {
             assert_eq!(Asked::of(&request), expected, "{target}");
         };
         check(Method::GET, "/readyz", Some(Asked::Readiness));
-        check(Method::GET, "/v1/cluster", Some(Asked::Cluster));
-        check(Method::GET, "/v1/cluster?x=1", Some(Asked::Parameters));
+        check(Method::GET, "/v1/cluster", Some(Asked::Cluster { names: 0 }));
+        check(Method::GET, "/v1/cluster?homes=7", Some(Asked::Cluster { names: 7 }));
+        for wrong in ["x=1", "homes=0", "homes=1001", "homes=7&x=1", "homes", ""] {
+            check(Method::GET, &format!("/v1/cluster?{wrong}"), Some(Asked::Parameters));
+        }
         check(Method::POST, "/v1/cluster/write", None);
         let drain = |drains| Some(Asked::Drain { node: "a b".into(), drains });
         check(Method::PUT, "/v1/cluster/nodes/a%20b/drain", drain(true));

@@ -5,7 +5,7 @@
 //! Every change is one guarded statement; none waits for another but for the row it changes.
 
 use super::{
-    durability::{self, DurabilityReport},
+    durability::{self, DurabilityReport, Standby},
     link::{CallError, Link},
     log::{get, get_number},
     schema::{from_sql, to_sql},
@@ -224,6 +224,24 @@ impl Directory {
         rows.iter().map(|row| Ok((get_number(row, 0)?, get_number(row, 1)?))).collect()
     }
 
+    /// The same with the names of the first `len_max` namespaces of each shard.
+    pub async fn names_by_shard(&self, len_max: u32) -> Result<Vec<(u64, u64, Vec<String>)>, CallError> {
+        let sql = "select home, total, name from (select home, name, count(*) over (partition by home) as total,
+                row_number() over (partition by home order by name) as place from lockwood.namespace) as ranked
+            where place <= $1::bigint order by home, name";
+        let mut found: Vec<(u64, u64, Vec<String>)> = Vec::new();
+        for row in &self.rows(sql, parameters![i64::from(len_max.max(1))]).await? {
+            let home = get_number(row, 0)?;
+            if found.last().is_none_or(|(last, ..)| *last != home) {
+                found.push((home, get_number(row, 1)?, Vec::new()));
+            }
+            if let Some((.., names)) = found.last_mut() {
+                names.push(get(row, 2)?);
+            }
+        }
+        Ok(found)
+    }
+
     /// The home of a namespace, if it has one.
     pub async fn find_home(&self, namespace: &str) -> Result<Option<HomeRow>, CallError> {
         let sql = "select home, spread from lockwood.namespace where name = $1";
@@ -264,6 +282,21 @@ impl Directory {
         rows.first().map(|row| get(row, 0)).transpose()
     }
 
+    /// The settings whose names begin so, without that beginning. `%` and `_` stand for themselves in no beginning that is used.
+    pub async fn settings_below(&self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, CallError> {
+        let sql = "select substr(name, char_length($1::text) + 1), value from lockwood.setting
+            where name like $1::text || '%' order by name";
+        let rows = self.rows(sql, parameters![beginning.to_owned()]).await?;
+        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+    }
+
+    /// Removes a setting, if it is on record.
+    pub async fn remove_setting(&self, name: &str) -> Result<(), CallError> {
+        self.rows("delete from lockwood.setting where name = $1", parameters![name.to_owned()])
+            .await
+            .map(drop)
+    }
+
     /// Changes a setting, if `owner` is the epoch of the owner of `shard`; false if it is not.
     pub async fn change_setting(
         &self,
@@ -283,6 +316,15 @@ impl Directory {
         let rows = self.rows(durability::SQL, parameters![]).await?;
         let none = || CallError::Unexpected("no settings".to_owned());
         durability::read(rows.first().ok_or_else(none)?)
+    }
+
+    /// The standbys that are connected; none if this role may not see them, or there is no such view.
+    pub async fn standbys(&self) -> Result<Option<Vec<Standby>>, CallError> {
+        match self.rows(durability::STANDBYS, parameters![]).await {
+            Ok(rows) => rows.iter().map(durability::standby).collect(),
+            Err(error) if error.has_code(&durability::NOT_SHOWN) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The clock of the database, in milliseconds since 1970.

@@ -31,7 +31,7 @@ pub use address::{Address, AddressError};
 pub use cache::{CacheError, CacheOutcome, CacheReport, Discarded, LostRecords, open_cache};
 pub use change::Change;
 pub use directory::{Claimed, Directory, HomeRow, NodeRow, ShardRow};
-pub use durability::DurabilityReport;
+pub use durability::{DurabilityReport, Standby};
 pub use follower::{Advanced, Follower};
 pub use link::{CallError, Link};
 pub use log::{Head, Hints, Record, ShardLog};
