@@ -170,14 +170,21 @@ fn unavailable(error: &DatabaseError) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("{error}; try again"))
 }
 
-/// A node is ready if it knows an owner of some shard: requests for the others wait for theirs. Namespaces in grace are
-/// those of the shards that it owns.
+/// Why a node is not ready. It is if it knows an owner of some shard: requests for the others wait for theirs.
+fn unready(node: &ClusterNode) -> Option<&'static str> {
+    match () {
+        () if node.stopping.load(Ordering::Acquire) => Some("draining"),
+        () if node.topology.is_lost() => Some("database_unreachable"),
+        () if !node.has_owner() => Some("no_owner"),
+        () => None,
+    }
+}
+
+/// Namespaces in grace are those of the shards that the node owns.
 fn readiness(node: &ClusterNode) -> Response<Body> {
-    let (status, word) = match () {
-        () if node.stopping.load(Ordering::Acquire) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        () if node.topology.is_lost() => (StatusCode::SERVICE_UNAVAILABLE, "database_unreachable"),
-        () if node.has_owner() => (StatusCode::OK, "ready"),
-        () => (StatusCode::SERVICE_UNAVAILABLE, "no_owner"),
+    let (status, word) = match unready(node) {
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        None => (StatusCode::OK, "ready"),
     };
     let grace = node.all_served().iter().flat_map(|served| served.shared.grace.list()).collect();
     let durability = Some(node.durability_in_words());
@@ -189,7 +196,7 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
     let front = &node.front;
     let mut gauges = Gauges {
         connections: front.connections.load(Ordering::Relaxed),
-        ready: node.has_owner(),
+        ready: unready(node).is_none(),
         held_bytes: front.memory.held(),
         held_refusals: front.memory.refusals(),
         process: Process::read(&front.config.data),
