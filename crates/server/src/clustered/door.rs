@@ -21,12 +21,13 @@ use crate::{
     schema_registry::SchemaRegistry,
 };
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Frame, SizeHint},
     header::{self, HeaderValue},
-    http::request::Parts,
+    http::{request::Parts, response},
 };
 use hyper_util::rt::TokioIo;
 use lockwood_cluster::{Answer, Call, CallError, CallKind};
@@ -44,6 +45,8 @@ use std::{
 
 /// How long an owner may take for the head of an answer, besides what a request may wait for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// So many shards are asked at once for one request.
+const ASKED_AT_ONCE_MAX: usize = 16;
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -301,16 +304,19 @@ impl<S: Doored> Door<S> {
         let body = body::read_at(&self.node.front, body).await?;
         // The length of the merged answer is not that of the first one.
         parts.headers.remove(header::ACCEPT_ENCODING);
+        let asking = self.node.shards().into_iter().map(|shard| {
+            let (parts, body) = (parts.clone(), body.clone());
+            async move { self.ask(shard, peer, parts, body, deadline).await }
+        });
+        // In the order of their shards, whichever answers first.
+        let mut asking = stream::iter(asking).buffered(ASKED_AT_ONCE_MAX);
         let (mut answers, mut head) = (Vec::new(), None);
-        for shard in self.node.shards() {
-            let asked = (parts.clone(), body.clone());
-            let (answer, _) = self.forward(shard, peer, asked.0, asked.1, deadline).await?;
-            if !answer.status().is_success() {
-                return Ok(answer);
-            }
-            let (answer, body) = answer.into_parts();
-            let body = body.collect().await.map_err(|error| unreadable(shard, &*error))?;
-            answers.push((shard, body.to_bytes()));
+        while let Some(asked) = asking.next().await {
+            let (shard, answer, body) = match asked? {
+                Asked::Answer(shard, answer, body) => (shard, answer, body),
+                Asked::Refusal(refusal) => return Ok(refusal),
+            };
+            answers.push((shard, body));
             head.get_or_insert(answer);
         }
         let merged = gathered.merge(&answers)?;
@@ -320,6 +326,24 @@ impl<S: Doored> Door<S> {
             answer.headers_mut().remove(header::CONTENT_LENGTH);
         }
         Ok(answer)
+    }
+
+    /// Asks one of all shards.
+    async fn ask(
+        &self,
+        shard: ShardNo,
+        peer: SocketAddr,
+        parts: Parts,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<Asked<S::Body>, Trouble> {
+        let (answer, _) = self.forward(shard, peer, parts, body, deadline).await?;
+        if !answer.status().is_success() {
+            return Ok(Asked::Refusal(answer));
+        }
+        let (answer, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| unreadable(shard, &*error))?;
+        Ok(Asked::Answer(shard, answer, body.to_bytes()))
     }
 
     /// Waits a moment for another owner.
@@ -604,6 +628,12 @@ fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
 fn unreadable(shard: ShardNo, error: &(dyn Error + Send + Sync)) -> Trouble {
     let message = format!("the answer of shard {} broke off: {error}; try again", shard.0);
     Trouble::unreachable(shard, message)
+}
+
+/// What one of all shards said.
+enum Asked<B> {
+    Answer(ShardNo, response::Parts, Bytes),
+    Refusal(Response<DoorBody<B>>),
 }
 
 /// The body of an answer that was made here, by the owner, or of those of several owners.
