@@ -2,7 +2,7 @@
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
 use super::{
-    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
+    ClusterNode, Destination, OWNER_WAIT, Place, Served, allowance, peer_door, reads,
     scope::{self, Gathered, Scope},
     silence::{Watched, replaced},
     status,
@@ -43,8 +43,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an owner may take for the head of an answer, besides what a request may wait for.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// So many shards are asked at once for one request.
 const ASKED_AT_ONCE_MAX: usize = 16;
 /// How long to wait before another attempt.
@@ -171,6 +169,13 @@ impl<const WRITES: bool> Doored for Side<WRITES> {
     }
 }
 
+/// Another node that owns a shard.
+struct Owner {
+    address: String,
+    shard: ShardNo,
+    epoch: ShardEpoch,
+}
+
 /// Answers everything on the listener of one interface.
 pub(crate) struct Door<S> {
     node: Arc<ClusterNode>,
@@ -256,8 +261,8 @@ impl<S: Doored> Door<S> {
         };
         let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
         match self.forward(shard, peer, parts, body, deadline).await {
-            Ok((answer, Some(epoch))) => match on_upgrade {
-                Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
+            Ok((answer, Some(owner))) => match on_upgrade {
+                Some(client) => tunnel(&self.node, answer, (client, counted), owner),
                 None => answer,
             },
             Ok((answer, None)) => answer,
@@ -359,22 +364,19 @@ impl<S: Doored> Door<S> {
     /// Calls the owner, for as long as it is the owner: one that is paused never answers.
     async fn call(
         &self,
-        address: &str,
-        (shard, epoch): (ShardNo, ShardEpoch),
-        call: &Call,
+        Owner { address, shard, epoch }: &Owner,
+        (call, timeout): (&Call, Duration),
     ) -> Result<Response<Answer>, CallError> {
-        let wait = Duration::from_millis(self.node.front.config.limits.wait_ms_max);
-        let timeout = ANSWER_TIMEOUT.saturating_add(wait);
         tokio::select! {
             answer = self.node.peers.call(address, call, timeout) => answer,
-            () = self.node.silenced(shard, epoch) => {
-                Err(CallError::Unknown { address: address.to_owned(), cause: replaced(shard) })
+            () = self.node.silenced(*shard, *epoch) => {
+                Err(CallError::Unknown { address: address.clone(), cause: replaced(*shard) })
             }
         }
     }
 
-    /// Passes a request on to the owner, also if that changes meanwhile. Gives the epoch of the owner that answered, if it
-    /// was not this node.
+    /// Passes a request on to the owner, also if that changes meanwhile. Gives the owner that answered, if it was not this
+    /// node.
     async fn forward(
         &self,
         shard: ShardNo,
@@ -382,7 +384,8 @@ impl<S: Doored> Door<S> {
         mut parts: Parts,
         body: Bytes,
         mut deadline: Instant,
-    ) -> Result<(Response<DoorBody<S::Body>>, Option<ShardEpoch>), Trouble> {
+    ) -> Result<(Response<DoorBody<S::Body>>, Option<Owner>), Trouble> {
+        let timeout = allowance::of_request(&self.node.front.config, S::INTERFACE, &parts, &body);
         let repeats = repeats(S::INTERFACE, &parts.method, parts.uri.path());
         if repeats {
             add_retry_key(&mut parts);
@@ -407,28 +410,32 @@ impl<S: Doored> Door<S> {
                     }
                 }
                 Place::Nowhere => no_owner(&self.node, shard),
-                Place::There(address, epoch) => match self.call(&address, (shard, epoch), &call).await {
-                    Ok(answer) if repeats && peer_door::is_lost(&answer) => {
-                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        in_doubt = Some(lost(shard)).filter(|_| is_write);
-                        lost(shard)
+                Place::There(address, epoch) => {
+                    let owner = Owner { address, shard, epoch };
+                    match self.call(&owner, (&call, timeout)).await {
+                        Ok(answer) if repeats && peer_door::is_lost(&answer) => {
+                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            in_doubt = Some(lost(shard)).filter(|_| is_write);
+                            lost(shard)
+                        }
+                        Ok(answer) if !peer_door::is_not_owner(&answer) => {
+                            let watched =
+                                |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
+                            return Ok((answer.map(watched), Some(owner)));
+                        }
+                        Ok(_) => no_owner(&self.node, shard),
+                        Err(error @ CallError::Unknown { .. }) if !repeats => {
+                            return Err(outcome_unknown(shard, &error));
+                        }
+                        Err(error @ CallError::Unknown { .. }) => {
+                            // It took its time; a takeover needs some more.
+                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
+                            unreachable(shard, &error)
+                        }
+                        Err(error) => unreachable(shard, &error),
                     }
-                    Ok(answer) if !peer_door::is_not_owner(&answer) => {
-                        let watched = |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
-                        return Ok((answer.map(watched), Some(epoch)));
-                    }
-                    Ok(_) => no_owner(&self.node, shard),
-                    Err(error @ CallError::Unknown { .. }) if !repeats => {
-                        return Err(outcome_unknown(shard, &error));
-                    }
-                    Err(error @ CallError::Unknown { .. }) => {
-                        // It took its time; a takeover needs some more.
-                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
-                        unreachable(shard, &error)
-                    }
-                    Err(error) => unreachable(shard, &error),
-                },
+                }
             };
             if Instant::now() >= deadline {
                 return Err(in_doubt.unwrap_or(trouble));
@@ -563,13 +570,13 @@ fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &P
     }
 }
 
-/// Connects the client with the owner, byte for byte, once both have agreed. When another node takes over, the tunnel
-/// ends, so that the client comes back and finds that one.
+/// Connects the client with the owner, byte for byte, once both have agreed. When another node takes over, or the owner is
+/// silent, the tunnel ends, so that the client comes back and finds the next owner, or another way.
 fn tunnel<B>(
     node: &Arc<ClusterNode>,
     mut answer: Response<DoorBody<B>>,
     (client, counted): (hyper::upgrade::OnUpgrade, Option<Arc<Counted>>),
-    (shard, epoch): (ShardNo, ShardEpoch),
+    Owner { address, shard, epoch }: Owner,
 ) -> Response<DoorBody<B>> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return answer;
@@ -583,6 +590,7 @@ fn tunnel<B>(
         tokio::select! {
             _ = tokio::io::copy_bidirectional(&mut client, &mut owner) => {}
             () = node.moved(shard, epoch) => {}
+            () = node.peers.silenced(&address) => {}
         }
     });
     answer

@@ -37,8 +37,8 @@ const TRANSITION: &str = "/v1/_system/shard/transition";
 const TRANSITION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked for alerts.
 const ALERTS_INTERVAL: Duration = Duration::from_secs(1);
-/// So many looks for alerts come with one at nodes that were not reached yet, and at the settings of the database.
-const TRIES_INTERVAL: u64 = 5;
+/// So many looks for alerts come with one at the settings of the database.
+const SETTINGS_INTERVAL: u64 = 5;
 
 /// What a request asks of the node itself, or of its cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -294,12 +294,12 @@ pub(super) async fn watch(node: Arc<ClusterNode>) {
     let mut told = Told::default();
     for looks in 0_u64.. {
         tokio::time::sleep(ALERTS_INTERVAL).await;
-        if looks % TRIES_INTERVAL == 0 {
-            node.try_others().await;
+        if looks % SETTINGS_INTERVAL == 0 {
             node.read_durability().await;
         }
         // Until rows were read there is nothing to say.
         if node.topology.age_ms() != u64::MAX {
+            node.watch_others();
             told.tell(&seen(&node));
         }
     }
