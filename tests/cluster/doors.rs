@@ -63,7 +63,7 @@ fn a_node_says_what_the_cluster_is_made_of() {
         // It reads the rows and the map after it has begun to answer.
         let ready = || http::request(nodes.server(number).native, "GET", "/readyz", &[]);
         eventually_is("it is ready", ready, |ready| ready.status == 200 && ready.json()["status"] == "ready");
-        assert_eq!(http::request(nodes.server(number).native, "GET", "/metrics", &[]).status, 200);
+        assert!(http::get(nodes.server(number), "/metrics").body.contains("\nlockwood_ready 1\n"));
     }
 }
 
@@ -144,6 +144,8 @@ fn a_node_without_its_database_is_not_ready_and_says_so() {
         let ready = http::request(nodes.server(1).native, "GET", "/readyz", &[]);
         ready.status == 503 && ready.body.contains("database_unreachable")
     });
+    // What a load balancer and an alert go by is the same.
+    assert!(http::get(nodes.server(1), "/metrics").body.contains("\nlockwood_ready 0\n"));
     let refused = nodes.store(1).send("GET", "documents/user/1", "");
     assert_eq!(
         (refused.status, &refused.json()["code"]),

@@ -17,6 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Far more than a takeover takes, and than a planned handoff: 5 s and 0.5 s by design.
+const TAKEOVER_MAX: Duration = Duration::from_secs(20);
+const HANDOFF_MAX: Duration = Duration::from_secs(15);
+
 /// What was acknowledged before the owner ended, and has to be there afterwards.
 fn fill(nodes: &Nodes, len: u64) {
     let stores: Vec<_> = nodes.running().map(|number| nodes.store(number)).collect();
@@ -39,6 +43,12 @@ fn what_was_acknowledged_survives_the_kill_of_its_owner() {
     let leased = Leaseholder::new(nodes.server(nodes.other()), "job").take_for("write user/7", 60_000);
     let owner = nodes.owner().unwrap();
     nodes.kill(owner);
+    let killed = Instant::now();
+    let other = nodes.running().next().unwrap();
+    eventually("a write is acknowledged", || {
+        nodes.store(other).send("PUT", "documents/user/1", r#"{"n":1}"#).status == 200
+    });
+    assert!(killed.elapsed() < TAKEOVER_MAX, "{:?}", killed.elapsed());
     let next = nodes.taken_over_from(owner);
     all_there(&nodes, 60);
     // The lease is held, by the same token.
@@ -194,7 +204,7 @@ fn a_planned_stop_hands_off_before_the_node_ends() {
     // The node said goodbye, so nothing has to become stale before the other one takes over.
     let begun = Instant::now();
     all_there(&nodes, 10);
-    assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
+    assert!(begun.elapsed() < HANDOFF_MAX, "{:?}", begun.elapsed());
     let next = nodes.taken_over_from(owner);
     nodes.store(next).create("user", 11, json!({ "n": 11 }));
 }

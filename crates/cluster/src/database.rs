@@ -281,8 +281,8 @@ impl Database {
         self.directory.release_to(u64::from(shard.0), node.as_str(), Epoch(epoch.0), to).await
     }
 
-    pub(crate) async fn deregister(&self, node: &NodeName) -> Result<(), CallError> {
-        self.directory.remove_node(node.as_str()).await
+    pub(crate) async fn deregister(&self, node: &NodeName, incarnation: &str) -> Result<(), CallError> {
+        self.directory.remove_node(node.as_str(), incarnation).await.map(drop)
     }
 
     /// Has a node give its shards away and take none, or take some again; false if there is no such node.

@@ -137,7 +137,7 @@ impl Driver {
     }
 
     async fn deregister(&self) {
-        if let Err(error) = self.database.deregister(&self.node).await {
+        if let Err(error) = self.database.deregister(&self.node, &self.incarnation).await {
             tracing::warn!(%error, "remove the node's row");
         }
     }

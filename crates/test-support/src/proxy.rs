@@ -1,7 +1,7 @@
 //! A TCP proxy that fails on command: it cuts, delays, refuses, or swallows answers. Knows nothing of what is sent.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -44,6 +44,8 @@ struct State {
     connections: HashMap<u64, Connection>,
     /// So many connections were made.
     made: u64,
+    /// What clients have sent since it is to be recorded, by connection.
+    recorded: Option<BTreeMap<u64, Vec<u8>>>,
 }
 
 /// Both ends.
@@ -70,7 +72,8 @@ impl Proxy {
     pub fn before(server: SocketAddr) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
         let port = listener.local_addr().expect("it has an address").port();
-        let state = Mutex::new(State { fault: Fault::None, connections: HashMap::new(), made: 0 });
+        let state =
+            Mutex::new(State { fault: Fault::None, connections: HashMap::new(), made: 0, recorded: None });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
@@ -94,6 +97,16 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// Records what clients send from now on.
+    pub fn record(&self) {
+        self.shared.state().recorded = Some(BTreeMap::new());
+    }
+
+    /// What clients have sent since, connection by connection.
+    pub fn recorded(&self) -> Vec<Vec<u8>> {
+        self.shared.state().recorded.iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
     /// Cuts all connections; new ones are accepted.
     pub fn cut(&self) {
         self.shared.state().cut();
@@ -101,6 +114,12 @@ impl Proxy {
 }
 
 impl State {
+    fn record(&mut self, connection: u64, sent: &[u8]) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.entry(connection).or_default().extend(sent);
+        }
+    }
+
     fn add(&mut self, client: TcpStream, server: TcpStream) -> Connection {
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         self.made += 1;
@@ -151,6 +170,9 @@ impl Shared {
         let (mut from, mut to) = connection.ends(direction);
         let mut buffer = vec![0; 64 << 10];
         while let Ok(len @ 1..) = from.read(&mut buffer) {
+            if direction == Direction::Requests {
+                self.state().record(connection.number, &buffer[..len]);
+            }
             if !self.pass(direction) || to.write_all(&buffer[..len]).is_err() {
                 break;
             }

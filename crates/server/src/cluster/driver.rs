@@ -246,7 +246,7 @@ async fn tell(
     target: &str,
     body: impl Into<Bytes>,
 ) -> Result<Value, Trouble> {
-    let message = Message { patience: PATIENCE, ..Message::post(target, body) };
+    let message = Message { patience: Some(PATIENCE), ..Message::post(target, body) };
     let answer = shared.cluster.ask(shared, shard, &message).await;
     let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
     if !answer.status().is_success() {
@@ -348,7 +348,7 @@ pub(crate) async fn command(shared: &Arc<Shared>, command: &Command) -> Result<V
     }
     let body = serde_json::to_string(command).expect("a command is valid JSON");
     // A request that only reads the status is refused soon if shard 1 does not answer.
-    let patience = if matches!(command, Command::Status) { PATIENCE } else { PATIENCE * 6 };
+    let patience = Some(if matches!(command, Command::Status) { PATIENCE } else { PATIENCE * 6 });
     let message = Message { patience, ..Message::post("/internal/driver", body) };
     let answer = shared.cluster.ask(shared, FIRST, &message).await;
     let answer = answer.map_err(|error| {
@@ -535,7 +535,7 @@ async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap)
     let body = then.to_json().to_string();
     for shard in now.shard_numbers() {
         let message =
-            Message { patience: SURVEY_PATIENCE, ..Message::post("/internal/survey", body.clone()) };
+            Message { patience: Some(SURVEY_PATIENCE), ..Message::post("/internal/survey", body.clone()) };
         let answer = shared.cluster.ask(shared, shard, &message).await;
         let answer = answer.map_err(|error| pull::unreachable_shard(shard, &error.to_string()))?;
         passed_on(&answer)?;
@@ -546,8 +546,11 @@ async fn has_room_for_all(shared: &Arc<Shared>, now: &ShardMap, then: &ShardMap)
 /// A map that some shard cannot take is not begun with.
 async fn reachable(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     for shard in map.shard_numbers().filter(|shard| *shard != shared.cluster.this()) {
-        let question =
-            Message { method: hyper::Method::GET, patience: PATIENCE, ..Message::post("/internal/map", "") };
+        let question = Message {
+            method: hyper::Method::GET,
+            patience: Some(PATIENCE),
+            ..Message::post("/internal/map", "")
+        };
         let begun = Instant::now();
         let answer = loop {
             let answer = shared.cluster.peers()?.ask(shard, map.epoch, &question).await;
@@ -697,7 +700,7 @@ async fn silent(shared: &Arc<Shared>, transition: &Transition) -> Vec<String> {
     let Ok(peers) = shared.cluster.peers() else { return Vec::new() };
     let question = Message {
         method: hyper::Method::GET,
-        patience: PROBE_PATIENCE,
+        patience: Some(PROBE_PATIENCE),
         ..Message::post("/internal/map", "")
     };
     let shards = transition.nodes.iter().filter_map(|node| shard_at(node));

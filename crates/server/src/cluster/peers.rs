@@ -2,7 +2,7 @@
 //! requests ask for, nor of the nodes that own the shards.
 
 use super::{Cluster, not_a_node};
-use crate::clustered::{Membership, ShardCall};
+use crate::clustered::{Membership, ShardCall, allowance};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, Request, Response};
@@ -22,8 +22,8 @@ pub(crate) struct Message {
     pub(crate) target: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Bytes,
-    /// How long the answer may take to begin.
-    pub(crate) patience: Duration,
+    /// How long the answer may take to begin, unless it is what any request may take that waits for no lock.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Cluster {
@@ -45,7 +45,7 @@ impl Peers<'_> {
         message: &Message,
     ) -> Result<Response<Bytes>, CallError> {
         let Peers(membership) = self;
-        let call = membership.sign(message.to_shard(epoch));
+        let call = membership.sign(message.to_shard(membership, epoch));
         let mut answer = membership.node.ask_shard(shard, &call).await?;
         membership.heed(answer.headers_mut());
         Ok(answer)
@@ -59,7 +59,7 @@ impl Peers<'_> {
         message: &Message,
     ) -> Result<Response<Body>, CallError> {
         let Peers(membership) = self;
-        let call = membership.sign(message.to_shard(epoch));
+        let call = membership.sign(message.to_shard(membership, epoch));
         let mut answer = membership.node.call_shard(shard, &call).await?;
         membership.heed(answer.headers_mut());
         Ok(answer)
@@ -86,9 +86,10 @@ impl Message {
         request
     }
 
-    fn to_shard(&self, epoch: u64) -> ShardCall {
+    fn to_shard(&self, membership: &Membership, epoch: u64) -> ShardCall {
         let Message { method, target, body, patience, .. } = self.clone();
-        ShardCall { method, target, headers: self.headers(epoch), body, timeout: patience }
+        let timeout = patience.unwrap_or_else(|| allowance::of_work(&membership.node.front.config.limits));
+        ShardCall { method, target, headers: self.headers(epoch), body, timeout }
     }
 
     fn headers(&self, epoch: u64) -> HeaderMap {

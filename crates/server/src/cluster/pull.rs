@@ -68,7 +68,7 @@ async fn pull(
         target: "/internal/pull".to_owned(),
         headers: Vec::new(),
         body: Bytes::from(wanted.encode()),
-        patience: PATIENCE,
+        patience: Some(PATIENCE),
     };
     let answer = shared.cluster.ask(shared, donor, &message).await;
     let answer = answer.map_err(|error| unreachable_shard(donor, &error.to_string()))?;

@@ -127,11 +127,12 @@ fn one_machine(report: &DurabilityReport) -> Option<Alert> {
     Some(alert("one machine", text.to_owned()))
 }
 
-/// What is wrong between a node and others although the network works: those that it cannot talk to, and why; and its own
-/// certificate.
+/// What is wrong between a node and others: those that it cannot talk to although the network works, and why; those that do not
+/// answer although they are live; and its own certificate.
 pub(super) fn connections(
     own: &NodeName,
     misfits: &[(NodeName, String)],
+    silent: &[NodeRow],
     certificate: Option<String>,
 ) -> Vec<Alert> {
     let misfits = misfits.iter().map(|(name, cause)| {
@@ -140,8 +141,16 @@ pub(super) fn connections(
         );
         alert(&format!("misfit {name}"), text)
     });
+    let silent = silent.iter().map(|NodeRow { name, address, .. }| {
+        let text = format!(
+            "{own} cannot reach {name} at {address}, although both reach the database, so requests through one for shards of \
+             the other fail: look whether the network lets nodes connect to each other and answer; until then \
+             `lockwood cluster drain {name}` gives its shards to nodes that can be reached"
+        );
+        alert(&format!("silent {name}"), text)
+    });
     let certificate = certificate.map(|problem| alert("certificate", format!("on {own} {problem}")));
-    misfits.chain(certificate).collect()
+    misfits.chain(silent).chain(certificate).collect()
 }
 
 fn alert(key: &str, text: String) -> Alert {
@@ -206,12 +215,14 @@ mod tests {
     #[test]
     fn a_node_that_cannot_be_called_is_named_with_the_cause() {
         let misfits = [(NodeName::from("b"), "it does not speak TLS".to_owned())];
-        let alerts =
-            connections(&NodeName::from("a"), &misfits, Some("the certificate has expired".to_owned()));
+        let silent = [node("c", 100, false)];
+        let certificate = Some("the certificate has expired".to_owned());
+        let alerts = connections(&NodeName::from("a"), &misfits, &silent, certificate);
         let keys: Vec<&str> = alerts.iter().map(|alert| alert.key.as_str()).collect();
-        assert_eq!(keys, ["misfit b", "certificate"]);
+        assert_eq!(keys, ["misfit b", "silent c", "certificate"]);
         assert!(alerts[0].text.contains("a cannot call b") && alerts[0].text.contains("does not speak TLS"));
-        assert_eq!(connections(&NodeName::from("a"), &[], None), []);
+        assert!(alerts[1].text.contains("a cannot reach c at c:1") && alerts[1].text.contains("network"));
+        assert_eq!(connections(&NodeName::from("a"), &[], &[], None), []);
     }
 
     #[test]

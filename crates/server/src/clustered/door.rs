@@ -2,7 +2,7 @@
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
 use super::{
-    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
+    ClusterNode, Destination, OWNER_WAIT, Place, Served, allowance, peer_door, reads,
     scope::{self, Gathered, Scope},
     silence::{Watched, replaced},
     status, streamed,
@@ -21,12 +21,13 @@ use crate::{
     schema_registry::SchemaRegistry,
 };
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Frame, SizeHint},
     header::{self, HeaderValue},
-    http::request::Parts,
+    http::{request::Parts, response},
 };
 use hyper_util::rt::TokioIo;
 use lockwood_cluster::{Answer, Call, CallError, CallKind};
@@ -42,8 +43,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an owner may take for the head of an answer, besides what a request may wait for.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// So many shards are asked at once for one request.
+const ASKED_AT_ONCE_MAX: usize = 16;
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -171,6 +172,13 @@ impl<const WRITES: bool> Doored for Side<WRITES> {
     }
 }
 
+/// Another node that owns a shard.
+struct Owner {
+    address: String,
+    shard: ShardNo,
+    epoch: ShardEpoch,
+}
+
 /// Answers everything on the listener of one interface.
 pub(crate) struct Door<S> {
     pub(super) node: Arc<ClusterNode>,
@@ -264,8 +272,8 @@ impl<S: Doored> Door<S> {
         };
         let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
         match self.forward(shard, peer, parts, body, deadline).await {
-            Ok((answer, Some(epoch))) => match on_upgrade {
-                Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
+            Ok((answer, Some(owner))) => match on_upgrade {
+                Some(client) => tunnel(&self.node, answer, (client, counted), owner),
                 None => answer,
             },
             Ok((answer, None)) => answer,
@@ -312,16 +320,19 @@ impl<S: Doored> Door<S> {
         let body = body::read_at(&self.node.front, body).await?;
         // The length of the merged answer is not that of the first one.
         parts.headers.remove(header::ACCEPT_ENCODING);
+        let asking = self.node.shards().into_iter().map(|shard| {
+            let (parts, body) = (parts.clone(), body.clone());
+            async move { self.ask(shard, peer, parts, body, deadline).await }
+        });
+        // In the order of their shards, whichever answers first.
+        let mut asking = stream::iter(asking).buffered(ASKED_AT_ONCE_MAX);
         let (mut answers, mut head) = (Vec::new(), None);
-        for shard in self.node.shards() {
-            let asked = (parts.clone(), body.clone());
-            let (answer, _) = self.forward(shard, peer, asked.0, asked.1, deadline).await?;
-            if !answer.status().is_success() {
-                return Ok(answer);
-            }
-            let (answer, body) = answer.into_parts();
-            let body = body.collect().await.map_err(|error| unreadable(shard, &*error))?;
-            answers.push((shard, body.to_bytes()));
+        while let Some(asked) = asking.next().await {
+            let (shard, answer, body) = match asked? {
+                Asked::Answer(shard, answer, body) => (shard, answer, body),
+                Asked::Refusal(refusal) => return Ok(refusal),
+            };
+            answers.push((shard, body));
             head.get_or_insert(answer);
         }
         let merged = gathered.merge(&answers)?;
@@ -331,6 +342,24 @@ impl<S: Doored> Door<S> {
             answer.headers_mut().remove(header::CONTENT_LENGTH);
         }
         Ok(answer)
+    }
+
+    /// Asks one of all shards.
+    async fn ask(
+        &self,
+        shard: ShardNo,
+        peer: SocketAddr,
+        parts: Parts,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<Asked<S::Body>, Trouble> {
+        let (answer, _) = self.forward(shard, peer, parts, body, deadline).await?;
+        if !answer.status().is_success() {
+            return Ok(Asked::Refusal(answer));
+        }
+        let (answer, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| unreadable(shard, &*error))?;
+        Ok(Asked::Answer(shard, answer, body.to_bytes()))
     }
 
     /// Waits a moment for another owner.
@@ -346,22 +375,19 @@ impl<S: Doored> Door<S> {
     /// Calls the owner, for as long as it is the owner: one that is paused never answers.
     async fn call(
         &self,
-        address: &str,
-        (shard, epoch): (ShardNo, ShardEpoch),
-        call: &Call,
+        Owner { address, shard, epoch }: &Owner,
+        (call, timeout): (&Call, Duration),
     ) -> Result<Response<Answer>, CallError> {
-        let wait = Duration::from_millis(self.node.front.config.limits.wait_ms_max);
-        let timeout = ANSWER_TIMEOUT.saturating_add(wait);
         tokio::select! {
             answer = self.node.peers.call(address, call, timeout) => answer,
-            () = self.node.silenced(shard, epoch) => {
-                Err(CallError::Unknown { address: address.to_owned(), cause: replaced(shard) })
+            () = self.node.silenced(*shard, *epoch) => {
+                Err(CallError::Unknown { address: address.clone(), cause: replaced(*shard) })
             }
         }
     }
 
-    /// Passes a request on to the owner, also if that changes meanwhile. Gives the epoch of the owner that answered, if it
-    /// was not this node.
+    /// Passes a request on to the owner, also if that changes meanwhile. Gives the owner that answered, if it was not this
+    /// node.
     async fn forward(
         &self,
         shard: ShardNo,
@@ -369,7 +395,8 @@ impl<S: Doored> Door<S> {
         mut parts: Parts,
         body: Bytes,
         mut deadline: Instant,
-    ) -> Result<(Response<DoorBody<S::Body>>, Option<ShardEpoch>), Trouble> {
+    ) -> Result<(Response<DoorBody<S::Body>>, Option<Owner>), Trouble> {
+        let timeout = allowance::of_request(&self.node.front.config, S::INTERFACE, &parts, &body);
         let repeats = repeats(S::INTERFACE, &parts.method, parts.uri.path());
         if repeats {
             add_retry_key(&mut parts);
@@ -394,28 +421,32 @@ impl<S: Doored> Door<S> {
                     }
                 }
                 Place::Nowhere => no_owner(&self.node, shard),
-                Place::There(address, epoch) => match self.call(&address, (shard, epoch), &call).await {
-                    Ok(answer) if repeats && peer_door::is_lost(&answer) => {
-                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        in_doubt = Some(lost(shard)).filter(|_| is_write);
-                        lost(shard)
+                Place::There(address, epoch) => {
+                    let owner = Owner { address, shard, epoch };
+                    match self.call(&owner, (&call, timeout)).await {
+                        Ok(answer) if repeats && peer_door::is_lost(&answer) => {
+                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            in_doubt = Some(lost(shard)).filter(|_| is_write);
+                            lost(shard)
+                        }
+                        Ok(answer) if !peer_door::is_not_owner(&answer) => {
+                            let watched =
+                                |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
+                            return Ok((answer.map(watched), Some(owner)));
+                        }
+                        Ok(_) => no_owner(&self.node, shard),
+                        Err(error @ CallError::Unknown { .. }) if !repeats => {
+                            return Err(outcome_unknown(shard, &error));
+                        }
+                        Err(error @ CallError::Unknown { .. }) => {
+                            // It took its time; a takeover needs some more.
+                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
+                            in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
+                            unreachable(shard, &error)
+                        }
+                        Err(error) => unreachable(shard, &error),
                     }
-                    Ok(answer) if !peer_door::is_not_owner(&answer) => {
-                        let watched = |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
-                        return Ok((answer.map(watched), Some(epoch)));
-                    }
-                    Ok(_) => no_owner(&self.node, shard),
-                    Err(error @ CallError::Unknown { .. }) if !repeats => {
-                        return Err(outcome_unknown(shard, &error));
-                    }
-                    Err(error @ CallError::Unknown { .. }) => {
-                        // It took its time; a takeover needs some more.
-                        deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                        in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
-                        unreachable(shard, &error)
-                    }
-                    Err(error) => unreachable(shard, &error),
-                },
+                }
             };
             if Instant::now() >= deadline {
                 return Err(in_doubt.unwrap_or(trouble));
@@ -550,13 +581,13 @@ fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &P
     }
 }
 
-/// Connects the client with the owner, byte for byte, once both have agreed. When another node takes over, the tunnel
-/// ends, so that the client comes back and finds that one.
+/// Connects the client with the owner, byte for byte, once both have agreed. When another node takes over, or the owner is
+/// silent, the tunnel ends, so that the client comes back and finds the next owner, or another way.
 fn tunnel<B>(
     node: &Arc<ClusterNode>,
     mut answer: Response<DoorBody<B>>,
     (client, counted): (hyper::upgrade::OnUpgrade, Option<Arc<Counted>>),
-    (shard, epoch): (ShardNo, ShardEpoch),
+    Owner { address, shard, epoch }: Owner,
 ) -> Response<DoorBody<B>> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return answer;
@@ -570,6 +601,7 @@ fn tunnel<B>(
         tokio::select! {
             _ = tokio::io::copy_bidirectional(&mut client, &mut owner) => {}
             () = node.moved(shard, epoch) => {}
+            () = node.peers.silenced(&address) => {}
         }
     });
     answer
@@ -615,6 +647,12 @@ pub(super) fn outcome_unknown(shard: ShardNo, error: &CallError) -> Trouble {
 fn unreadable(shard: ShardNo, error: &(dyn Error + Send + Sync)) -> Trouble {
     let message = format!("the answer of shard {} broke off: {error}; try again", shard.0);
     Trouble::unreachable(shard, message)
+}
+
+/// What one of all shards said.
+enum Asked<B> {
+    Answer(ShardNo, response::Parts, Bytes),
+    Refusal(Response<DoorBody<B>>),
 }
 
 /// The body of an answer that was made here, by the owner, or of those of several owners.

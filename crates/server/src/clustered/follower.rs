@@ -59,6 +59,8 @@ pub(super) const TELL: &str = "/tell";
 const TELL_TIMEOUT: Duration = Duration::from_millis(500);
 /// A node that has not renewed for so long is not asked.
 const LIVE_MS: u64 = 3_000;
+/// A node that has renewed its row so long after anything came from it is cut off from this one.
+const RENEWED_AFTER: Duration = Duration::from_secs(2);
 
 /// A copy, as its node tells of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -392,23 +394,29 @@ impl ClusterNode {
         join_all(live.map(ask)).await
     }
 
-    /// What is wrong between this node and others.
+    /// What is wrong between this node and others that are live.
     pub(super) fn connection_alerts(&self) -> Vec<Alert> {
         let (view, own) = (self.topology.view(), self.topology.own());
+        let others = || view.nodes.iter().filter(|node| node.name != *own && node.age_ms <= LIVE_MS);
         let misfit = |node: &NodeRow| Some((node.name.clone(), self.peers.misfit(&node.address)?));
-        let misfits: Vec<_> = view.nodes.iter().filter(|node| node.name != *own).filter_map(misfit).collect();
-        alerts::connections(own, &misfits, self.peers.tls().and_then(|tls| tls.problem()))
+        let since_ms = self.topology.age_ms();
+        // One that was killed or is paused has not renewed its row since, either.
+        let is_cut_off = |node: &&NodeRow| {
+            let renewed = Duration::from_millis(node.age_ms.saturating_add(since_ms)) + RENEWED_AFTER;
+            self.peers.silent_for(&node.address).is_some_and(|silent| silent > renewed)
+        };
+        let silent: Vec<NodeRow> = others().filter(is_cut_off).cloned().collect();
+        let misfits: Vec<_> = others().filter_map(misfit).collect();
+        alerts::connections(own, &misfits, &silent, self.peers.tls().and_then(|tls| tls.problem()))
     }
 
-    /// Calls all nodes that are live and were not called yet, so that it is known whether they can be.
-    pub(super) async fn try_others(&self) {
+    /// Has all other nodes called again and again, so that it is known whether they can be, and forgets those that are not on
+    /// the list any more.
+    pub(super) fn watch_others(&self) {
+        self.peers.retain(&self.topology.others());
         let view = self.topology.view();
         let others = view.nodes.iter().filter(|node| node.name != *self.topology.own());
-        let live = others.filter(|node| node.age_ms <= LIVE_MS).map(|node| node.address.clone());
-        let live: Vec<String> = live.collect();
-        self.peers.retain(&live);
-        let unknown = live.iter().filter(|address| !self.peers.is_reached(address));
-        join_all(unknown.map(|address| self.told_by(address))).await;
+        others.filter(|node| node.age_ms <= LIVE_MS).for_each(|node| self.peers.watch(&node.address));
     }
 
     async fn told_by(&self, address: &str) -> Option<Own> {

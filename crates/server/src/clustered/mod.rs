@@ -9,6 +9,7 @@
 //! ```
 
 mod alerts;
+pub(crate) mod allowance;
 mod calls;
 mod direct;
 mod door;

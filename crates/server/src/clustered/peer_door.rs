@@ -91,6 +91,9 @@ impl Service for PeerDoor {
             self.0.reports.report(Event::Hint);
             return StatusCode::NO_CONTENT.into_response();
         }
+        if parts.uri.path() == lockwood_cluster::BEAT {
+            return StatusCode::NO_CONTENT.into_response();
+        }
         if parts.uri.path() == follower::TELL {
             return Json(self.0.tell()).into_response();
         }

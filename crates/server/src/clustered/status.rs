@@ -40,8 +40,8 @@ const TRANSITION: &str = "/v1/_system/shard/transition";
 const TRANSITION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked for alerts.
 const ALERTS_INTERVAL: Duration = Duration::from_secs(1);
-/// So many looks for alerts come with one at nodes that were not reached yet, and at the settings of the database.
-const TRIES_INTERVAL: u64 = 5;
+/// So many looks for alerts come with one at the settings of the database.
+const SETTINGS_INTERVAL: u64 = 5;
 
 /// What a request asks of the node itself, or of its cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -191,15 +191,23 @@ fn unavailable(error: &DatabaseError) -> Trouble {
     Trouble::new(Code::ShardUnreachable, format!("{error}; try again"))
 }
 
-/// A node is ready if it knows the shard map, or that there is none, and an owner of some shard: requests for the others wait
-/// for theirs. Namespaces in grace are those of the shards that it owns.
+/// Why a node is not ready. It is if it knows the shard map, or that there is none, and an owner of some shard: requests for
+/// the others wait for theirs.
+fn unready(node: &ClusterNode) -> Option<&'static str> {
+    match () {
+        () if node.stopping.load(Ordering::Acquire) => Some("draining"),
+        () if node.topology.is_lost() => Some("database_unreachable"),
+        () if !node.placing.read().is_read => Some("no_map"),
+        () if !node.has_owner() => Some("no_owner"),
+        () => None,
+    }
+}
+
+/// Namespaces in grace are those of the shards that the node owns.
 fn readiness(node: &ClusterNode) -> Response<Body> {
-    let (status, word) = match () {
-        () if node.stopping.load(Ordering::Acquire) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        () if node.topology.is_lost() => (StatusCode::SERVICE_UNAVAILABLE, "database_unreachable"),
-        () if !node.placing.read().is_read => (StatusCode::SERVICE_UNAVAILABLE, "no_map"),
-        () if node.has_owner() => (StatusCode::OK, "ready"),
-        () => (StatusCode::SERVICE_UNAVAILABLE, "no_owner"),
+    let (status, word) = match unready(node) {
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        None => (StatusCode::OK, "ready"),
     };
     let grace = node.all_served().iter().flat_map(|served| served.shared.grace.list()).collect();
     let durability = Some(node.durability_in_words());
@@ -211,7 +219,7 @@ fn metrics(node: &ClusterNode) -> Response<Body> {
     let front = &node.front;
     let mut gauges = Gauges {
         connections: front.connections.load(Ordering::Relaxed),
-        ready: node.placing.read().is_read && node.has_owner(),
+        ready: unready(node).is_none(),
         held_bytes: front.memory.held(),
         held_refusals: front.memory.refusals(),
         process: Process::read(&front.config.data),
@@ -333,12 +341,12 @@ pub(super) async fn watch(node: Arc<ClusterNode>) {
     let mut told = Told::default();
     for looks in 0_u64.. {
         tokio::time::sleep(ALERTS_INTERVAL).await;
-        if looks % TRIES_INTERVAL == 0 {
-            node.try_others().await;
+        if looks % SETTINGS_INTERVAL == 0 {
             node.read_durability().await;
         }
         // Until rows were read there is nothing to say.
         if node.topology.age_ms() != u64::MAX {
+            node.watch_others();
             told.tell(&seen(&node));
         }
     }

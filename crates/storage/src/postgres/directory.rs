@@ -97,9 +97,10 @@ impl Directory {
         self.rows(sql, parameters![name.to_owned(), address.to_owned(), version.to_owned()]).await.map(drop)
     }
 
-    /// Removes a node that has stopped.
-    pub async fn remove_node(&self, name: &str) -> Result<(), CallError> {
-        self.rows("delete from lockwood.node where name = $1", parameters![name.to_owned()]).await.map(drop)
+    /// Removes the row of a run that has stopped; false if its name has passed to another run, or the row is gone.
+    pub async fn remove_node(&self, name: &str, incarnation: &str) -> Result<bool, CallError> {
+        let sql = "delete from lockwood.node where name = $1 and incarnation = $2 returning name";
+        self.changed(sql, parameters![name.to_owned(), incarnation.to_owned()]).await
     }
 
     /// All nodes that were not removed, by name.

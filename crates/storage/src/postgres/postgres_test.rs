@@ -1,8 +1,8 @@
 //! A real PostgreSQL, races on it, and a network that fails between a node and it.
 
 use super::{
-    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, HomeRow, Link, Record, ShardLog,
-    ensure_schema, open_cache,
+    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, HomeRow, Link, Record, Renewal,
+    ShardLog, ensure_schema, open_cache,
 };
 use crate::{Appended, Batch, Durability, Epoch, Space, Store, StoreError};
 use lockwood_test_support::{Fault, Postgres, Proxy};
@@ -275,7 +275,7 @@ fn nodes_maps_homes_and_settings_are_kept() {
     let nodes = wait(directory.nodes()).unwrap();
     assert_eq!((&*nodes[0].name, &*nodes[0].address, &*nodes[0].version), ("a", "10.0.0.3:1", "0.2.0"));
     assert!(nodes.len() == 2 && nodes[0].age_ms < 60_000);
-    wait(directory.remove_node("b")).unwrap();
+    assert_eq!(wait(directory.remove_node("b", "")), Ok(true));
     assert_eq!(wait(directory.nodes()).unwrap().len(), 1);
 
     assert_eq!(wait(directory.map()), Ok(None));
@@ -313,6 +313,32 @@ fn nodes_maps_homes_and_settings_are_kept() {
     let report = wait(directory.durability()).unwrap();
     assert_eq!((&*report.synchronous_commit, report.machines, report.in_recovery), ("on", 1, false));
     assert!(report.server_version.starts_with("15."), "{report:?}");
+}
+
+/// A node that is started again under the name of one that is still stopping.
+#[test]
+fn a_run_that_stops_does_not_remove_the_row_of_its_successor() {
+    let cluster = Cluster::new();
+    let directory = cluster.directory();
+    let register = |incarnation: &str| {
+        let renewal = Renewal {
+            node: "a".into(),
+            incarnation: incarnation.into(),
+            address: "10.0.0.1:1".into(),
+            version: "0.1.0".into(),
+            stops: false,
+            shards: Vec::new(),
+        };
+        wait(directory.register(&renewal))
+    };
+    assert_eq!(register("first"), Ok(true));
+    cluster.sql("update lockwood.node set renewed_at = now() - interval '1 hour'");
+    assert_eq!(register("second"), Ok(true));
+    assert_eq!(wait(directory.remove_node("a", "first")), Ok(false));
+    let names: Vec<String> = wait(directory.nodes()).unwrap().into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["a"]);
+    assert_eq!(wait(directory.remove_node("a", "second")), Ok(true));
+    assert_eq!(wait(directory.nodes()), Ok(Vec::new()));
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(crate) use kind::{decoded, namespace};
 use super::{Current, EPOCH, Message, pull};
 use crate::{
     body,
-    clustered::{PeerCall, defined, telling, told_so_far},
+    clustered::{PeerCall, allowance, defined, telling, told_so_far},
     native::{Decoder, Native, problem, written_documents},
     shared::Shared,
 };
@@ -23,7 +23,7 @@ use hyper::{HeaderMap, Method, StatusCode, Uri, header, http::request::Parts};
 use kind::Kind;
 use lockwood_cluster::CallError;
 use lockwood_model::DocumentKey;
-use lockwood_node::{limits::Limits, trouble::Trouble};
+use lockwood_node::{limits::Limits, metrics::Interface, trouble::Trouble};
 use lockwood_router::{Epoch, ShardMap, ShardNo};
 use lockwood_wire::{
     Code,
@@ -38,8 +38,6 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it is tried since a shard could not be asked; a takeover takes that long.
 const AWAY_PATIENCE: Duration = Duration::from_secs(5);
-/// How long another shard may take to answer, besides what the request itself may wait.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 /// How long to wait before asking again.
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -252,7 +250,7 @@ async fn attempt(
         return here(native, shared, current, kind, whole).await;
     }
     whole.add_retry_key(kind);
-    forward(shared, owner, &whole.message()).await
+    forward(shared, owner, &whole.message(shared)).await
 }
 
 /// The shard that a request is for; none if it is for none.
@@ -337,7 +335,7 @@ async fn read_moving(
     }
     let known = || is_shown(shared, &namespace, at, current.map.transition);
     if !known()? {
-        let mut message = whole.message();
+        let mut message = whole.message(shared);
         message.headers.push((FROZEN, current.map.transition.to_string()));
         let answer = forward(shared, donor, &message).await?;
         if !known()? {
@@ -442,7 +440,7 @@ impl Message {
             target: target.to_owned(),
             headers: Vec::new(),
             body: body.into(),
-            patience: ANSWER_PATIENCE,
+            patience: None,
         }
     }
 }
@@ -452,7 +450,8 @@ impl Whole {
         Request::from_parts(self.parts.clone(), Body::from(self.body.clone()))
     }
 
-    fn message(&self) -> Message {
+    /// The request as another shard is asked; it may take as long as the request may wait.
+    fn message(&self, shared: &Shared) -> Message {
         let target = self.parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
         let mut headers = Vec::new();
         for name in [header::CONTENT_TYPE.as_str(), RETRY] {
@@ -461,7 +460,8 @@ impl Whole {
             }
         }
         let body = self.body.clone();
-        Message { method: self.parts.method.clone(), target, headers, body, patience: ANSWER_PATIENCE }
+        let patience = allowance::of_request(&shared.config, Interface::Native, &self.parts, &body);
+        Message { method: self.parts.method.clone(), target, headers, body, patience: Some(patience) }
     }
 
     /// As a write call; none if it is none.

@@ -24,7 +24,7 @@ pub(super) async fn answer(
         None => Ok(here(native, shared, &namespace, whole).await),
         Some(home) => {
             whole.add_retry_key(&Kind::Registered);
-            forward(shared, home, &whole.message()).await
+            forward(shared, home, &whole.message(shared)).await
         }
     }
 }

@@ -97,7 +97,7 @@ pub(super) async fn namespaces(ask: &Asker<'_>) -> Answer {
 /// Forgets old history everywhere.
 pub(super) async fn trim(ask: &Asker<'_>, whole: &Whole) -> Answer {
     let mut trimmed = 0;
-    for reply in ask.all(|_| whole.message()).await? {
+    for reply in ask.all(|_| whole.message(ask.shared)).await? {
         let part: TrimAnswer = reply.read()?;
         trimmed += part.trimmed;
     }

@@ -6,7 +6,7 @@ use super::{
     ask::{Asker, Stop, elsewhere},
     cut::Manner,
 };
-use crate::shared::Shared;
+use crate::{clustered::allowance, shared::Shared};
 use lockwood_model::{Resource, Wait};
 use lockwood_node::{
     gate::{self, Terms, Turn},
@@ -127,7 +127,9 @@ impl<'a> Alone<'a> {
             wait_ms: Some(wait_ms),
         };
         let mut message = Message::json(HOLD, &request);
-        message.patience += Duration::from_millis(wait_ms.min(ask.shared.config.limits.wait_ms_max));
+        let limits = &ask.shared.config.limits;
+        let wait = Duration::from_millis(wait_ms.min(limits.wait_ms_max));
+        message.patience = Some(allowance::of_work(limits).saturating_add(wait));
         let Held { hold } = ask.one(Asker::first(), &message).await?.read()?;
         Ok(Alone { ask, hold: Some(hold) })
     }

@@ -83,9 +83,9 @@ async fn alone(ask: &Asker<'_>, whole: &Whole) -> Result<Response, Trouble> {
     match ask.is_own(Asker::first()) {
         true => Ok(ask.native.local(whole.request()).await),
         false if whole.parts.uri.path().ends_with("/dump") => {
-            ask.open(Asker::first(), &whole.message()).await
+            ask.open(Asker::first(), &whole.message(ask.shared)).await
         }
-        false => super::forward(ask.shared, Asker::first(), &whole.message()).await,
+        false => super::forward(ask.shared, Asker::first(), &whole.message(ask.shared)).await,
     }
 }
 
@@ -133,7 +133,7 @@ async fn itself(ask: &Asker<'_>, whole: &Whole) -> Answer {
 
 /// The documents of what is registered are on every shard alike; the first answers for them.
 async fn first(ask: &Asker<'_>, whole: &Whole) -> Answer {
-    Ok(ask.one(Asker::first(), &whole.message()).await?.into_response())
+    Ok(ask.one(Asker::first(), &whole.message(ask.shared)).await?.into_response())
 }
 
 /// Whether a collection is on every shard as a whole.

@@ -118,7 +118,7 @@ impl Searches {
         for reply in ask.some(&others, |_| Message::json(JUDGE, &judge)).await? {
             reply.bytes()?;
         }
-        let mut message = whole.message();
+        let mut message = whole.message(ask.shared);
         let token = turn.as_ref().and_then(Turn::token);
         if let Some(token) = token {
             // Beside the client's own: the write counts only as long as the searches cannot change.
