@@ -64,10 +64,10 @@ pub(crate) async fn run(
         tls.map_err(|error| ServeError::Setting(format!("no TLS between nodes: {error}")))?.map(Arc::new);
     let name = NodeName::from(settings.name.as_deref().unwrap_or(&advertise));
     let policy = Policy::default();
-    let database = Arc::new(Database::connect(&settings.database, policy.stale_after_ms).await?);
+    let database = Arc::new(Database::connect(&settings.database, incarnation, policy.stale_after_ms).await?);
     let shards = settings.shards.unwrap_or(1).max(1);
     database.ensure_shards(&(1..=shards).map(ShardNo).collect::<Vec<_>>()).await?;
-    register(&database, &name, incarnation, &advertise).await?;
+    register(&database, &name, &advertise).await?;
     let key = database.key().await?;
     let durability = database.durability().await?;
     tracing::info!(node = %name, advertise, durability = in_words(&durability), "the node is part of a cluster");
@@ -135,14 +135,9 @@ pub(crate) async fn run(
 
 /// Takes the node's name. After a crash the row of the last run is fresh for a moment; a row that stays fresh is that of
 /// another node.
-async fn register(
-    database: &Database,
-    name: &NodeName,
-    incarnation: Incarnation,
-    address: &str,
-) -> Result<(), ServeError> {
+async fn register(database: &Database, name: &NodeName, address: &str) -> Result<(), ServeError> {
     let begun = Instant::now();
-    while !database.register(name, &incarnation.to_string(), address, env!("CARGO_PKG_VERSION")).await? {
+    while !database.register(name, address, env!("CARGO_PKG_VERSION")).await? {
         if begun.elapsed() > NAME_TIMEOUT {
             let message = format!(
                 "another node called {name} is running; give each node a name of its own with --node, and an address of \

@@ -2,7 +2,8 @@
 
 use super::{
     Advanced, CacheError, CacheOutcome, CacheReport, Discarded, Follower, LogShorterThanAcknowledged,
-    change::is_shared, postgres_test::Cluster,
+    change::is_shared,
+    postgres_test::{Cluster, of_a},
 };
 use crate::{
     Action, Appended, Batch, Claim, Durability, Embedded, Entry, Epoch, Fold, Ledger, LocalLog, Log, Memory,
@@ -365,7 +366,7 @@ fn a_cache_is_not_opened_without_ownership() {
     let (shard, here) = (Shard::new(), folder());
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
     shard.cluster.claim("a", shard.shard).unwrap();
-    let error = super::open_cache(here.path(), &shard.cluster.link, shard.shard, claimed.epoch)
+    let error = super::open_cache(here.path(), &shard.cluster.link, shard.shard, &of_a(claimed.epoch))
         .map(drop)
         .unwrap_err();
     assert!(matches!(error, CacheError::Fenced { expected: 1, found: 2, .. }), "{error}");
@@ -390,7 +391,7 @@ fn a_follower_follows_and_becomes_the_owner() {
     owner.put(32);
     let content = owner.content();
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, &of_a(claimed.epoch)).unwrap();
     assert_eq!((&report.outcome, report.records, report.alert), (&CAUGHT_UP, 1, None));
     let log = LocalLog::new(Arc::clone(&store));
     let Claim { epoch, .. } = log.claim().unwrap();
@@ -417,7 +418,7 @@ fn a_follower_of_a_log_that_was_rewritten_or_lost_records_diverges() {
     shard.lose_after(7);
     assert_eq!(follower.advance().unwrap(), Advanced::Diverged);
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (_, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let (_, report) = follower.promote(&shard.cluster.link, &of_a(claimed.epoch)).unwrap();
     assert_eq!(report.outcome, CacheOutcome::Rebuilt(Discarded::Ahead));
     assert!(report.alert.is_some());
 }
@@ -457,7 +458,7 @@ fn a_follower_that_fails_between_two_pages_folds_no_record_twice() {
     let content = owner.content();
     drop(owner);
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, &of_a(claimed.epoch)).unwrap();
     let log = LocalLog::new(Arc::clone(&store));
     let Claim { epoch, .. } = log.claim().unwrap();
     assert_eq!(Owner { store, log, epoch, report }.content(), content);

@@ -9,6 +9,7 @@ use super::{
     link::{CallError, Link},
     log::{get, get_number},
     schema::{from_sql, to_sql},
+    tenure::Tenure,
 };
 use crate::log::Epoch;
 use std::sync::Arc;
@@ -51,15 +52,6 @@ pub struct ShardRow {
     pub pinned: bool,
 }
 
-/// What a node that has claimed a shard gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claimed {
-    /// To be shown with every append.
-    pub epoch: Epoch,
-    /// The last record of the log.
-    pub last: u64,
-}
-
 /// Where the documents of a namespace are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HomeRow {
@@ -90,21 +82,9 @@ impl Directory {
         Directory { link }
     }
 
-    /// Registers a node, or renews it.
-    pub async fn renew_node(&self, name: &str, address: &str, version: &str) -> Result<(), CallError> {
-        let sql = "insert into lockwood.node (name, address, version, renewed_at) values ($1, $2, $3, now())
-            on conflict (name) do update set address = $2, version = $3, renewed_at = now()";
-        self.rows(sql, parameters![name.to_owned(), address.to_owned(), version.to_owned()]).await.map(drop)
-    }
-
     /// Removes a node that has stopped.
     pub async fn remove_node(&self, name: &str) -> Result<(), CallError> {
         self.rows("delete from lockwood.node where name = $1", parameters![name.to_owned()]).await.map(drop)
-    }
-
-    /// All nodes that were not removed, by name.
-    pub async fn nodes(&self) -> Result<Vec<NodeRow>, CallError> {
-        Ok(self.read_rows().await?.nodes)
     }
 
     /// Makes sure that shards have rows.
@@ -114,51 +94,6 @@ impl Directory {
             "insert into lockwood.shard (number) select number from unnest($1::bigint[]) as wanted (number)
             on conflict (number) do nothing";
         self.rows(sql, parameters![numbers]).await.map(drop)
-    }
-
-    /// All shards, by number.
-    pub async fn shards(&self) -> Result<Vec<ShardRow>, CallError> {
-        Ok(self.read_rows().await?.shards)
-    }
-
-    /// Makes `node` the owner and fences every earlier one; none if another node owns the shard and renewed it within
-    /// `stale_after_ms`, or released it within that time for a third one.
-    pub async fn claim(
-        &self,
-        shard: u64,
-        node: &str,
-        stale_after_ms: u64,
-    ) -> Result<Option<Claimed>, CallError> {
-        let sql = "update lockwood.shard set epoch = epoch + 1, owner = $2, renewed_at = now(), target = null
-            where number = $1 and (owner = $2 or renewed_at < now() - $3::float8 * interval '1 millisecond'
-                or owner is null and (target is null or target = $2))
-            returning epoch, last";
-        let parameters = parameters![to_sql(shard), node.to_owned(), stale_after_ms as f64];
-        let rows = self.rows(sql, parameters).await?;
-        let claimed =
-            |row: &Row| Ok(Claimed { epoch: Epoch(get_number(row, 0)?), last: get_number(row, 1)? });
-        rows.first().map(claimed).transpose()
-    }
-
-    /// Renews all shards of a node; gives those that are still its own, with their epochs.
-    pub async fn renew_shards(&self, node: &str) -> Result<Vec<(u64, Epoch)>, CallError> {
-        let sql = "update lockwood.shard set renewed_at = now() where owner = $1 returning number, epoch";
-        let rows = self.rows(sql, parameters![node.to_owned()]).await?;
-        rows.iter().map(|row| Ok((get_number(row, 0)?, Epoch(get_number(row, 1)?)))).collect()
-    }
-
-    /// Gives a shard up; false if it has another owner by now. A target keeps its turn.
-    pub async fn release(&self, shard: u64, epoch: Epoch) -> Result<bool, CallError> {
-        // The epoch goes up, so that an append still under way does not come after the release.
-        let sql = "update lockwood.shard set owner = null, epoch = epoch + 1, renewed_at = now()
-            where number = $1 and epoch = $2 and owner is not null returning number";
-        self.changed(sql, parameters![to_sql(shard), to_sql(epoch.0)]).await
-    }
-
-    /// Asks the owner to hand a shard off to `target`, or not to any more.
-    pub async fn set_target(&self, shard: u64, target: Option<&str>) -> Result<bool, CallError> {
-        let sql = "update lockwood.shard set target = $2 where number = $1 returning number";
-        self.changed(sql, parameters![to_sql(shard), target.map(str::to_owned)]).await
     }
 
     /// The latest map with its epoch.
@@ -176,19 +111,22 @@ impl Directory {
         epoch.map(from_sql).transpose()
     }
 
-    /// Adds a map with a higher epoch than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or
+    /// Adds a map with a higher epoch than all others, if `owner` is the tenure of the owner of `shard`; false if it is not, or
     /// there is one that is as new.
     pub async fn add_map(
         &self,
         epoch: u64,
         map: &[u8],
-        (shard, owner): (u64, Epoch),
+        (shard, owner): (u64, &Tenure),
     ) -> Result<bool, CallError> {
-        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+        let sql = "with owner as (select 1 from lockwood.shard
+                where number = $3 and epoch = $4 and incarnation = $5 for update)
             insert into lockwood.map (epoch, map) select $1::bigint, $2 from owner
             where $1 > (select coalesce(max(epoch), 0) from lockwood.map)
             on conflict (epoch) do nothing returning epoch";
-        let parameters = parameters![to_sql(epoch), map.to_vec(), to_sql(shard), to_sql(owner.0)];
+        let Tenure { epoch: owner, incarnation } = owner.clone();
+        let parameters =
+            parameters![to_sql(epoch), map.to_vec(), to_sql(shard), to_sql(owner.0), incarnation];
         self.changed(sql, parameters).await
     }
 
@@ -237,13 +175,6 @@ impl Directory {
         self.changed(sql, parameters![namespace.to_owned(), to_sql(from), to_sql(to)]).await
     }
 
-    /// Some namespaces with their homes by name, behind `after`.
-    pub async fn homes(&self, after: &str, len_max: u32) -> Result<Vec<(String, u64)>, CallError> {
-        let sql = "select name, home from lockwood.namespace where name > $1 order by name limit $2";
-        let rows = self.rows(sql, parameters![after.to_owned(), i64::from(len_max)]).await?;
-        rows.iter().map(|row| Ok((get(row, 0)?, get_number(row, 1)?))).collect()
-    }
-
     /// A setting of the cluster: that on record, or `fresh` if there is none, which is on record then. The one named
     /// `cluster` tells clusters apart; it is to be set before caches are opened.
     pub async fn setting(&self, name: &str, fresh: &[u8]) -> Result<Vec<u8>, CallError> {
@@ -264,17 +195,20 @@ impl Directory {
         rows.first().map(|row| get(row, 0)).transpose()
     }
 
-    /// Changes a setting, if `owner` is the epoch of the owner of `shard`; false if it is not.
+    /// Changes a setting, if `owner` is the tenure of the owner of `shard`; false if it is not.
     pub async fn change_setting(
         &self,
         name: &str,
         value: &[u8],
-        (shard, owner): (u64, Epoch),
+        (shard, owner): (u64, &Tenure),
     ) -> Result<bool, CallError> {
-        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+        let sql = "with owner as (select 1 from lockwood.shard
+                where number = $3 and epoch = $4 and incarnation = $5 for update)
             insert into lockwood.setting (name, value) select $1::text, $2::bytea from owner
             on conflict (name) do update set value = excluded.value returning name";
-        let parameters = parameters![name.to_owned(), value.to_vec(), to_sql(shard), to_sql(owner.0)];
+        let Tenure { epoch: owner, incarnation } = owner.clone();
+        let parameters =
+            parameters![name.to_owned(), value.to_vec(), to_sql(shard), to_sql(owner.0), incarnation];
         self.changed(sql, parameters).await
     }
 
@@ -283,13 +217,6 @@ impl Directory {
         let rows = self.rows(durability::SQL, parameters![]).await?;
         let none = || CallError::Unexpected("no settings".to_owned());
         durability::read(rows.first().ok_or_else(none)?)
-    }
-
-    /// The clock of the database, in milliseconds since 1970.
-    pub async fn now_ms(&self) -> Result<u64, CallError> {
-        let rows = self.rows("select (extract(epoch from now()) * 1000)::bigint", parameters![]).await?;
-        let none = || CallError::Unexpected("no time".to_owned());
-        from_sql(get(rows.first().ok_or_else(none)?, 0)?)
     }
 
     pub(super) async fn changed(&self, sql: &str, parameters: Parameters) -> Result<bool, CallError> {
