@@ -73,6 +73,7 @@ mod script;
 mod seed;
 mod sessions;
 mod shards_guide;
+mod silent_database;
 mod spread_dump;
 mod spread_faults;
 mod spread_feed;

@@ -100,9 +100,17 @@ impl Database {
         key.try_into().map_err(|_| DatabaseError::Key(len))
     }
 
-    /// How durable an acknowledged write is.
-    pub async fn durability(&self) -> Result<DurabilityReport, DatabaseError> {
-        Ok(self.directory.durability().await?)
+    /// How durable an acknowledged write is; none if the database answers but does not say, as one that is compatible with
+    /// PostgreSQL may.
+    pub async fn durability(&self) -> Result<Option<DurabilityReport>, DatabaseError> {
+        match self.directory.durability().await {
+            Ok(report) => Ok(Some(report)),
+            Err(error @ (CallError::Refused { .. } | CallError::Unexpected(_))) => {
+                tracing::debug!(%error, "ask how durable writes are");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes sure that shards have rows.

@@ -92,8 +92,8 @@ pub(crate) struct ClusterNode {
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
-    /// On how many machines an acknowledged write is; read now and then.
-    pub(crate) durability: Mutex<DurabilityReport>,
+    /// On how many machines an acknowledged write is, if the database says so; read now and then.
+    pub(crate) durability: Mutex<Option<DurabilityReport>>,
     /// Logs that were found to lack acknowledged records, in words, since this process began.
     pub(crate) losses: Mutex<Vec<String>>,
     /// Those of the shards that this node follows; written by the tasks that follow them.
@@ -164,7 +164,7 @@ impl ClusterNode {
         peers: Peers,
         prover: Arc<Prover>,
         (reports, database): (Reports, Arc<Database>),
-        durability: DurabilityReport,
+        durability: Option<DurabilityReport>,
     ) -> Arc<ClusterNode> {
         Arc::new(ClusterNode {
             front,
@@ -300,7 +300,7 @@ impl ClusterNode {
 
     /// On how many machines an acknowledged write is, in words, as it was read last.
     pub(crate) fn durability_in_words(&self) -> String {
-        serve::in_words(&self.durability.lock())
+        serve::in_words(self.durability.lock().as_ref())
     }
 
     /// Looks how durable writes are now: a failover may have changed that. What was known stays if the database is away.

@@ -70,7 +70,7 @@ pub(crate) async fn run(
     register(&database, &name, &advertise).await?;
     let key = database.key().await?;
     let durability = database.durability().await?;
-    tracing::info!(node = %name, advertise, durability = in_words(&durability), "the node is part of a cluster");
+    tracing::info!(node = %name, advertise, durability = in_words(durability.as_ref()), "the node is part of a cluster");
 
     let data = config.data.clone();
     let front = Front::new(config);
@@ -200,7 +200,12 @@ pub(super) fn cache_of(shard: ShardNo, number: usize) -> String {
 }
 
 /// How many machines have an acknowledged write, and why.
-pub(super) fn in_words(report: &DurabilityReport) -> String {
+pub(super) fn in_words(report: Option<&DurabilityReport>) -> String {
+    let Some(report) = report else {
+        return "cannot tell on how many machines an acknowledged write is: the database does not show its \
+                settings"
+            .to_owned();
+    };
     let DurabilityReport { synchronous_commit, synchronous_standby_names, machines, server_version, .. } =
         report;
     let machines = match machines {

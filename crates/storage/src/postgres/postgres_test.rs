@@ -282,6 +282,46 @@ fn synchronous_commit_is_never_off() {
     assert_eq!(report.synchronous_commit, "on");
 }
 
+/// A database that is compatible with PostgreSQL may not have what the report is read from.
+#[test]
+fn a_database_that_does_not_show_its_settings_is_used() {
+    let cluster = Cluster::new();
+    let (name, database) = (format!("plain_{}", cluster.database), &cluster.database);
+    cluster.sql(&format!(
+        "create role {name} login; grant create on database {database} to {name};
+         grant usage on schema lockwood to {name}; grant all on all tables in schema lockwood to {name};
+         revoke execute on function pg_is_in_recovery() from public"
+    ));
+    let address = Postgres::shared().socket(database).replace("user=postgres", &format!("user={name}"));
+    let plain = Cluster::on(database, &address);
+    let refused = wait(plain.directory().durability());
+    assert!(matches!(refused, Err(CallError::Refused { .. })), "{refused:?}");
+    let Claimed { epoch, .. } = plain.claim("a", 1).unwrap();
+    done(&plain.log(1).append(&of_a(epoch), 0, records(1..=1)));
+}
+
+/// Without hints a follower finds by itself what is new.
+#[test]
+fn a_log_is_followed_without_notifications() {
+    let (shared, shard) = (Cluster::shared(), Cluster::new_shard());
+    let proxy = Proxy::start(Postgres::shared().port());
+    proxy.replace(b"listen lockwood_log", b"listen lockwood_nil");
+    let silent = Cluster::on(&shared.database, &Postgres::shared().url(&shared.database, proxy.port()));
+    silent.link.ready_blocking(PATIENCE).unwrap();
+    assert_eq!(proxy.replaced(), 1);
+    let mut hints = silent.log(shard).hints();
+    let (told, hinted) = mpsc::channel();
+    thread::spawn(move || {
+        wait(hints.next());
+        told.send(()).unwrap();
+    });
+    let Claimed { epoch, .. } = shared.claim("a", shard).unwrap();
+    done(&shared.log(shard).append(&of_a(epoch), 0, records(1..=3)));
+    assert!(hinted.recv_timeout(Duration::from_millis(300)).is_err());
+    assert_eq!(indexes(&silent.log(shard)), [1, 2, 3]);
+    done(&silent.log(shard).append(&of_a(epoch), 3, records(4..=4)));
+}
+
 /// The answer is lost, not the append.
 #[test]
 fn an_append_whose_answer_is_lost_is_unknown_and_found_by_the_next_claim() {
