@@ -12,11 +12,20 @@ use super::{
     tenure::Tenure,
 };
 use crate::log::Epoch;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio_postgres::{Row, types::ToSql};
 
 /// How often a statement is tried whose transaction gave way to another one.
 const ATTEMPTS_MAX: u32 = 5;
+
+/// How long a count of the namespaces is good for.
+const COUNT_KEPT: Duration = Duration::from_secs(10);
+/// So many nodes may add namespaces at once, each as many as this one, and none passes the limit.
+const COUNTED_BY: u64 = 16;
 
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +74,29 @@ pub struct HomeRow {
 #[derive(Clone)]
 pub struct Directory {
     link: Arc<Link>,
+    counted: Arc<Mutex<Option<Counted>>>,
+}
+
+/// What this node knows of how many namespaces there are. Counting reads the whole table, so it is done again when its
+/// result may be too old to say that there is room: never near the limit.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    at: Instant,
+    /// So many more this node may add before it counts again.
+    room: u64,
+}
+
+impl Counted {
+    fn new(count: u64, homes_max: u64, at: Instant) -> Counted {
+        Counted { at, room: homes_max.saturating_sub(count) / COUNTED_BY }
+    }
+
+    /// One more, if there is room for certain.
+    fn take(&mut self, now: Instant) -> bool {
+        let has_room = self.room > 0 && now.duration_since(self.at) < COUNT_KEPT;
+        self.room = self.room.saturating_sub(1);
+        has_room
+    }
 }
 
 pub(super) type Parameters = Vec<Box<dyn ToSql + Sync + Send>>;
@@ -79,7 +111,7 @@ pub(super) use parameters;
 impl Directory {
     /// The directory in the database that `link` is connected to. Renewals should have a link of their own.
     pub fn new(link: Arc<Link>) -> Directory {
-        Directory { link }
+        Directory { link, counted: Arc::default() }
     }
 
     /// Removes a node that has stopped.
@@ -142,17 +174,29 @@ impl Directory {
         if let Some(found) = self.find_home(namespace).await? {
             return Ok(Some(found));
         }
-        let sql = "insert into lockwood.namespace (name, home, spread)
-            select $1::text, $2::bigint, $4::boolean
-            where (select count(*) from lockwood.namespace) < $3::bigint
+        if !self.has_room(homes_max).await? {
+            return self.find_home(namespace).await;
+        }
+        let sql = "insert into lockwood.namespace (name, home, spread) values ($1, $2, $3)
             on conflict (name) do nothing returning home, spread";
-        let parameters =
-            parameters![namespace.to_owned(), to_sql(wanted.home), to_sql(homes_max), wanted.spread];
+        let parameters = parameters![namespace.to_owned(), to_sql(wanted.home), wanted.spread];
         let rows = self.rows(sql, parameters).await?;
         match rows.first() {
             Some(row) => home_row(row).map(Some),
             None => self.find_home(namespace).await,
         }
+    }
+
+    /// Whether there is room for one more namespace.
+    async fn has_room(&self, homes_max: u64) -> Result<bool, CallError> {
+        if self.counted.lock().as_mut().is_some_and(|counted| counted.take(Instant::now())) {
+            return Ok(true);
+        }
+        let at = Instant::now();
+        let rows = self.rows("select count(*) from lockwood.namespace", parameters![]).await?;
+        let count = rows.first().map_or(Ok(0), |row| get_number(row, 0))?;
+        *self.counted.lock() = Some(Counted::new(count, homes_max, at));
+        Ok(count < homes_max)
     }
 
     /// How many namespaces have their home on each shard, as far as some have.
@@ -244,4 +288,19 @@ impl Directory {
 
 fn home_row(row: &Row) -> Result<HomeRow, CallError> {
     Ok(HomeRow { home: get_number(row, 0)?, spread: get(row, 1)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_counted_again_when_the_limit_may_be_near() {
+        let at = Instant::now();
+        let mut counted = Counted::new(200, 1000, at);
+        assert_eq!((0..100).filter(|_| counted.take(at)).count(), 50);
+        assert!(!Counted::new(200, 1000, at).take(at + COUNT_KEPT), "others may have added some since");
+        assert!(!Counted::new(990, 1000, at).take(at));
+        assert!(!Counted::new(2000, 1000, at).take(at));
+    }
 }

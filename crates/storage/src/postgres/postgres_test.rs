@@ -282,6 +282,27 @@ fn synchronous_commit_is_never_off() {
     assert_eq!(report.synchronous_commit, "on");
 }
 
+#[test]
+fn namespaces_are_not_counted_at_each_first_use_and_the_limit_holds() {
+    let cluster = Cluster::new();
+    let (one, other) = (cluster.directory(), cluster.directory());
+    let add = |directory: &Directory, name: &str| {
+        wait(directory.home(name, HomeRow { home: 1, spread: false }, 40)).unwrap().is_some()
+    };
+    assert!(add(&one, "first"));
+    cluster.sql(
+        "insert into lockwood.namespace (name, home) select 'n' || n, 1 from generate_series(1, 50) as n",
+    );
+    assert!(add(&one, "second"), "that there is room was counted before");
+    assert!(!add(&other, "third"));
+    assert!((0..4).any(|n| !add(&one, &format!("more {n}"))), "it is counted again");
+    assert!(add(&other, "second"), "it is there");
+    let (full, limit) = (Cluster::new(), 40);
+    let directory = full.directory();
+    let added = (0..60).filter(|n| add(&directory, &n.to_string())).count();
+    assert_eq!(added, limit);
+}
+
 /// A database that is compatible with PostgreSQL may not have what the report is read from.
 #[test]
 fn a_database_that_does_not_show_its_settings_is_used() {
