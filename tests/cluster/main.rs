@@ -74,6 +74,7 @@ mod seed;
 mod sessions;
 mod shards_guide;
 mod silent_database;
+mod snapshots;
 mod spread_dump;
 mod spread_faults;
 mod spread_feed;

@@ -24,6 +24,7 @@ mod reads;
 mod scope;
 mod serve;
 mod silence;
+pub(crate) mod snapshots;
 mod status;
 
 pub(crate) use calls::ShardCall;
@@ -78,6 +79,8 @@ pub struct NodeConfig {
     pub shards: Option<u32>,
     /// With what calls between nodes are encrypted, if they are.
     pub tls: Option<TlsFiles>,
+    /// A snapshot of a shard is saved when so much of its log is not in the last one.
+    pub snapshot_bytes: u64,
 }
 
 /// This node, as its doors see it.

@@ -85,8 +85,10 @@ select shard.number, added.place, added.part, added.bytes
 from lockwood.shard, unnest($2::bigint[], $3::bigint[], $4::bytea[]) as added (place, part, bytes)
 where shard.number = $1
 on conflict (shard, "index", part) do update set bytes = excluded.bytes"#;
-/// A snapshot that is complete replaces all others, those that were never completed included.
-const DROP_OTHER_SNAPSHOTS: &str = r#"delete from lockwood.snapshot where shard = $1 and "index" <> $2"#;
+/// A snapshot that is complete replaces all others, those that were never completed included, and what is left of a longer
+/// one of the same moment.
+const DROP_OTHER_SNAPSHOTS: &str = r#"
+delete from lockwood.snapshot where shard = $1 and ("index" <> $2 or part >= $3 and part <> 4294967295)"#;
 
 /// Not synced: a hint may be lost.
 const HINT: &str = "select set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
@@ -421,7 +423,8 @@ impl Append {
             steps.push(self.step(PUT_PARTS, vec![indexes, numbers, bytes]));
         }
         if let Some(index) = self.change.saved() {
-            steps.push(self.step(DROP_OTHER_SNAPSHOTS, vec![Box::new(to_sql(index))]));
+            let pieces: Parameter<'_> = Box::new(i64::from(self.change.pieces()));
+            steps.push(self.step(DROP_OTHER_SNAPSHOTS, vec![Box::new(to_sql(index)), pieces]));
         }
         Ok(steps)
     }
