@@ -39,7 +39,7 @@ fn followers_and_takeovers_need_no_notifications() {
     assert_eq!(store.post("count", &json!({ "collection": "user" }))["count"], 2);
     nodes.up(owner);
     await_follower(&nodes, owner);
-    nodes.server(other).signal("-TERM");
+    assert_eq!(nodes.stop(other), Some(0));
     let store = nodes.store(owner);
     eventually_is(
         "the shard is handed off",

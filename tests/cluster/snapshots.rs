@@ -61,7 +61,9 @@ fn a_small_log_has_no_snapshot() {
     let postgres = Postgres::shared();
     let database = postgres.create_database();
     let nodes = Nodes::start_on(&postgres.url(&database, postgres.port()), 1);
-    (1..=50).for_each(|key| drop(nodes.store(1).create("user", key, json!({ "n": key }))));
+    for key in 1..=50 {
+        nodes.store(1).create("user", key, json!({ "n": key }));
+    }
     std::thread::sleep(std::time::Duration::from_millis(2_500));
     assert_eq!(postgres.sql(&database, "select count(*) from lockwood.snapshot"), "0");
 }
