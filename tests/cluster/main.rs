@@ -75,6 +75,8 @@ mod script;
 mod seed;
 mod sessions;
 mod shards_guide;
+mod silent_database;
+mod snapshots;
 mod spread_dump;
 mod spread_faults;
 mod spread_feed;

@@ -185,6 +185,12 @@ struct ClusterArgs {
         value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX))]
     shards: Option<u32>,
 
+    /// Save a snapshot of a shard when its log has grown by N MiB, or by as much as the last snapshot is large: a node
+    /// without a cache loads it, and does not start from the first record
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "database",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    snapshot_mib: u64,
+
     /// How other nodes reach this one, if not at the address it listens on
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     advertise: Option<String>,
@@ -201,6 +207,7 @@ impl ClusterArgs {
             peer_listen: self.peer_listen.unwrap_or_else(|| peer_listen(self.advertise.as_deref())),
             shards: self.shards,
             tls,
+            snapshot_bytes: self.snapshot_mib << 20,
         }))
     }
 

@@ -1,14 +1,16 @@
 //! The database of a cluster, as this crate uses it: the rows of nodes and shards in the words of the router, the cluster's
 //! key, and caches of shards. Knows nothing of SQL.
 
+use crate::proof::Incarnation;
 use lockwood_router::{
     NodeName, NodeRow, ShardEpoch, ShardNo, ShardRow, Target, This, View, ownership::ClaimRule,
 };
 use lockwood_storage::{
     Epoch, Store,
     postgres::{
-        self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Directory,
-        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, Standby, ensure_schema, open_cache,
+        self, Address, AddressError, CacheError, CacheReport, CallError, ClaimIf, Claimant, Directory,
+        DurabilityReport, Follower, HomeRow, Link, Rows, SchemaError, Standby, Tenure, ensure_schema,
+        open_cache,
     },
 };
 use std::{
@@ -66,12 +68,18 @@ pub struct Database {
     appends: Arc<Link>,
     reads: Arc<Link>,
     directory: Directory,
+    /// The run of this node, which its claims and appends show.
+    incarnation: String,
     stale_after_ms: u64,
 }
 
 impl Database {
-    /// Connects, and makes the tables if there are none.
-    pub async fn connect(address: &str, stale_after_ms: u64) -> Result<Database, DatabaseError> {
+    /// Connects as one run of a node, and makes the tables if there are none.
+    pub async fn connect(
+        address: &str,
+        incarnation: Incarnation,
+        stale_after_ms: u64,
+    ) -> Result<Database, DatabaseError> {
         let address: Address = address.parse()?;
         let [appends, reads, renewals] = [
             Link::open(&address, CALL_TIMEOUT)?,
@@ -80,7 +88,12 @@ impl Database {
         ];
         wait_for(&appends).await?;
         ensure_schema(&appends).await?;
-        Ok(Database { appends, reads, directory: Directory::new(renewals), stale_after_ms })
+        let (directory, incarnation) = (Directory::new(renewals), incarnation.to_string());
+        Ok(Database { appends, reads, directory, incarnation, stale_after_ms })
+    }
+
+    fn tenure(&self, epoch: ShardEpoch) -> Tenure {
+        Tenure { epoch: Epoch(epoch.0), incarnation: self.incarnation.clone() }
     }
 
     /// The key that all nodes of the cluster share; drawn by the first.
@@ -92,9 +105,17 @@ impl Database {
         key.try_into().map_err(|_| DatabaseError::Key(len))
     }
 
-    /// How durable an acknowledged write is.
-    pub async fn durability(&self) -> Result<DurabilityReport, DatabaseError> {
-        Ok(self.directory.durability().await?)
+    /// How durable an acknowledged write is; none if the database answers but does not say, as one that is compatible with
+    /// PostgreSQL may.
+    pub async fn durability(&self) -> Result<Option<DurabilityReport>, DatabaseError> {
+        match self.directory.durability().await {
+            Ok(report) => Ok(Some(report)),
+            Err(error @ (CallError::Refused { .. } | CallError::Unexpected(_))) => {
+                tracing::debug!(%error, "ask how durable writes are");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes sure that shards have rows.
@@ -136,7 +157,7 @@ impl Database {
         Ok(Directory::new(Arc::clone(&self.reads)).map_epoch().await?)
     }
 
-    /// Adds a map that is newer than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or there
+    /// Adds a map that is newer than all others, if `owner` is this node's epoch of `shard`; false if it is not, or there
     /// is one that is as new.
     pub async fn add_map(
         &self,
@@ -144,7 +165,7 @@ impl Database {
         map: &[u8],
         (shard, owner): (ShardNo, ShardEpoch),
     ) -> Result<bool, DatabaseError> {
-        Ok(self.directory.add_map(epoch, map, (u64::from(shard.0), Epoch(owner.0))).await?)
+        Ok(self.directory.add_map(epoch, map, (u64::from(shard.0), &self.tenure(owner))).await?)
     }
 
     /// The hosts that operators prefer for each shard, as they were noted last.
@@ -152,13 +173,13 @@ impl Database {
         Ok(self.directory.find_setting(HOSTS).await?)
     }
 
-    /// Notes the hosts that operators prefer, if `owner` is the epoch of the owner of `shard`; false if it is not.
+    /// Notes the hosts that operators prefer, if `owner` is this node's epoch of `shard`; false if it is not.
     pub async fn set_hosts(
         &self,
         hosts: &[u8],
         (shard, owner): (ShardNo, ShardEpoch),
     ) -> Result<bool, DatabaseError> {
-        let owner = (u64::from(shard.0), Epoch(owner.0));
+        let owner = (u64::from(shard.0), &self.tenure(owner));
         Ok(self.directory.change_setting(HOSTS, hosts, owner).await?)
     }
 
@@ -183,7 +204,7 @@ impl Database {
         // What cannot be read is no preference.
         let value = this.map_or_else(String::new, |this| this.number().to_string());
         let name = format!("{THIS}{node}");
-        let owner = (u64::from(shard.0), Epoch(owner.0));
+        let owner = (u64::from(shard.0), &self.tenure(owner));
         Ok(self.directory.change_setting(&name, value.as_bytes(), owner).await?)
     }
 
@@ -214,7 +235,7 @@ impl Database {
         shard: ShardNo,
         epoch: ShardEpoch,
     ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
-        open_cache(directory, &self.appends, u64::from(shard.0), Epoch(epoch.0))
+        open_cache(directory, &self.appends, u64::from(shard.0), &self.tenure(epoch))
     }
 
     /// Opens the cache of a shard that another node owns, and brings it to the log. Blocks.
@@ -228,20 +249,19 @@ impl Database {
         follower: Follower,
         epoch: ShardEpoch,
     ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
-        follower.promote(&self.appends, Epoch(epoch.0))
+        follower.promote(&self.appends, &self.tenure(epoch))
     }
 
     /// Takes a node's name for one run; false if another run that is alive has it.
     pub async fn register(
         &self,
         node: &NodeName,
-        incarnation: &str,
         address: &str,
         version: &str,
     ) -> Result<bool, DatabaseError> {
         let renewal = postgres::Renewal {
             node: node.to_string(),
-            incarnation: incarnation.to_owned(),
+            incarnation: self.incarnation.clone(),
             address: address.to_owned(),
             version: version.to_owned(),
             stops: false,
@@ -266,7 +286,8 @@ impl Database {
             ClaimRule::Holder => ClaimIf::Own,
         };
         let (shard, expected) = (u64::from(shard.0), Epoch(expected.0));
-        let claimed = self.directory.claim_at(shard, node.as_str(), expected, condition).await?;
+        let claimant = Claimant { node: node.as_str(), incarnation: &self.incarnation };
+        let claimed = self.directory.claim_at(shard, claimant, expected, condition).await?;
         Ok(claimed.map(|epoch| ShardEpoch(epoch.0)))
     }
 
@@ -278,7 +299,7 @@ impl Database {
         to: Option<&NodeName>,
     ) -> Result<(), CallError> {
         let to = to.map(NodeName::as_str);
-        self.directory.release_to(u64::from(shard.0), node.as_str(), Epoch(epoch.0), to).await
+        self.directory.release_to(u64::from(shard.0), node.as_str(), &self.tenure(epoch), to).await
     }
 
     pub(crate) async fn deregister(&self, node: &NodeName, incarnation: &str) -> Result<(), CallError> {

@@ -3,7 +3,7 @@
 
 use crate::{
     cluster::{Cluster, Neighbours, driver},
-    clustered::Membership,
+    clustered::{Membership, snapshots},
     elasticsearch::{Elasticsearch, Library},
     front::Front,
     locktopus::Locktopus,
@@ -99,6 +99,9 @@ impl Runtime {
         tasks.spawn(grace::keep_low(Arc::clone(&shared.kernel)));
         tasks.spawn(tend_documents(Arc::clone(&shared)));
         tasks.spawn(tend_store(Arc::clone(&shared)));
+        if shared.membership.is_some() {
+            tasks.spawn(snapshots::keep(Arc::clone(&shared)));
+        }
         // Nothing is served by a map that is over.
         let fetched = shared.cluster.fetch(&shared).await;
         fetched.map_err(|trouble| ServeError::Setting(trouble.message))?;

@@ -36,8 +36,8 @@ pub use permissions::restrict;
 pub use restoring::{BeginError, Unfinished, check_restorable};
 pub use state::{
     Answered, CommitAt, Difference, DocumentRef, Documents, Erasure, ErasureStep, Fold, Folded, IndexInfo,
-    IndexState, NamespaceId, Origin, See, State, Step, UndoFields, has_snapshot_before, rebuild,
-    save_snapshot, undo_fields, verify,
+    IndexState, NamespaceId, Origin, See, State, Step, UndoFields, Unsaved, has_snapshot_before, rebuild,
+    save_snapshot, save_snapshot_while, undo_fields, verify,
 };
 pub use store::{
     Batch, Durability, Order, Pair, Range, Scrubbing, Slice, Snapshot, Space, Store, StoreError, with_prefix,

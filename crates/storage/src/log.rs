@@ -207,7 +207,7 @@ fn at_record(error: StoreError, index: u64) -> StoreError {
     }
 }
 
-fn read_index(key: &[u8]) -> Result<u64, StoreError> {
+pub(crate) fn read_index(key: &[u8]) -> Result<u64, StoreError> {
     key.try_into()
         .map(u64::from_be_bytes)
         .map_err(|_| StoreError::damaged("the index of a record of the log"))

@@ -40,6 +40,9 @@ struct Shared {
 
 struct State {
     fault: Fault,
+    /// Bytes of requests that are replaced by others, and how often they were.
+    replace: Option<(&'static [u8], &'static [u8])>,
+    replaced: u64,
     /// Those that are open, by number.
     connections: HashMap<u64, Connection>,
     /// So many connections were made.
@@ -72,8 +75,14 @@ impl Proxy {
     pub fn before(server: SocketAddr) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
         let port = listener.local_addr().expect("it has an address").port();
-        let state =
-            Mutex::new(State { fault: Fault::None, connections: HashMap::new(), made: 0, recorded: None });
+        let state = Mutex::new(State {
+            fault: Fault::None,
+            replace: None,
+            replaced: 0,
+            connections: HashMap::new(),
+            made: 0,
+            recorded: None,
+        });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
@@ -107,6 +116,17 @@ impl Proxy {
         self.shared.state().recorded.iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
+    /// Replaces bytes of requests by others of the same length from now on. They must be sent at once, and not encrypted.
+    pub fn replace(&self, from: &'static [u8], to: &'static [u8]) {
+        assert_eq!(from.len(), to.len(), "what is sent says its length");
+        self.shared.state().replace = Some((from, to));
+    }
+
+    /// How often bytes were replaced.
+    pub fn replaced(&self) -> u64 {
+        self.shared.state().replaced
+    }
+
     /// Cuts all connections; new ones are accepted.
     pub fn cut(&self) {
         self.shared.state().cut();
@@ -126,6 +146,14 @@ impl State {
         let connection = Connection { number: self.made, client: Arc::new(client), server: Arc::new(server) };
         self.connections.insert(connection.number, connection.clone());
         connection
+    }
+
+    fn change(&mut self, bytes: &mut [u8]) {
+        let Some((from, to)) = self.replace else { return };
+        while let Some(place) = bytes.windows(from.len()).position(|found| found == from) {
+            bytes[place..place + to.len()].copy_from_slice(to);
+            self.replaced += 1;
+        }
     }
 
     fn cut(&mut self) {
@@ -171,7 +199,9 @@ impl Shared {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(len @ 1..) = from.read(&mut buffer) {
             if direction == Direction::Requests {
-                self.state().record(connection.number, &buffer[..len]);
+                let mut state = self.state();
+                state.record(connection.number, &buffer[..len]);
+                state.change(&mut buffer[..len]);
             }
             if !self.pass(direction) || to.write_all(&buffer[..len]).is_err() {
                 break;

@@ -2,12 +2,32 @@
 
 use super::{Shard, ShardError};
 use lockwood_model::{FieldPath, Timestamp};
-use lockwood_storage::{Appended, Entry, IndexInfo, IndexState, NamespaceId, StoreError, save_snapshot};
+use lockwood_storage::{
+    Appended, Entry, IndexInfo, IndexState, NamespaceId, StoreError, Unsaved, save_snapshot,
+    save_snapshot_while,
+};
 use std::sync::{Arc, atomic::Ordering};
 
 /// So many records are forgotten in one step, or fewer that have so many events.
 const TRIM_LEN: u64 = 1000;
 const TRIM_EVENTS: usize = 10_000;
+
+/// A snapshot is saved when so much of the log is not in the last one, and no less than that is large: so loading it and
+/// folding the rest takes about as long as loading it takes twice, and all snapshots write no more than the log does.
+#[derive(Debug, Clone, Copy)]
+pub struct SnapshotDue {
+    /// So many records.
+    pub records: u64,
+    /// Or so many bytes.
+    pub bytes: u64,
+}
+
+impl SnapshotDue {
+    fn is_due(&self, unsaved: &Unsaved) -> bool {
+        (unsaved.records() >= self.records || unsaved.bytes >= self.bytes)
+            && unsaved.bytes >= unsaved.saved_bytes
+    }
+}
 
 /// What can be forgotten.
 struct Trimmable {
@@ -129,6 +149,27 @@ impl Shard {
         Ok(commits)
     }
 
+    /// Saves a snapshot if one is due, asking after each piece whether to go on; gives the last record in it. `unsaved` is
+    /// what was counted before. No record is dropped: history and feeds are read from them.
+    pub async fn keep_snapshot(
+        self: &Arc<Shard>,
+        mut unsaved: Unsaved,
+        due: SnapshotDue,
+        mut go_on: impl FnMut() -> bool + Send + 'static,
+    ) -> Result<(Unsaved, Option<u64>), ShardError> {
+        let _alone = self.trimming.lock().await;
+        let shard = Arc::clone(self);
+        let kept = tokio::task::spawn_blocking(move || -> Result<_, StoreError> {
+            let reading = shard.read();
+            unsaved.count(&*reading.snapshot)?;
+            if !due.is_due(&unsaved) {
+                return Ok((unsaved, None));
+            }
+            Ok((unsaved, save_snapshot_while(&*reading.snapshot, shard.store(), &mut go_on)?))
+        });
+        Ok(kept.await.map_err(|_| StoreError::Failed("saving a snapshot panicked".to_owned()))??)
+    }
+
     fn trimmable(&self, before: Timestamp) -> Result<Trimmable, StoreError> {
         let reading = self.read();
         let state = reading.state();
@@ -172,5 +213,21 @@ impl Shard {
                 Err(StoreError::Failed("the log has another owner".to_owned()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_due_when_much_is_not_in_the_last_one_and_that_is_not_larger() {
+        let due = SnapshotDue { records: 100, bytes: 1000 };
+        let is_due = |records: u64, bytes, saved_bytes| {
+            due.is_due(&Unsaved { saved: 7, saved_bytes, last: 7 + records, bytes })
+        };
+        assert!(is_due(100, 10, 0) && is_due(1, 1000, 0) && is_due(100, 10, 10));
+        assert!(!is_due(99, 999, 0), "it is little");
+        assert!(!is_due(100, 10, 11) && !is_due(1, 5000, 5001), "the snapshot is larger");
     }
 }

@@ -35,6 +35,7 @@ use tokio::sync::watch;
 
 pub use join::{Join, JoinPlace, JoinRows, JoinSide, Only, Source, join};
 pub use load::{Loading, Positions};
+pub use maintenance::SnapshotDue;
 pub(crate) use purge::{Begun, Purging, Stage};
 pub use query::{
     Any, Count, Custody, Elsewhere, Extreme, Find, Found, Gather, PageError, Pager, Place, Selection, Sort,

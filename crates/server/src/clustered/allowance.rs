@@ -79,7 +79,7 @@ mod tests {
     /// Beside what any request may take.
     #[track_caller]
     fn check(interface: Interface, target: &str, body: &str, expected_ms: u64) {
-        let config = Config { wait_ms: 1_000, ..Config::default() };
+        let config = Config { wait_ms: 1_000, ..Config::new("data".into()) };
         let (parts, ()) = Request::builder().uri(target).body(()).unwrap().into_parts();
         let allowed = of_request(&config, interface, &parts, body.as_bytes());
         let found = allowed - of_work(&config.limits);

@@ -25,6 +25,7 @@ mod reads;
 mod scope;
 mod serve;
 mod silence;
+pub(crate) mod snapshots;
 mod status;
 mod streamed;
 
@@ -80,6 +81,8 @@ pub struct NodeConfig {
     pub shards: Option<u32>,
     /// With what calls between nodes are encrypted, if they are.
     pub tls: Option<TlsFiles>,
+    /// A snapshot of a shard is saved when so much of its log is not in the last one.
+    pub snapshot_bytes: u64,
 }
 
 /// This node, as its doors see it.
@@ -94,8 +97,8 @@ pub(crate) struct ClusterNode {
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
-    /// On how many machines an acknowledged write is; read now and then.
-    pub(crate) durability: Mutex<DurabilityReport>,
+    /// On how many machines an acknowledged write is, if the database says so; read now and then.
+    pub(crate) durability: Mutex<Option<DurabilityReport>>,
     /// Logs that were found to lack acknowledged records, in words, since this process began.
     pub(crate) losses: Mutex<Vec<String>>,
     /// Those of the shards that this node follows; written by the tasks that follow them.
@@ -166,7 +169,7 @@ impl ClusterNode {
         peers: Peers,
         prover: Arc<Prover>,
         (reports, database): (Reports, Arc<Database>),
-        durability: DurabilityReport,
+        durability: Option<DurabilityReport>,
     ) -> Arc<ClusterNode> {
         Arc::new(ClusterNode {
             front,
@@ -302,7 +305,7 @@ impl ClusterNode {
 
     /// On how many machines an acknowledged write is, in words, as it was read last.
     pub(crate) fn durability_in_words(&self) -> String {
-        serve::in_words(&self.durability.lock())
+        serve::in_words(self.durability.lock().as_ref())
     }
 
     /// Looks how durable writes are now: a failover may have changed that. What was known stays if the database is away.

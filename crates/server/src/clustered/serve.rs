@@ -68,13 +68,13 @@ pub(crate) async fn run(
         tls.map_err(|error| ServeError::Setting(format!("no TLS between nodes: {error}")))?.map(Arc::new);
     let name = NodeName::from(settings.name.as_deref().unwrap_or(&advertise));
     let policy = Policy::default();
-    let database = Arc::new(Database::connect(&settings.database, policy.stale_after_ms).await?);
+    let database = Arc::new(Database::connect(&settings.database, incarnation, policy.stale_after_ms).await?);
     let shards = settings.shards.unwrap_or(1).max(1);
     database.ensure_shards(&(1..=shards).map(ShardNo).collect::<Vec<_>>()).await?;
-    register(&database, &name, incarnation, &advertise).await?;
+    register(&database, &name, &advertise).await?;
     let key = database.key().await?;
     let durability = database.durability().await?;
-    tracing::info!(node = %name, advertise, durability = in_words(&durability), "the node is part of a cluster");
+    tracing::info!(node = %name, advertise, durability = in_words(durability.as_ref()), "the node is part of a cluster");
 
     let data = config.data.clone();
     let front = Front::new(config);
@@ -152,14 +152,9 @@ fn driver_ended(ended: Result<Result<(), JoinError>, JoinError>) -> String {
 
 /// Takes the node's name. After a crash the row of the last run is fresh for a moment; a row that stays fresh is that of
 /// another node.
-async fn register(
-    database: &Database,
-    name: &NodeName,
-    incarnation: Incarnation,
-    address: &str,
-) -> Result<(), ServeError> {
+async fn register(database: &Database, name: &NodeName, address: &str) -> Result<(), ServeError> {
     let begun = Instant::now();
-    while !database.register(name, &incarnation.to_string(), address, env!("CARGO_PKG_VERSION")).await? {
+    while !database.register(name, address, env!("CARGO_PKG_VERSION")).await? {
         if begun.elapsed() > NAME_TIMEOUT {
             let message = format!(
                 "another node called {name} is running; give each node a name of its own with --node, and an address of \
@@ -222,7 +217,12 @@ pub(super) fn cache_of(shard: ShardNo, number: usize) -> String {
 }
 
 /// How many machines have an acknowledged write, and why.
-pub(super) fn in_words(report: &DurabilityReport) -> String {
+pub(super) fn in_words(report: Option<&DurabilityReport>) -> String {
+    let Some(report) = report else {
+        return "cannot tell on how many machines an acknowledged write is: the database does not show its \
+                settings"
+            .to_owned();
+    };
     let DurabilityReport { synchronous_commit, synchronous_standby_names, machines, server_version, .. } =
         report;
     let machines = match machines {

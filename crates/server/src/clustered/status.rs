@@ -331,7 +331,7 @@ fn status(node: &ClusterNode) -> ClusterStatus {
 fn seen(node: &ClusterNode) -> Vec<Alert> {
     let (view, durability) = (node.topology.view(), node.durability.lock());
     let (own, since_ms) = (node.topology.own(), node.topology.age_ms());
-    let mut alerts = Seen { own, view: &view, since_ms, durability: Some(&durability) }.alerts();
+    let mut alerts = Seen { own, view: &view, since_ms, durability: durability.as_ref() }.alerts();
     alerts.extend(node.connection_alerts());
     alerts
 }

@@ -18,10 +18,10 @@ use super::{
     log::{Head, ShardLog, get},
     note::{Note, digest},
     store::Clustered,
+    tenure::Tenure,
 };
 use crate::{
     embedded::{Embedded, OpenError, discard, is_there},
-    log::Epoch,
     state::State,
     store::{Store, StoreError},
 };
@@ -123,7 +123,7 @@ impl LostRecords {
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The shard has another owner by now, or no row.
-    #[error("shard {shard} has epoch {found}, not {expected}")]
+    #[error("the ownership of shard {shard} with epoch {expected} is over; the shard has epoch {found}")]
     Fenced {
         /// Which shard.
         shard: u64,
@@ -151,16 +151,16 @@ pub enum CacheError {
     Call(#[from] CallError),
 }
 
-/// Opens the cache of a shard that was claimed with `epoch`, and brings it to where the log is. Blocks; takes as long as
+/// Opens the cache of a shard whose claim began `tenure`, and brings it to where the log is. Blocks; takes as long as
 /// reading what the cache does not have.
 pub fn open_cache(
     directory: &Path,
     link: &Arc<Link>,
     shard: u64,
-    epoch: Epoch,
+    tenure: &Tenure,
 ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
     let place = Place::new(directory, link, shard)?;
-    let head = place.owned_head(epoch)?;
+    let head = place.owned_head(tenure)?;
     let opened = place.open(&head)?;
     place.complete(opened, &head)
 }
@@ -196,12 +196,12 @@ impl Place {
         self.log = ShardLog::new(Arc::clone(link), self.shard);
     }
 
-    /// Where the shard stands, if this is the epoch of its owner.
-    pub(super) fn owned_head(&self, epoch: Epoch) -> Result<Head, CacheError> {
+    /// Where the shard stands, if this is the tenure of its owner.
+    pub(super) fn owned_head(&self, tenure: &Tenure) -> Result<Head, CacheError> {
         let found = self.log.head()?;
-        let (shard, other) = (self.shard, found.map_or(0, |head| head.epoch.0));
-        let owned = found.filter(|head| head.epoch == epoch);
-        owned.ok_or(CacheError::Fenced { shard, expected: epoch.0, found: other })
+        let (shard, other) = (self.shard, found.as_ref().map_or(0, |head| head.tenure.epoch.0));
+        let owned = found.filter(|head| head.tenure == *tenure);
+        owned.ok_or(CacheError::Fenced { shard, expected: tenure.epoch.0, found: other })
     }
 
     /// Where the shard stands, under any owner.
@@ -264,7 +264,7 @@ impl Place {
         CacheError::Open { directory: self.directory.clone(), error }
     }
 
-    /// Fills a cache, for the owner with the epoch of `head`.
+    /// Fills a cache, for the owner with the tenure of `head`.
     pub(super) fn complete(
         self,
         opened: Opened,
@@ -276,7 +276,7 @@ impl Place {
         filling.copy_ledger()?;
         let report = CacheReport { outcome, records: filling.folded, last: filling.note.last, alert };
         let Filling { cache, note, .. } = filling;
-        Ok((Arc::new(Clustered::new(cache, self.log, head.epoch, note)), report))
+        Ok((Arc::new(Clustered::new(cache, self.log, head.tenure.clone(), note)), report))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Caches of every kind brought to the log: each ends as the mirror of it, and says how.
 
 use super::{
-    Advanced, CacheError, CacheOutcome, CacheReport, Discarded, Follower, LostRecords, change::is_shared,
-    postgres_test::Cluster,
+    Advanced, CacheError, CacheOutcome, CacheReport, Discarded, Follower, LostRecords,
+    change::is_shared,
+    postgres_test::{Cluster, of_a},
 };
 use crate::{
     Action, Appended, Batch, Claim, Durability, Embedded, Entry, Epoch, Fold, Ledger, LocalLog, Log, Memory,
-    Order, Space, State, Store, save_snapshot, verify, with_prefix,
+    Order, Space, State, Store, Unsaved, has_snapshot_before, save_snapshot, save_snapshot_while, verify,
+    with_prefix,
 };
 use lockwood_model::{DocumentKey, Json};
 use std::{fs, path::Path, sync::Arc};
@@ -154,6 +156,108 @@ fn a_snapshot_and_the_records_behind_it_suffice() {
     let third = shard.own(elsewhere.path());
     third.check(&FILLED, 1);
     assert_eq!(third.content(), content);
+}
+
+/// History and feeds are read from the records, so a snapshot alone drops none.
+#[test]
+fn a_snapshot_saves_folding_and_drops_no_record() {
+    let (shard, here, there) = (Shard::new(), folder(), folder());
+    let first = shard.own(here.path());
+    first.put_all(1..=30);
+    save_snapshot(&*first.store.snapshot(), &*first.store).unwrap();
+    first.put_all(31..=35);
+    let without_pieces = |owner: &Owner| {
+        let content = owner.content().into_iter().filter(|(space, ..)| *space != Space::Snapshots);
+        content.collect::<Vec<_>>()
+    };
+    let content = without_pieces(&first);
+    let (behind, elsewhere) = (folder(), folder());
+    let mut followed = Follower::open(behind.path(), &shard.cluster.link, shard.shard).unwrap();
+    assert_eq!(followed.advance().unwrap(), Advanced::To(35));
+    let second = shard.own(there.path());
+    second.check(&FILLED, 5);
+    assert_eq!(without_pieces(&second), content);
+    assert_eq!(shard.cluster.log(shard.shard).head().unwrap().unwrap().first, Some(1));
+    // A copy of the snapshot would be no use here, but it is known of: a purge has to replace it.
+    let snapshot = second.store.snapshot();
+    let bytes = |space| {
+        snapshot
+            .scan(space, with_prefix(b""), Order::Forward)
+            .map(|pair| pair.unwrap().1.len())
+            .sum::<usize>()
+    };
+    assert!(bytes(Space::Snapshots) < 32);
+    assert!(has_snapshot_before(&*snapshot, 31).unwrap());
+    let mut unsaved = Unsaved::default();
+    unsaved.count(&*snapshot).unwrap();
+    assert_eq!((unsaved.saved, unsaved.last, unsaved.records()), (30, 35, 5));
+    assert!(unsaved.bytes > 0 && unsaved.saved_bytes > 0);
+    drop(snapshot);
+    second.put(36);
+    let snapshot = second.store.snapshot();
+    let before = unsaved.bytes;
+    unsaved.count(&*snapshot).unwrap();
+    assert!(unsaved.records() == 6 && unsaved.bytes > before);
+    drop(snapshot);
+    // When records are dropped, those who have all of them need the snapshot after all.
+    second.trim(35);
+    assert_eq!(followed.advance().unwrap(), Advanced::To(36));
+    let content = second.content();
+    let (claimed, link) = (shard.cluster.claim("a", shard.shard).unwrap(), &shard.cluster.link);
+    let (store, report) = followed.promote(link, &of_a(claimed.epoch)).unwrap();
+    let log = LocalLog::new(Arc::clone(&store));
+    let Claim { epoch, .. } = log.claim().unwrap();
+    assert_eq!(Owner { store, log, epoch, report }.content(), content);
+    let third = shard.own(elsewhere.path());
+    assert_eq!(third.content(), content);
+}
+
+fn pieces(shard: &Shard) -> String {
+    let number = shard.shard;
+    let sql = format!(
+        r#"select "index", count(*), bool_or(part = 4294967295) from lockwood.snapshot where shard = {number}
+        group by "index" order by "index""#
+    );
+    shard.cluster.sql(&sql)
+}
+
+#[test]
+fn a_snapshot_that_is_cut_short_leaves_the_one_before_it() {
+    let (shard, here, there) = (Shard::new(), folder(), folder());
+    let first = shard.own(here.path());
+    // Several pieces.
+    let large = |number: u64| {
+        let at = DocumentKey::new("c", format!("{number}").parse().unwrap());
+        let put = vec![(at, vec![("f".into(), Json::trusted(&format!("\"{}\"", "x".repeat(200_000))))])];
+        first.take(&Entry::Kept { namespace: "n".into(), put, removed: Vec::new() });
+    };
+    (1..=10).for_each(large);
+    save_snapshot(&*first.store.snapshot(), &*first.store).unwrap();
+    let complete = pieces(&shard);
+    (11..=15).for_each(large);
+    let mut steps = 0;
+    let saved = save_snapshot_while(&*first.store.snapshot(), &*first.store, &mut || {
+        steps += 1;
+        steps < 3
+    });
+    assert_eq!(saved.unwrap(), None);
+    first.store.tend().unwrap();
+    assert_eq!(pieces(&shard), format!("{complete}\n15|3|f"));
+    let content = |owner: &Owner| {
+        let content = owner.content().into_iter().filter(|(space, ..)| *space != Space::Snapshots);
+        content.collect::<Vec<_>>()
+    };
+    let expected = content(&first);
+    let second = shard.own(there.path());
+    second.check(&FILLED, 5);
+    assert_eq!(content(&second), expected);
+    // The one that has lost the shard saves nothing more.
+    save_snapshot(&*first.store.snapshot(), &*first.store).unwrap_err();
+    assert_eq!(pieces(&shard), format!("{complete}\n15|3|f"));
+    second.put(16);
+    save_snapshot(&*second.store.snapshot(), &*second.store).unwrap();
+    assert!(pieces(&shard).starts_with("16|") && !pieces(&shard).contains('\n'), "{}", pieces(&shard));
+    shard.own(folder().path()).check(&FILLED, 0);
 }
 
 #[test]
@@ -367,7 +471,7 @@ fn a_cache_is_not_opened_without_ownership() {
     let (shard, here) = (Shard::new(), folder());
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
     shard.cluster.claim("a", shard.shard).unwrap();
-    let error = super::open_cache(here.path(), &shard.cluster.link, shard.shard, claimed.epoch)
+    let error = super::open_cache(here.path(), &shard.cluster.link, shard.shard, &of_a(claimed.epoch))
         .map(drop)
         .unwrap_err();
     assert!(matches!(error, CacheError::Fenced { expected: 1, found: 2, .. }), "{error}");
@@ -392,7 +496,7 @@ fn a_follower_follows_and_becomes_the_owner() {
     owner.put(32);
     let content = owner.content();
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, &of_a(claimed.epoch)).unwrap();
     assert_eq!((&report.outcome, report.records, report.alert), (&CAUGHT_UP, 1, None));
     let log = LocalLog::new(Arc::clone(&store));
     let Claim { epoch, .. } = log.claim().unwrap();
@@ -434,7 +538,7 @@ fn a_follower_of_a_log_that_was_rewritten_or_lost_records_diverges() {
     shard.lose_after(7);
     assert_eq!(follower.advance().unwrap(), Advanced::Diverged);
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (_, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let (_, report) = follower.promote(&shard.cluster.link, &of_a(claimed.epoch)).unwrap();
     assert_eq!(report.outcome, CacheOutcome::Rebuilt(Discarded::Ahead));
     assert!(report.alert.is_some());
 }
@@ -474,7 +578,7 @@ fn a_follower_that_fails_between_two_pages_folds_no_record_twice() {
     let content = owner.content();
     drop(owner);
     let claimed = shard.cluster.claim("a", shard.shard).unwrap();
-    let (store, report) = follower.promote(&shard.cluster.link, claimed.epoch).unwrap();
+    let (store, report) = follower.promote(&shard.cluster.link, &of_a(claimed.epoch)).unwrap();
     let log = LocalLog::new(Arc::clone(&store));
     let Claim { epoch, .. } = log.claim().unwrap();
     assert_eq!(Owner { store, log, epoch, report }.content(), content);

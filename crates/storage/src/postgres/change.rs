@@ -71,6 +71,12 @@ impl Change {
         self.parts.iter().rev().find(|(_, part, _)| *part == LAST_PIECE).map(|(index, ..)| *index)
     }
 
+    /// In how many pieces that snapshot is.
+    pub(super) fn pieces(&self) -> u32 {
+        let last = self.parts.iter().rev().find(|(_, part, _)| *part == LAST_PIECE);
+        last.and_then(|(.., bytes)| bytes[..].try_into().ok()).map_or(LAST_PIECE, u32::from_be_bytes)
+    }
+
     /// Whether it writes records anew that were there before.
     pub(super) fn rewrites(&self, last: u64) -> bool {
         self.records.first().is_some_and(|(index, _)| *index <= last)

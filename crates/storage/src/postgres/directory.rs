@@ -9,13 +9,23 @@ use super::{
     link::{CallError, Link},
     log::{get, get_number},
     schema::{from_sql, to_sql},
+    tenure::Tenure,
 };
 use crate::log::Epoch;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio_postgres::{Row, types::ToSql};
 
 /// How often a statement is tried whose transaction gave way to another one.
 const ATTEMPTS_MAX: u32 = 5;
+
+/// How long a count of the namespaces is good for.
+const COUNT_KEPT: Duration = Duration::from_secs(10);
+/// So many nodes may add namespaces at once, each as many as this one, and none passes the limit.
+const COUNTED_BY: u64 = 16;
 
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,15 +61,6 @@ pub struct ShardRow {
     pub pinned: bool,
 }
 
-/// What a node that has claimed a shard gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claimed {
-    /// To be shown with every append.
-    pub epoch: Epoch,
-    /// The last record of the log.
-    pub last: u64,
-}
-
 /// Where the documents of a namespace are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HomeRow {
@@ -73,6 +74,29 @@ pub struct HomeRow {
 #[derive(Clone)]
 pub struct Directory {
     link: Arc<Link>,
+    counted: Arc<Mutex<Option<Counted>>>,
+}
+
+/// What this node knows of how many namespaces there are. Counting reads the whole table, so it is done again when its
+/// result may be too old to say that there is room: never near the limit.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    at: Instant,
+    /// So many more this node may add before it counts again.
+    room: u64,
+}
+
+impl Counted {
+    fn new(count: u64, homes_max: u64, at: Instant) -> Counted {
+        Counted { at, room: homes_max.saturating_sub(count) / COUNTED_BY }
+    }
+
+    /// One more, if there is room for certain.
+    fn take(&mut self, now: Instant) -> bool {
+        let has_room = self.room > 0 && now.duration_since(self.at) < COUNT_KEPT;
+        self.room = self.room.saturating_sub(1);
+        has_room
+    }
 }
 
 pub(super) type Parameters = Vec<Box<dyn ToSql + Sync + Send>>;
@@ -87,25 +111,13 @@ pub(super) use parameters;
 impl Directory {
     /// The directory in the database that `link` is connected to. Renewals should have a link of their own.
     pub fn new(link: Arc<Link>) -> Directory {
-        Directory { link }
-    }
-
-    /// Registers a node, or renews it.
-    pub async fn renew_node(&self, name: &str, address: &str, version: &str) -> Result<(), CallError> {
-        let sql = "insert into lockwood.node (name, address, version, renewed_at) values ($1, $2, $3, now())
-            on conflict (name) do update set address = $2, version = $3, renewed_at = now()";
-        self.rows(sql, parameters![name.to_owned(), address.to_owned(), version.to_owned()]).await.map(drop)
+        Directory { link, counted: Arc::default() }
     }
 
     /// Removes the row of a run that has stopped; false if its name has passed to another run, or the row is gone.
     pub async fn remove_node(&self, name: &str, incarnation: &str) -> Result<bool, CallError> {
         let sql = "delete from lockwood.node where name = $1 and incarnation = $2 returning name";
         self.changed(sql, parameters![name.to_owned(), incarnation.to_owned()]).await
-    }
-
-    /// All nodes that were not removed, by name.
-    pub async fn nodes(&self) -> Result<Vec<NodeRow>, CallError> {
-        Ok(self.read_rows().await?.nodes)
     }
 
     /// Makes sure that shards have rows.
@@ -115,51 +127,6 @@ impl Directory {
             "insert into lockwood.shard (number) select number from unnest($1::bigint[]) as wanted (number)
             on conflict (number) do nothing";
         self.rows(sql, parameters![numbers]).await.map(drop)
-    }
-
-    /// All shards, by number.
-    pub async fn shards(&self) -> Result<Vec<ShardRow>, CallError> {
-        Ok(self.read_rows().await?.shards)
-    }
-
-    /// Makes `node` the owner and fences every earlier one; none if another node owns the shard and renewed it within
-    /// `stale_after_ms`, or released it within that time for a third one.
-    pub async fn claim(
-        &self,
-        shard: u64,
-        node: &str,
-        stale_after_ms: u64,
-    ) -> Result<Option<Claimed>, CallError> {
-        let sql = "update lockwood.shard set epoch = epoch + 1, owner = $2, renewed_at = now(), target = null
-            where number = $1 and (owner = $2 or renewed_at < now() - $3::float8 * interval '1 millisecond'
-                or owner is null and (target is null or target = $2))
-            returning epoch, last";
-        let parameters = parameters![to_sql(shard), node.to_owned(), stale_after_ms as f64];
-        let rows = self.rows(sql, parameters).await?;
-        let claimed =
-            |row: &Row| Ok(Claimed { epoch: Epoch(get_number(row, 0)?), last: get_number(row, 1)? });
-        rows.first().map(claimed).transpose()
-    }
-
-    /// Renews all shards of a node; gives those that are still its own, with their epochs.
-    pub async fn renew_shards(&self, node: &str) -> Result<Vec<(u64, Epoch)>, CallError> {
-        let sql = "update lockwood.shard set renewed_at = now() where owner = $1 returning number, epoch";
-        let rows = self.rows(sql, parameters![node.to_owned()]).await?;
-        rows.iter().map(|row| Ok((get_number(row, 0)?, Epoch(get_number(row, 1)?)))).collect()
-    }
-
-    /// Gives a shard up; false if it has another owner by now. A target keeps its turn.
-    pub async fn release(&self, shard: u64, epoch: Epoch) -> Result<bool, CallError> {
-        // The epoch goes up, so that an append still under way does not come after the release.
-        let sql = "update lockwood.shard set owner = null, epoch = epoch + 1, renewed_at = now()
-            where number = $1 and epoch = $2 and owner is not null returning number";
-        self.changed(sql, parameters![to_sql(shard), to_sql(epoch.0)]).await
-    }
-
-    /// Asks the owner to hand a shard off to `target`, or not to any more.
-    pub async fn set_target(&self, shard: u64, target: Option<&str>) -> Result<bool, CallError> {
-        let sql = "update lockwood.shard set target = $2 where number = $1 returning number";
-        self.changed(sql, parameters![to_sql(shard), target.map(str::to_owned)]).await
     }
 
     /// The latest map with its epoch.
@@ -177,19 +144,22 @@ impl Directory {
         epoch.map(from_sql).transpose()
     }
 
-    /// Adds a map with a higher epoch than all others, if `owner` is the epoch of the owner of `shard`; false if it is not, or
+    /// Adds a map with a higher epoch than all others, if `owner` is the tenure of the owner of `shard`; false if it is not, or
     /// there is one that is as new.
     pub async fn add_map(
         &self,
         epoch: u64,
         map: &[u8],
-        (shard, owner): (u64, Epoch),
+        (shard, owner): (u64, &Tenure),
     ) -> Result<bool, CallError> {
-        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+        let sql = "with owner as (select 1 from lockwood.shard
+                where number = $3 and epoch = $4 and incarnation = $5 for update)
             insert into lockwood.map (epoch, map) select $1::bigint, $2 from owner
             where $1 > (select coalesce(max(epoch), 0) from lockwood.map)
             on conflict (epoch) do nothing returning epoch";
-        let parameters = parameters![to_sql(epoch), map.to_vec(), to_sql(shard), to_sql(owner.0)];
+        let Tenure { epoch: owner, incarnation } = owner.clone();
+        let parameters =
+            parameters![to_sql(epoch), map.to_vec(), to_sql(shard), to_sql(owner.0), incarnation];
         self.changed(sql, parameters).await
     }
 
@@ -205,17 +175,29 @@ impl Directory {
         if let Some(found) = self.find_home(namespace).await? {
             return Ok(Some(found));
         }
-        let sql = "insert into lockwood.namespace (name, home, spread)
-            select $1::text, $2::bigint, $4::boolean
-            where (select count(*) from lockwood.namespace) < $3::bigint
+        if !self.has_room(homes_max).await? {
+            return self.find_home(namespace).await;
+        }
+        let sql = "insert into lockwood.namespace (name, home, spread) values ($1, $2, $3)
             on conflict (name) do nothing returning home, spread";
-        let parameters =
-            parameters![namespace.to_owned(), to_sql(wanted.home), to_sql(homes_max), wanted.spread];
+        let parameters = parameters![namespace.to_owned(), to_sql(wanted.home), wanted.spread];
         let rows = self.rows(sql, parameters).await?;
         match rows.first() {
             Some(row) => home_row(row).map(Some),
             None => self.find_home(namespace).await,
         }
+    }
+
+    /// Whether there is room for one more namespace.
+    async fn has_room(&self, homes_max: u64) -> Result<bool, CallError> {
+        if self.counted.lock().as_mut().is_some_and(|counted| counted.take(Instant::now())) {
+            return Ok(true);
+        }
+        let at = Instant::now();
+        let rows = self.rows("select count(*) from lockwood.namespace", parameters![]).await?;
+        let count = rows.first().map_or(Ok(0), |row| get_number(row, 0))?;
+        *self.counted.lock() = Some(Counted::new(count, homes_max, at));
+        Ok(count < homes_max)
     }
 
     /// How many namespaces have their home on each shard, as far as some have.
@@ -256,13 +238,6 @@ impl Directory {
         self.changed(sql, parameters![namespace.to_owned(), to_sql(from), to_sql(to)]).await
     }
 
-    /// Some namespaces with their homes by name, behind `after`.
-    pub async fn homes(&self, after: &str, len_max: u32) -> Result<Vec<(String, u64)>, CallError> {
-        let sql = "select name, home from lockwood.namespace where name > $1 order by name limit $2";
-        let rows = self.rows(sql, parameters![after.to_owned(), i64::from(len_max)]).await?;
-        rows.iter().map(|row| Ok((get(row, 0)?, get_number(row, 1)?))).collect()
-    }
-
     /// A setting of the cluster: that on record, or `fresh` if there is none, which is on record then. The one named
     /// `cluster` tells clusters apart; it is to be set before caches are opened.
     pub async fn setting(&self, name: &str, fresh: &[u8]) -> Result<Vec<u8>, CallError> {
@@ -298,17 +273,20 @@ impl Directory {
             .map(drop)
     }
 
-    /// Changes a setting, if `owner` is the epoch of the owner of `shard`; false if it is not.
+    /// Changes a setting, if `owner` is the tenure of the owner of `shard`; false if it is not.
     pub async fn change_setting(
         &self,
         name: &str,
         value: &[u8],
-        (shard, owner): (u64, Epoch),
+        (shard, owner): (u64, &Tenure),
     ) -> Result<bool, CallError> {
-        let sql = "with owner as (select 1 from lockwood.shard where number = $3 and epoch = $4 for update)
+        let sql = "with owner as (select 1 from lockwood.shard
+                where number = $3 and epoch = $4 and incarnation = $5 for update)
             insert into lockwood.setting (name, value) select $1::text, $2::bytea from owner
             on conflict (name) do update set value = excluded.value returning name";
-        let parameters = parameters![name.to_owned(), value.to_vec(), to_sql(shard), to_sql(owner.0)];
+        let Tenure { epoch: owner, incarnation } = owner.clone();
+        let parameters =
+            parameters![name.to_owned(), value.to_vec(), to_sql(shard), to_sql(owner.0), incarnation];
         self.changed(sql, parameters).await
     }
 
@@ -326,13 +304,6 @@ impl Directory {
             Err(error) if error.has_code(&durability::NOT_SHOWN) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// The clock of the database, in milliseconds since 1970.
-    pub async fn now_ms(&self) -> Result<u64, CallError> {
-        let rows = self.rows("select (extract(epoch from now()) * 1000)::bigint", parameters![]).await?;
-        let none = || CallError::Unexpected("no time".to_owned());
-        from_sql(get(rows.first().ok_or_else(none)?, 0)?)
     }
 
     pub(super) async fn changed(&self, sql: &str, parameters: Parameters) -> Result<bool, CallError> {
@@ -360,4 +331,19 @@ impl Directory {
 
 fn home_row(row: &Row) -> Result<HomeRow, CallError> {
     Ok(HomeRow { home: get_number(row, 0)?, spread: get(row, 1)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_counted_again_when_the_limit_may_be_near() {
+        let at = Instant::now();
+        let mut counted = Counted::new(200, 1000, at);
+        assert_eq!((0..100).filter(|_| counted.take(at)).count(), 50);
+        assert!(!Counted::new(200, 1000, at).take(at + COUNT_KEPT), "others may have added some since");
+        assert!(!Counted::new(990, 1000, at).take(at));
+        assert!(!Counted::new(2000, 1000, at).take(at));
+    }
 }

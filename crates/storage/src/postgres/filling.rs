@@ -10,7 +10,7 @@ use super::{
 use crate::{
     entry::Entry,
     overlay::Overlay,
-    state::{Fold, LAST_PIECE, State, read_piece},
+    state::{Fold, LAST_PIECE, State, elsewhere, read_piece, snapshot_index},
     store::{Batch, Durability, Order, Slice, Snapshot, Space, Store, StoreError, with_prefix},
 };
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
@@ -73,7 +73,7 @@ impl<'a> Filling<'a> {
                 LAST_PIECE => Batch::default(),
                 _ => read_piece(&bytes).ok_or_else(damaged)?,
             };
-            batch.put(Space::Snapshots, part_key(index, part), bytes);
+            keep_part(&mut batch, head, (index, part), bytes);
             Ok(self.cache.commit(&batch, Durability::Buffered)?)
         })?;
         let applied = State::new(&*self.cache.snapshot()).applied()?;
@@ -123,18 +123,21 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Replaces the snapshot by that of PostgreSQL, if it is another one.
+    /// Replaces the snapshot by that of PostgreSQL, if it is another one. Of a snapshot that nothing here is made from there
+    /// is only the last piece, which says that it is elsewhere.
     fn copy_snapshot(&mut self, head: &Head) -> Result<(), CacheError> {
-        if self.note.snapshot == head.snapshot {
+        let snapshot = self.cache.snapshot();
+        let is_here = has_all_records(head) || head.snapshot == Some(snapshot_index(&*snapshot)?);
+        if self.note.snapshot == head.snapshot && (head.snapshot.is_none() || is_here) {
             return Ok(());
         }
-        let snapshot = self.cache.snapshot();
         let older = keys(&*snapshot, Space::Snapshots)?;
         drop(snapshot);
         if let Some(index) = head.snapshot {
-            each_part(self.log, index, |part, bytes| {
+            let from = if has_all_records(head) { LAST_PIECE } else { 0 };
+            each_part_from(self.log, index, from, |part, bytes| {
                 let mut batch = Batch::default();
-                batch.put(Space::Snapshots, part_key(index, part), bytes);
+                keep_part(&mut batch, head, (index, part), bytes);
                 Ok(self.cache.commit(&batch, Durability::Buffered)?)
             })?;
         }
@@ -206,13 +209,36 @@ fn fold_record(below: &dyn Snapshot, batch: &mut Batch, record: &Record) -> Resu
     Ok(())
 }
 
+/// Whether no record was dropped, so that the state can be made from the log alone.
+fn has_all_records(head: &Head) -> bool {
+    head.first == Some(1)
+}
+
+/// Keeps a piece of a snapshot beside the state, if something here is made from it.
+fn keep_part(batch: &mut Batch, head: &Head, (index, part): (u64, u32), bytes: Vec<u8>) {
+    match (has_all_records(head), part) {
+        (false, _) => batch.put(Space::Snapshots, part_key(index, part), bytes),
+        (true, LAST_PIECE) => batch.put(Space::Snapshots, part_key(index, part), elsewhere(&bytes)),
+        (true, _) => {}
+    }
+}
+
 /// Each piece of a snapshot, the one that says that all are there last.
 fn each_part(
     log: &ShardLog,
     index: u64,
+    take: impl FnMut(u32, Vec<u8>) -> Result<(), CacheError>,
+) -> Result<(), CacheError> {
+    each_part_from(log, index, 0, take)
+}
+
+/// The same from one piece on.
+fn each_part_from(
+    log: &ShardLog,
+    index: u64,
+    mut from: u32,
     mut take: impl FnMut(u32, Vec<u8>) -> Result<(), CacheError>,
 ) -> Result<(), CacheError> {
-    let mut from = 0;
     loop {
         let page = log.parts(index, from)?;
         if page.is_empty() {

@@ -6,11 +6,9 @@ use super::{
     link::Link,
     log::Hints,
     note::Note,
+    tenure::Tenure,
 };
-use crate::{
-    log::Epoch,
-    store::{Snapshot, Store},
-};
+use crate::store::{Snapshot, Store};
 use std::{path::Path, sync::Arc};
 
 /// A follower of one shard. It has the log, the snapshot and the state, and no ledger before it is promoted.
@@ -19,7 +17,7 @@ pub struct Follower {
     cache: Arc<dyn Store>,
     note: Note,
     /// Of the owner when the log was last looked at. As long as it is the same, no record was replaced by another one.
-    epoch: Epoch,
+    tenure: Tenure,
     lost: Option<LostRecords>,
 }
 
@@ -42,7 +40,7 @@ impl Follower {
         let mut filling = Filling::start(opened, &place.log, &head)?;
         filling.fill(&head)?;
         let Filling { cache, note, .. } = filling;
-        Ok(Follower { place, cache, note, epoch: head.epoch, lost })
+        Ok(Follower { place, cache, note, tenure: head.tenure, lost })
     }
 
     /// Acknowledged records that the cache had when it was opened, and the log does not have: to be brought to an operator's
@@ -75,10 +73,10 @@ impl Follower {
             return Ok(Advanced::Diverged);
         }
         // A failover of the database may have lost records, and the next owner may have written others in their place.
-        if head.epoch != self.epoch && judge(&*self.cache, &self.place.log, &head)?.1.is_some() {
+        if head.tenure != self.tenure && judge(&*self.cache, &self.place.log, &head)?.1.is_some() {
             return Ok(Advanced::Diverged);
         }
-        self.epoch = head.epoch;
+        self.tenure = head.tenure.clone();
         let mut filling = Filling::resume(Arc::clone(&self.cache), self.note.clone(), &self.place.log);
         let filled = filling.fill(&head);
         self.note = match filled {
@@ -89,16 +87,16 @@ impl Follower {
         filled.map(|()| Advanced::To(self.note.last))
     }
 
-    /// Makes it the store of an owner that has claimed the shard with `epoch` and appends over `link`, without opening the
+    /// Makes it the store of an owner whose claim began `tenure` and that appends over `link`, without opening the
     /// files again. All snapshots of it should be gone: a cache that has to be discarded cannot be while there is one.
     pub fn promote(
         self,
         link: &Arc<Link>,
-        epoch: Epoch,
+        tenure: &Tenure,
     ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
         let Follower { mut place, cache, .. } = self;
         place.reach_by(link);
-        let head = place.owned_head(epoch)?;
+        let head = place.owned_head(tenure)?;
         let opened = place.resume(cache, &head)?;
         place.complete(opened, &head)
     }

@@ -417,10 +417,16 @@ async fn connect(
 
 /// What is acknowledged is durable, whatever the default of the database is; and isolation is what it is expected to be.
 async fn prepare_session(client: &Client) -> Result<(), String> {
-    let row = client.query_one("show synchronous_commit", &[]).await.map_err(|error| say(&error))?;
-    let level: &str = row.try_get(0).map_err(|error| say(&error))?;
-    if level == "off" {
-        client.batch_execute("set synchronous_commit = on").await.map_err(|error| say(&error))?;
+    match client.query_one("show synchronous_commit", &[]).await {
+        Ok(row) => {
+            let level: &str = row.try_get(0).map_err(|error| say(&error))?;
+            if level == "off" {
+                client.batch_execute("set synchronous_commit = on").await.map_err(|error| say(&error))?;
+            }
+        }
+        // A database without the setting has no commits that are not durable.
+        Err(error) if error.as_db_error().is_some_and(|refusal| !ends_connection(refusal)) => {}
+        Err(error) => return Err(say(&error)),
     }
     match client.batch_execute(&format!("listen {CHANNEL}")).await {
         Err(error) if error.as_db_error().is_none() => Err(say(&error)),

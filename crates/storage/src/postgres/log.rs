@@ -1,15 +1,17 @@
-//! The log of one shard in PostgreSQL: guarded by the epoch of its owner, one round trip per append. Knows nothing of what
+//! The log of one shard in PostgreSQL: guarded by the tenure of its owner, one round trip per append. Knows nothing of what
 //! the records say.
 //!
 //! An append that only adds records is one statement. All others (the ledger, snapshots, records that are dropped or
-//! written anew) are the statements of one transaction, sent together. Both check epoch and last record in the row of the
-//! shard, and lock it until they are committed; so a claim waits for an append that is under way, and an append that
-//! comes after a claim changes nothing.
+//! written anew) are the statements of one transaction, sent together. Both check owner, epoch and last record in the row
+//! of the shard, and lock it until they are committed; so a claim waits for an append that is under way, and an append that
+//! comes after a claim changes nothing. The owner is its incarnation: a failover of the database that loses commits may
+//! give an epoch twice.
 
 use super::{
     change::Change,
     link::{CHANNEL, Call, CallError, Link},
     schema::{from_sql, to_sql, unexpected},
+    tenure::Tenure,
 };
 use crate::{
     log::{Appended, Epoch},
@@ -43,18 +45,22 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Hints of one log are at least so far apart.
 const HINT_EVERY: Duration = Duration::from_millis(20);
 
+/// The part of both guards that only the owner's tenure fulfils.
+const IS_OWNER: &str = "epoch = $2 and incarnation = $3";
 const APPEND: &str = r#"
 with guard as (
-    update lockwood.shard set last = $4 where number = $1 and epoch = $2 and last = $3 returning number, epoch),
+    update lockwood.shard set last = $5 where number = $1 and epoch = $2 and incarnation = $3 and last = $4
+    returning number, epoch),
 records as (
     insert into lockwood.log (shard, "index", epoch, record)
     select guard.number, added.place, guard.epoch, added.record
-    from guard, unnest($5::bigint[], $6::bytea[]) as added (place, record))
+    from guard, unnest($6::bigint[], $7::bytea[]) as added (place, record))
 select number from guard"#;
 
 /// Fails by the check of the table if another node is the owner, or the log is not where it is expected to be.
 const GUARD: &str = r#"
-update lockwood.shard set last = case when epoch = $2 and last = $3 then $4::bigint else -1 end, rewrites = rewrites + $5
+update lockwood.shard
+set last = case when epoch = $2 and incarnation = $3 and last = $4 then $5::bigint else -1 end, rewrites = rewrites + $6
 where number = $1"#;
 const PUT_RECORDS: &str = r#"
 insert into lockwood.log (shard, "index", epoch, record)
@@ -79,14 +85,16 @@ select shard.number, added.place, added.part, added.bytes
 from lockwood.shard, unnest($2::bigint[], $3::bigint[], $4::bytea[]) as added (place, part, bytes)
 where shard.number = $1
 on conflict (shard, "index", part) do update set bytes = excluded.bytes"#;
-/// A snapshot that is complete replaces all others, those that were never completed included.
-const DROP_OTHER_SNAPSHOTS: &str = r#"delete from lockwood.snapshot where shard = $1 and "index" <> $2"#;
+/// A snapshot that is complete replaces all others, those that were never completed included, and what is left of a longer
+/// one of the same moment.
+const DROP_OTHER_SNAPSHOTS: &str = r#"
+delete from lockwood.snapshot where shard = $1 and ("index" <> $2 or part >= $3 and part <> 4294967295)"#;
 
 /// Not synced: a hint may be lost.
 const HINT: &str = "select set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
 
 const HEAD: &str = r#"
-select epoch, last, rewrites,
+select epoch, incarnation, last, rewrites,
     (select min("index") from lockwood.log where log.shard = shard.number),
     (select max("index") from lockwood.snapshot where snapshot.shard = shard.number and part = 4294967295)
 from lockwood.shard where number = $1"#;
@@ -112,10 +120,10 @@ pub struct Record {
 }
 
 /// Where a shard stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// Of the last claim.
-    pub epoch: Epoch,
+    pub tenure: Tenure,
     /// The last record that was ever appended.
     pub last: u64,
     /// How often records were written anew.
@@ -143,14 +151,15 @@ impl ShardLog {
         ShardLog { link, shard: to_sql(shard), hinted: Mutex::new(None) }
     }
 
-    /// Makes a change behind the record `expected`, as the owner with this epoch. Blocks.
+    /// Makes a change behind the record `expected`, as the owner with this tenure. Blocks.
     ///
     /// [`Appended::Unknown`] has [`StoreError::Unreachable`] if nothing was sent, and [`StoreError::Unconfirmed`] if it was
     /// sent and may be there.
-    pub fn append(&self, epoch: Epoch, expected: u64, change: Change) -> Appended {
+    pub fn append(&self, tenure: &Tenure, expected: u64, change: Change) -> Appended {
         let append = Arc::new(Append {
             shard: self.shard,
-            epoch: to_sql(epoch.0),
+            epoch: to_sql(tenure.epoch.0),
+            incarnation: tenure.incarnation.clone(),
             expected: to_sql(expected),
             last: to_sql(change.last().unwrap_or(0).max(expected)),
             change,
@@ -282,11 +291,11 @@ pub(super) fn get_number(row: &Row, column: usize) -> Result<u64, CallError> {
 fn read_head(row: &Row) -> Result<Head, CallError> {
     let optional = |column| get::<Option<i64>>(row, column)?.map(from_sql).transpose();
     Ok(Head {
-        epoch: Epoch(get_number(row, 0)?),
-        last: get_number(row, 1)?,
-        rewrites: get_number(row, 2)?,
-        first: optional(3)?,
-        snapshot: optional(4)?,
+        tenure: Tenure { epoch: Epoch(get_number(row, 0)?), incarnation: get(row, 1)? },
+        last: get_number(row, 2)?,
+        rewrites: get_number(row, 3)?,
+        first: optional(4)?,
+        snapshot: optional(5)?,
     })
 }
 
@@ -315,6 +324,7 @@ impl Page {
 struct Append {
     shard: i64,
     epoch: i64,
+    incarnation: String,
     expected: i64,
     last: i64,
     change: Change,
@@ -340,10 +350,12 @@ impl Append {
 
     /// One statement; false if the guard did not hold.
     async fn add(&self, call: &Call) -> Result<bool, CallError> {
-        let Append { shard, epoch, expected, last, change } = self;
+        let Append { shard, epoch, incarnation, expected, last, change } = self;
         let indexes: Vec<i64> = change.records.iter().map(|(index, _)| to_sql(*index)).collect();
         let records: Vec<&[u8]> = change.records.iter().map(|(_, record)| &record[..]).collect();
-        let rows = call.query(&fenced(APPEND), &[shard, epoch, expected, last, &indexes, &records]).await?;
+        let parameters: [&(dyn ToSql + Sync); 7] =
+            [shard, epoch, incarnation, expected, last, &indexes, &records];
+        let rows = call.query(&fenced(APPEND), &parameters).await?;
         Ok(!rows.is_empty())
     }
 
@@ -373,8 +385,13 @@ impl Append {
     fn steps(&self) -> Result<Vec<Step<'_>>, CallError> {
         let Change { records, dropped, ledger, ledger_dropped, parts, parts_dropped } = &self.change;
         let rewrites = i64::from(self.change.rewrites(from_sql(self.expected)?));
-        let guard: Vec<Parameter<'_>> =
-            vec![Box::new(self.epoch), Box::new(self.expected), Box::new(self.last), Box::new(rewrites)];
+        let guard: Vec<Parameter<'_>> = vec![
+            Box::new(self.epoch),
+            Box::new(&self.incarnation),
+            Box::new(self.expected),
+            Box::new(self.last),
+            Box::new(rewrites),
+        ];
         let mut steps = vec![self.step(GUARD, guard)];
         if !dropped.is_empty() {
             steps.push(self.step(DROP_RECORDS, vec![column(dropped, |index| to_sql(*index))]));
@@ -406,7 +423,8 @@ impl Append {
             steps.push(self.step(PUT_PARTS, vec![indexes, numbers, bytes]));
         }
         if let Some(index) = self.change.saved() {
-            steps.push(self.step(DROP_OTHER_SNAPSHOTS, vec![Box::new(to_sql(index))]));
+            let pieces: Parameter<'_> = Box::new(i64::from(self.change.pieces()));
+            steps.push(self.step(DROP_OTHER_SNAPSHOTS, vec![Box::new(to_sql(index)), pieces]));
         }
         Ok(steps)
     }
@@ -419,20 +437,24 @@ impl Append {
 
     /// Which part of the guard did not hold.
     async fn explain(&self, call: &Call) -> Result<Appended, CallError> {
-        let rows =
-            call.query("select epoch, last from lockwood.shard where number = $1", &[&self.shard]).await?;
+        let sql = "select epoch, last, incarnation from lockwood.shard where number = $1";
+        let rows = call.query(sql, &[&self.shard]).await?;
         let Some(row) = rows.first() else { return Ok(Appended::Fenced(Epoch(0))) };
         let (epoch, last) = (get_number(row, 0)?, get_number(row, 1)?);
-        match epoch == from_sql(self.epoch)? {
+        let incarnation: &str = get(row, 2)?;
+        match epoch == from_sql(self.epoch)? && incarnation == self.incarnation {
             true => Ok(Appended::Moved { last }),
             false => Ok(Appended::Fenced(Epoch(epoch))),
         }
     }
 }
 
-/// A statement that is guarded by the epoch of the owner, unless tests leave that out.
+/// A statement that is guarded by the tenure of the owner, unless tests leave that out.
 fn fenced(sql: &'static str) -> Cow<'static, str> {
-    if is_planted(Fault::NoFence) { sql.replace("epoch = $2", "$2::bigint > 0").into() } else { sql.into() }
+    match is_planted(Fault::NoFence) {
+        true => sql.replace(IS_OWNER, "$2::bigint > 0 and $3::text is not null").into(),
+        false => sql.into(),
+    }
 }
 
 /// One column of the rows of a change.

@@ -22,15 +22,19 @@ mod note;
 #[cfg(test)]
 pub(crate) mod postgres_test;
 mod schema;
+#[cfg(test)]
+mod schema_test;
 mod shown;
 mod store;
 mod tenure;
+#[cfg(test)]
+mod tenure_test;
 mod tls;
 
 pub use address::{Address, AddressError};
 pub use cache::{CacheError, CacheOutcome, CacheReport, Discarded, LostRecords, open_cache};
 pub use change::Change;
-pub use directory::{Claimed, Directory, HomeRow, NodeRow, ShardRow};
+pub use directory::{Directory, HomeRow, NodeRow, ShardRow};
 pub use durability::{DurabilityReport, Standby};
 pub use follower::{Advanced, Follower};
 pub use link::{CallError, Link};
@@ -38,4 +42,4 @@ pub use log::{Head, Hints, Record, ShardLog};
 pub use schema::{SchemaError, ensure_schema};
 pub use shown::Shown;
 pub use store::Clustered;
-pub use tenure::{ClaimIf, Renewal, Rows};
+pub use tenure::{ClaimIf, Claimant, Renewal, Rows, Tenure};

@@ -1,8 +1,8 @@
 //! A real PostgreSQL, races on it, and a network that fails between a node and it.
 
 use super::{
-    Address, CacheError, CacheReport, CallError, Change, Claimed, Directory, HomeRow, Link, Record, Renewal,
-    ShardLog, ensure_schema, open_cache,
+    Address, CacheError, CacheReport, CallError, Change, ClaimIf, Claimant, Directory, HomeRow, Link, Record,
+    ShardLog, ShardRow, Tenure, ensure_schema, open_cache,
 };
 use crate::{Appended, Batch, Durability, Epoch, Space, Store, StoreError};
 use lockwood_test_support::{Fault, Postgres, Proxy};
@@ -28,6 +28,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A runtime without timers: the link has its own.
 pub(crate) fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+}
+
+/// What a claim gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) epoch: Epoch,
+    pub(crate) last: u64,
+}
+
+/// The one run of a node.
+pub(crate) fn run_of(node: &str) -> String {
+    format!("run of {node}")
+}
+
+/// A tenure of the node `a`.
+pub(crate) fn of_a(epoch: Epoch) -> Tenure {
+    Tenure { epoch, incarnation: run_of("a") }
 }
 
 /// A database with tables, and a connection to it.
@@ -70,7 +87,7 @@ impl Cluster {
         (Cluster::within(SOON, &self.database, &url), proxy)
     }
 
-    fn log(&self, shard: u64) -> ShardLog {
+    pub(crate) fn log(&self, shard: u64) -> ShardLog {
         ShardLog::new(Arc::clone(&self.link), shard)
     }
 
@@ -83,9 +100,22 @@ impl Cluster {
         Directory::new(Arc::clone(&self.link))
     }
 
+    pub(crate) fn row(&self, shard: u64) -> ShardRow {
+        let rows = wait(self.directory().read_rows()).unwrap().shards;
+        rows.into_iter().find(|row| row.number == shard).unwrap()
+    }
+
+    /// Claims a shard from the row as it is; none if another node was faster, or owns it.
     pub(crate) fn claim(&self, node: &str, shard: u64) -> Option<Claimed> {
         wait(self.directory().ensure_shards(&[shard])).unwrap();
-        wait(self.directory().claim(shard, node, STALE_MS)).unwrap()
+        let row = self.row(shard);
+        let condition = match row.owner.as_deref() == Some(node) {
+            true => ClaimIf::Own,
+            false => ClaimIf::StaleAfter(STALE_MS),
+        };
+        let claimant = Claimant { node, incarnation: &run_of(node) };
+        let claimed = wait(self.directory().claim_at(shard, claimant, row.epoch, condition)).unwrap();
+        claimed.map(|epoch| Claimed { epoch, last: self.row(shard).last })
     }
 
     pub(crate) fn open(
@@ -95,7 +125,8 @@ impl Cluster {
         directory: &Path,
     ) -> Result<(Arc<dyn Store>, CacheReport), CacheError> {
         let Claimed { epoch, .. } = self.claim(node, shard).unwrap();
-        open_cache(directory, &self.link, shard, epoch)
+        let tenure = Tenure { epoch, incarnation: run_of(node) };
+        open_cache(directory, &self.link, shard, &tenure)
     }
 
     pub(crate) fn sql(&self, script: &str) -> String {
@@ -113,7 +144,7 @@ fn eight_nodes_that_start_at_once_make_the_tables_once() {
                 let cluster = Cluster::on(&database, &address);
                 cluster.link.ready_blocking(PATIENCE).unwrap();
                 wait(ensure_schema(&cluster.link)).unwrap();
-                cluster.claim("a", 1).unwrap();
+                while cluster.claim("a", 1).is_none() {}
             });
         }
     });
@@ -147,21 +178,21 @@ fn appends_are_guarded_by_epoch_and_place() {
     let log = cluster.log(shard);
     assert_eq!(log.head().unwrap(), None);
     assert!(
-        matches!(log.append(Epoch(1), 0, records(1..=1)), Appended::Fenced(Epoch(0))),
+        matches!(log.append(&of_a(Epoch(1)), 0, records(1..=1)), Appended::Fenced(Epoch(0))),
         "there is no such shard"
     );
     let first = cluster.claim("a", shard).unwrap();
     assert_eq!(first, Claimed { epoch: Epoch(1), last: 0 });
-    done(&log.append(first.epoch, 0, records(1..=3)));
+    done(&log.append(&of_a(first.epoch), 0, records(1..=3)));
     for (expected, change) in [(0, records(1..=1)), (2, records(3..=3)), (4, records(5..=5))] {
-        let moved = log.append(first.epoch, expected, change);
+        let moved = log.append(&of_a(first.epoch), expected, change);
         assert!(matches!(moved, Appended::Moved { last: 3 }), "{moved:?}");
     }
     let second = cluster.claim("a", shard).unwrap();
     assert_eq!(second, Claimed { epoch: Epoch(2), last: 3 });
-    let fenced = log.append(first.epoch, 3, records(4..=4));
+    let fenced = log.append(&of_a(first.epoch), 3, records(4..=4));
     assert!(matches!(fenced, Appended::Fenced(Epoch(2))), "{fenced:?}");
-    done(&log.append(second.epoch, 3, records(4..=5)));
+    done(&log.append(&of_a(second.epoch), 3, records(4..=5)));
     assert_eq!(indexes(&log), [1, 2, 3, 4, 5]);
     let page = log.read(4, 1).unwrap();
     assert_eq!(page, [Record { index: 4, epoch: Epoch(2), bytes: b"record 4".to_vec() }]);
@@ -182,13 +213,13 @@ fn a_change_is_made_whole_or_not_at_all() {
     batch.put(Space::Meta, "derived", "1");
     batch.put(Space::Snapshots, [0; 12], "piece");
     assert!(
-        matches!(log.append(Epoch(9), 0, Change::of(&batch).unwrap()), Appended::Fenced(found) if found == epoch)
+        matches!(log.append(&of_a(Epoch(9)), 0, Change::of(&batch).unwrap()), Appended::Fenced(found) if found == epoch)
     );
-    assert!(matches!(log.append(epoch, 1, Change::of(&batch).unwrap()), Appended::Moved { last: 0 }));
+    assert!(matches!(log.append(&of_a(epoch), 1, Change::of(&batch).unwrap()), Appended::Moved { last: 0 }));
     let count =
         |table: &str| cluster.sql(&format!("select count(*) from lockwood.{table} where shard = {shard}"));
     assert_eq!((count("log"), count("ledger"), count("snapshot")), ("0".into(), "0".into(), "0".into()));
-    done(&log.append(epoch, 0, Change::of(&batch).unwrap()));
+    done(&log.append(&of_a(epoch), 0, Change::of(&batch).unwrap()));
     assert_eq!((count("log"), count("ledger"), count("snapshot")), ("2".into(), "2".into(), "1".into()));
     assert_eq!(log.head().unwrap().map(|head| (head.last, head.rewrites)), Some((2, 0)));
     let mut batch = Batch::default();
@@ -196,7 +227,7 @@ fn a_change_is_made_whole_or_not_at_all() {
     batch.put(Space::Log, 2u64.to_be_bytes(), "TWO");
     batch.remove(Space::Numbers, "ceiling");
     batch.remove(Space::Snapshots, [0; 12]);
-    done(&log.append(epoch, 2, Change::of(&batch).unwrap()));
+    done(&log.append(&of_a(epoch), 2, Change::of(&batch).unwrap()));
     assert_eq!((count("log"), count("ledger"), count("snapshot")), ("1".into(), "1".into(), "0".into()));
     let head = log.head().unwrap().unwrap();
     assert_eq!((head.first, head.last, head.rewrites), (Some(2), 2, 1));
@@ -204,87 +235,17 @@ fn a_change_is_made_whole_or_not_at_all() {
 }
 
 #[test]
-fn one_of_two_nodes_that_race_for_a_shard_wins() {
-    let shared = Cluster::shared();
-    for _ in 0..20 {
-        let shard = Cluster::new_shard();
-        wait(shared.directory().ensure_shards(&[shard])).unwrap();
-        let claims: Vec<_> = thread::scope(|scope| {
-            let claim = |node: &'static str| {
-                let cluster = shared.clone();
-                scope.spawn(move || wait(cluster.directory().claim(shard, node, STALE_MS)).unwrap())
-            };
-            ["a", "b", "c"].map(claim).into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert_eq!(claims.iter().flatten().count(), 1, "{claims:?}");
-    }
-}
-
-#[test]
-fn a_shard_is_claimed_when_it_is_stale_released_or_the_nodes_own() {
-    let (cluster, shard) = (Cluster::shared(), Cluster::new_shard());
-    let directory = cluster.directory();
-    let claim = |node: &str| wait(directory.claim(shard, node, 3000)).unwrap().map(|claimed| claimed.epoch.0);
-    wait(directory.ensure_shards(&[shard, shard])).unwrap();
-    assert_eq!(claim("a"), Some(1));
-    assert_eq!(claim("b"), None);
-    assert_eq!(claim("a"), Some(2));
-    cluster.sql(&format!(
-        "update lockwood.shard set renewed_at = now() - interval '3.1 seconds' where number = {shard}"
-    ));
-    assert_eq!(claim("b"), Some(3));
-    assert_eq!(wait(directory.release(shard, Epoch(2))), Ok(false), "it has another owner");
-    assert_eq!(wait(directory.release(shard, Epoch(3))), Ok(true));
-    assert_eq!(claim("a"), Some(5));
-    assert_eq!(wait(directory.set_target(shard, Some("c"))), Ok(true));
-    assert_eq!(wait(directory.release(shard, Epoch(5))), Ok(true));
-    assert_eq!(claim("b"), None, "it is released for another node");
-    let row = wait(directory.shards()).unwrap().into_iter().find(|row| row.number == shard).unwrap();
-    assert_eq!((row.owner, row.target.as_deref(), row.epoch), (None, Some("c"), Epoch(6)));
-    assert!(row.age_ms < 60_000);
-    assert_eq!(claim("c"), Some(7));
-    let row = wait(directory.shards()).unwrap().into_iter().find(|row| row.number == shard).unwrap();
-    assert_eq!((row.owner.as_deref(), row.target), (Some("c"), None));
-}
-
-#[test]
-fn a_renewal_names_the_shards_that_are_still_owned() {
+fn maps_homes_and_settings_are_kept() {
     let cluster = Cluster::new();
     let directory = cluster.directory();
-    wait(directory.ensure_shards(&[1, 2, 3])).unwrap();
-    let _claimed = [1, 2].map(|shard| cluster.claim("a", shard).unwrap());
-    cluster.claim("b", 3).unwrap();
-    cluster.sql("update lockwood.shard set renewed_at = now() - interval '1 hour'");
-    let mut renewed = wait(directory.renew_shards("a")).unwrap();
-    renewed.sort();
-    assert_eq!(renewed, [(1, Epoch(1)), (2, Epoch(1))]);
-    cluster.sql("update lockwood.shard set renewed_at = now() - interval '1 hour' where number = 2");
-    cluster.claim("b", 2).unwrap();
-    assert_eq!(wait(directory.renew_shards("a")).unwrap(), [(1, Epoch(1))]);
-    let ages: Vec<bool> = wait(directory.shards()).unwrap().iter().map(|row| row.age_ms > 60_000).collect();
-    assert_eq!(ages, [false, false, true]);
-}
-
-#[test]
-fn nodes_maps_homes_and_settings_are_kept() {
-    let cluster = Cluster::new();
-    let directory = cluster.directory();
-    wait(directory.renew_node("a", "10.0.0.1:1", "0.1.0")).unwrap();
-    wait(directory.renew_node("b", "10.0.0.2:1", "0.1.0")).unwrap();
-    wait(directory.renew_node("a", "10.0.0.3:1", "0.2.0")).unwrap();
-    let nodes = wait(directory.nodes()).unwrap();
-    assert_eq!((&*nodes[0].name, &*nodes[0].address, &*nodes[0].version), ("a", "10.0.0.3:1", "0.2.0"));
-    assert!(nodes.len() == 2 && nodes[0].age_ms < 60_000);
-    assert_eq!(wait(directory.remove_node("b", "")), Ok(true));
-    assert_eq!(wait(directory.nodes()).unwrap().len(), 1);
-
     assert_eq!(wait(directory.map()), Ok(None));
     wait(directory.ensure_shards(&[1])).unwrap();
     cluster.claim("a", 1).unwrap();
-    let owner = (1, Epoch(1));
+    let (first, later) = (of_a(Epoch(1)), of_a(Epoch(2)));
+    let owner = (1, &first);
     assert_eq!(wait(directory.add_map(1, b"one", owner)), Ok(true));
     assert_eq!(wait(directory.add_map(1, b"two", owner)), Ok(false));
-    assert_eq!(wait(directory.add_map(2, b"two", (1, Epoch(2)))), Ok(false), "that is not the owner");
+    assert_eq!(wait(directory.add_map(2, b"two", (1, &later))), Ok(false), "that is not the owner");
     assert_eq!(wait(directory.add_map(2, b"two", owner)), Ok(true));
     assert_eq!(wait(directory.map()), Ok(Some((2, b"two".to_vec()))));
     assert_eq!(wait(directory.add_map(5, b"five", owner)), Ok(true));
@@ -304,49 +265,12 @@ fn nodes_maps_homes_and_settings_are_kept() {
         counts
     });
     assert_eq!(counts, Ok(vec![(1, 1), (5, 1)]));
-    assert_eq!(wait(directory.homes("", 9)), Ok(vec![("m".into(), 1), ("n".into(), 5)]));
-    assert_eq!(wait(directory.homes("m", 9)), Ok(vec![("n".into(), 5)]));
 
     assert_eq!(wait(directory.setting("key", b"1")), Ok(b"1".to_vec()));
     assert_eq!(wait(directory.setting("key", b"2")), Ok(b"1".to_vec()));
-    assert!(wait(directory.now_ms()).unwrap() > 1_700_000_000_000);
     let report = wait(directory.durability()).unwrap();
     assert_eq!((&*report.synchronous_commit, report.machines, report.in_recovery), ("on", 1, false));
     assert!(report.server_version.starts_with("15."), "{report:?}");
-}
-
-/// A node that is started again under the name of one that is still stopping.
-#[test]
-fn a_run_that_stops_does_not_remove_the_row_of_its_successor() {
-    let cluster = Cluster::new();
-    let directory = cluster.directory();
-    let register = |incarnation: &str| {
-        let renewal = Renewal {
-            node: "a".into(),
-            incarnation: incarnation.into(),
-            address: "10.0.0.1:1".into(),
-            version: "0.1.0".into(),
-            stops: false,
-            shards: Vec::new(),
-        };
-        wait(directory.register(&renewal))
-    };
-    assert_eq!(register("first"), Ok(true));
-    cluster.sql("update lockwood.node set renewed_at = now() - interval '1 hour'");
-    assert_eq!(register("second"), Ok(true));
-    assert_eq!(wait(directory.remove_node("a", "first")), Ok(false));
-    let names: Vec<String> = wait(directory.nodes()).unwrap().into_iter().map(|node| node.name).collect();
-    assert_eq!(names, ["a"]);
-    assert_eq!(wait(directory.remove_node("a", "second")), Ok(true));
-    assert_eq!(wait(directory.nodes()), Ok(Vec::new()));
-}
-
-#[test]
-fn tables_of_a_newer_version_are_not_used() {
-    let cluster = Cluster::new();
-    cluster.sql("update lockwood.setting set value = '2' where name = 'schema'");
-    let error = wait(ensure_schema(&cluster.link)).unwrap_err().to_string();
-    assert!(error.contains("version 2"), "{error}");
 }
 
 #[test]
@@ -358,6 +282,67 @@ fn synchronous_commit_is_never_off() {
     assert_eq!(report.synchronous_commit, "on");
 }
 
+#[test]
+fn namespaces_are_not_counted_at_each_first_use_and_the_limit_holds() {
+    let cluster = Cluster::new();
+    let (one, other) = (cluster.directory(), cluster.directory());
+    let add = |directory: &Directory, name: &str| {
+        wait(directory.home(name, HomeRow { home: 1, spread: false }, 40)).unwrap().is_some()
+    };
+    assert!(add(&one, "first"));
+    cluster.sql(
+        "insert into lockwood.namespace (name, home) select 'n' || n, 1 from generate_series(1, 50) as n",
+    );
+    assert!(add(&one, "second"), "that there is room was counted before");
+    assert!(!add(&other, "third"));
+    assert!((0..4).any(|n| !add(&one, &format!("more {n}"))), "it is counted again");
+    assert!(add(&other, "second"), "it is there");
+    let (full, limit) = (Cluster::new(), 40);
+    let directory = full.directory();
+    let added = (0..60).filter(|n| add(&directory, &n.to_string())).count();
+    assert_eq!(added, limit);
+}
+
+/// A database that is compatible with PostgreSQL may not have what the report is read from.
+#[test]
+fn a_database_that_does_not_show_its_settings_is_used() {
+    let cluster = Cluster::new();
+    let (name, database) = (format!("plain_{}", cluster.database), &cluster.database);
+    cluster.sql(&format!(
+        "create role {name} login; grant create on database {database} to {name};
+         grant usage on schema lockwood to {name}; grant all on all tables in schema lockwood to {name};
+         revoke execute on function pg_is_in_recovery() from public"
+    ));
+    let address = Postgres::shared().socket(database).replace("user=postgres", &format!("user={name}"));
+    let plain = Cluster::on(database, &address);
+    let refused = wait(plain.directory().durability());
+    assert!(matches!(refused, Err(CallError::Refused { .. })), "{refused:?}");
+    let Claimed { epoch, .. } = plain.claim("a", 1).unwrap();
+    done(&plain.log(1).append(&of_a(epoch), 0, records(1..=1)));
+}
+
+/// Without hints a follower finds by itself what is new.
+#[test]
+fn a_log_is_followed_without_notifications() {
+    let (shared, shard) = (Cluster::shared(), Cluster::new_shard());
+    let proxy = Proxy::start(Postgres::shared().port());
+    proxy.replace(b"listen lockwood_log", b"listen lockwood_nil");
+    let silent = Cluster::on(&shared.database, &Postgres::shared().url(&shared.database, proxy.port()));
+    silent.link.ready_blocking(PATIENCE).unwrap();
+    assert_eq!(proxy.replaced(), 1);
+    let mut hints = silent.log(shard).hints();
+    let (told, hinted) = mpsc::channel();
+    thread::spawn(move || {
+        wait(hints.next());
+        told.send(()).unwrap();
+    });
+    let Claimed { epoch, .. } = shared.claim("a", shard).unwrap();
+    done(&shared.log(shard).append(&of_a(epoch), 0, records(1..=3)));
+    assert!(hinted.recv_timeout(Duration::from_millis(300)).is_err());
+    assert_eq!(indexes(&silent.log(shard)), [1, 2, 3]);
+    done(&silent.log(shard).append(&of_a(epoch), 3, records(4..=4)));
+}
+
 /// The answer is lost, not the append.
 #[test]
 fn an_append_whose_answer_is_lost_is_unknown_and_found_by_the_next_claim() {
@@ -365,9 +350,9 @@ fn an_append_whose_answer_is_lost_is_unknown_and_found_by_the_next_claim() {
     let (near, proxy) = shared.behind_proxy();
     let Claimed { epoch, .. } = near.claim("a", shard).unwrap();
     let log = near.log(shard);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     proxy.set(Fault::CutAnswers);
-    unconfirmed(&log.append(epoch, 1, records(2..=2)));
+    unconfirmed(&log.append(&of_a(epoch), 1, records(2..=2)));
     proxy.set(Fault::None);
     let again = near.claim("a", shard).unwrap();
     assert_eq!(again, Claimed { epoch: Epoch(2), last: 2 });
@@ -382,17 +367,17 @@ fn an_append_that_arrives_after_the_next_claim_changes_nothing() {
     let (near, proxy) = shared.behind_proxy();
     let Claimed { epoch, .. } = near.claim("a", shard).unwrap();
     let log = near.log(shard);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     proxy.set(Fault::HoldRequests);
     let begun = Instant::now();
-    unconfirmed(&log.append(epoch, 1, records(2..=2)));
+    unconfirmed(&log.append(&of_a(epoch), 1, records(2..=2)));
     assert!(begun.elapsed() >= SOON);
     let again = shared.claim("a", shard).unwrap();
     assert_eq!(again, Claimed { epoch: Epoch(2), last: 1 });
     proxy.set(Fault::None);
     thread::sleep(Duration::from_millis(200));
     assert_eq!(indexes(&shared.log(shard)), [1]);
-    done(&log.append(again.epoch, 1, records(2..=2)));
+    done(&log.append(&of_a(again.epoch), 1, records(2..=2)));
 }
 
 /// The server did it, and the node hears nothing.
@@ -402,9 +387,9 @@ fn an_append_that_is_not_answered_in_time_is_unknown() {
     let (near, proxy) = shared.behind_proxy();
     let Claimed { epoch, .. } = near.claim("a", shard).unwrap();
     let log = near.log(shard);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     proxy.set(Fault::HoldAnswers);
-    unconfirmed(&log.append(epoch, 1, records(2..=2)));
+    unconfirmed(&log.append(&of_a(epoch), 1, records(2..=2)));
     assert_eq!(shared.claim("a", shard).unwrap().last, 2);
     proxy.set(Fault::None);
     near.link.ready_blocking(PATIENCE).unwrap();
@@ -416,15 +401,15 @@ fn an_append_without_a_connection_is_unavailable_and_nothing_is_written() {
     let (near, proxy) = shared.behind_proxy();
     let Claimed { epoch, .. } = near.claim("a", shard).unwrap();
     let log = near.log(shard);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     proxy.set(Fault::Refuse);
     while !matches!(near.link.ready_blocking(Duration::from_millis(1)), Err(CallError::Unavailable(_))) {}
-    let appended = log.append(epoch, 1, records(2..=2));
+    let appended = log.append(&of_a(epoch), 1, records(2..=2));
     assert!(matches!(appended, Appended::Unknown(StoreError::Unreachable { .. })), "{appended:?}");
     proxy.set(Fault::None);
     // The same owner may try again: it is known that nothing happened.
     near.link.ready_blocking(PATIENCE).unwrap();
-    done(&log.append(epoch, 1, records(2..=2)));
+    done(&log.append(&of_a(epoch), 1, records(2..=2)));
     assert_eq!(indexes(&log), [1, 2]);
 }
 
@@ -434,22 +419,22 @@ fn a_slow_network_is_only_slow() {
     let (near, proxy) = shared.behind_proxy();
     let Claimed { epoch, .. } = near.claim("a", shard).unwrap();
     let log = near.log(shard);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     proxy.set(Fault::Delay(Duration::from_millis(50)));
     let begun = Instant::now();
-    done(&log.append(epoch, 1, records(2..=40)));
+    done(&log.append(&of_a(epoch), 1, records(2..=40)));
     assert!(begun.elapsed() < Duration::from_millis(250), "one round trip: {:?}", begun.elapsed());
     let mut batch = Batch::default();
     batch.put(Space::Log, 41u64.to_be_bytes(), "41");
     batch.put(Space::Numbers, "ceiling", "5");
     proxy.set(Fault::None);
-    done(&log.append(epoch, 40, Change::of(&batch).unwrap()));
+    done(&log.append(&of_a(epoch), 40, Change::of(&batch).unwrap()));
     proxy.set(Fault::Delay(Duration::from_millis(50)));
     let begun = Instant::now();
     let mut batch = Batch::default();
     batch.put(Space::Log, 42u64.to_be_bytes(), "42");
     batch.put(Space::Numbers, "ceiling", "6");
-    done(&log.append(epoch, 41, Change::of(&batch).unwrap()));
+    done(&log.append(&of_a(epoch), 41, Change::of(&batch).unwrap()));
     assert!(begun.elapsed() < Duration::from_millis(250), "one round trip: {:?}", begun.elapsed());
 }
 
@@ -520,9 +505,9 @@ fn a_caller_may_block_on_a_worker_of_another_runtime() {
     let Claimed { epoch, .. } = cluster.claim("a", shard).unwrap();
     let log = cluster.log(shard);
     wait(async {
-        done(&log.append(epoch, 0, records(1..=1)));
+        done(&log.append(&of_a(epoch), 0, records(1..=1)));
         assert_eq!(cluster.directory().durability().await.unwrap().machines, 1);
-        done(&log.append(epoch, 1, records(2..=2)));
+        done(&log.append(&of_a(epoch), 1, records(2..=2)));
     });
 }
 
@@ -537,9 +522,9 @@ fn a_hint_tells_that_a_log_has_grown() {
         wait(hints.next());
         told.send(()).unwrap();
     });
-    done(&cluster.log(other).append(other_epoch, 0, records(1..=1)));
+    done(&cluster.log(other).append(&of_a(other_epoch), 0, records(1..=1)));
     assert!(hinted.recv_timeout(Duration::from_millis(150)).is_err(), "that was the log of another shard");
-    done(&cluster.log(shard).append(epoch, 0, records(1..=1)));
+    done(&cluster.log(shard).append(&of_a(epoch), 0, records(1..=1)));
     hinted.recv_timeout(PATIENCE).unwrap();
     waiting.join().unwrap();
 }
@@ -552,7 +537,7 @@ fn pages_end_after_so_many_bytes() {
     for index in 1..=5u64 {
         let mut batch = Batch::default();
         batch.put(Space::Log, index.to_be_bytes(), vec![index as u8; 3 << 20]);
-        done(&log.append(epoch, index - 1, Change::of(&batch).unwrap()));
+        done(&log.append(&of_a(epoch), index - 1, Change::of(&batch).unwrap()));
     }
     assert_eq!(indexes(&log), [1, 2]);
     assert_eq!(log.read(5, 9).unwrap().len(), 1);
@@ -566,7 +551,7 @@ fn a_commit_that_is_not_replicated_is_unknown() {
     wait(ensure_schema(&cluster.link)).unwrap();
     let Claimed { epoch, .. } = cluster.claim("a", 1).unwrap();
     let log = cluster.log(1);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     let set_standby = |name: &str| {
         server.sql("postgres", &format!("alter system set synchronous_standby_names = '{name}'"));
         server.sql("postgres", "select pg_reload_conf()");
@@ -576,7 +561,7 @@ fn a_commit_that_is_not_replicated_is_unknown() {
     // Commits wait from when the checkpointer has read the setting, which it does before it answers.
     server.sql("postgres", "checkpoint");
     thread::scope(|scope| {
-        let append = scope.spawn(|| log.append(epoch, 1, records(2..=2)));
+        let append = scope.spawn(|| log.append(&of_a(epoch), 1, records(2..=2)));
         let cancel = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'";
         let begun = Instant::now();
         while server.sql("postgres", cancel) != "t" {
@@ -593,7 +578,7 @@ fn an_append_under_way_when_the_server_ends_the_session_is_unknown() {
     let (cluster, shard) = (Cluster::new(), Cluster::new_shard());
     let Claimed { epoch, .. } = cluster.claim("a", shard).unwrap();
     let log = cluster.log(shard);
-    done(&log.append(epoch, 0, records(1..=1)));
+    done(&log.append(&of_a(epoch), 0, records(1..=1)));
     thread::scope(|scope| {
         scope.spawn(|| {
             cluster.sql(&format!(
@@ -601,7 +586,7 @@ fn an_append_under_way_when_the_server_ends_the_session_is_unknown() {
             ))
         });
         thread::sleep(Duration::from_millis(500));
-        let append = scope.spawn(|| log.append(epoch, 1, records(2..=2)));
+        let append = scope.spawn(|| log.append(&of_a(epoch), 1, records(2..=2)));
         let terminate = "select pg_terminate_backend(pid) from pg_stat_activity
             where wait_event_type = 'Lock' and datname = current_database()";
         while cluster.sql(terminate) != "t" {}

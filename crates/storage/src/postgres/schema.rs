@@ -2,9 +2,9 @@
 //!
 //! | table | row | rule |
 //! | --- | --- | --- |
-//! | `setting` | name, value | written once; `schema` is the version of the tables, `cluster` the cluster's key |
+//! | `setting` | name, value | `schema` is the version of the tables, `schema N` says that they were brought to version N; `cluster` is the cluster's key |
 //! | `node` | name, address, version, renewed_at, incarnation, stops, drains | renewed by the node; drained by an operator |
-//! | `shard` | number, epoch, owner, last, rewrites, renewed_at, target, pinned | a claim sets epoch + 1; every append is guarded by epoch and last |
+//! | `shard` | number, epoch, owner, incarnation, last, rewrites, renewed_at, target, pinned | a claim sets epoch + 1 and the incarnation; every append is guarded by both and by last |
 //! | `log` | shard, index, epoch, record | changed only in a transaction that updates the guarded `shard` row |
 //! | `snapshot` | shard, index, part, bytes | the same |
 //! | `ledger` | shard, space, key, value | the same |
@@ -16,18 +16,21 @@
 //!
 //! Nothing but guarded updates, unique keys, checks and plain transactions is used, so other databases that speak
 //! PostgreSQL's protocol will do.
+//!
+//! The tables have a version, and each step brings them to the next one. A step is one transaction that first inserts a row
+//! with a unique key: of the nodes that start at once, one does it. Nodes of an earlier version that run go on; they are
+//! refused when they start again.
 
 use super::link::{CallError, Link};
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// The version of the tables that this code needs.
-const VERSION: i64 = 1;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How often nodes that start together get in each other's way before one gives up.
 const ATTEMPTS_MAX: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Version 1.
 const TABLES: &str = r#"
 create table lockwood.setting (name text primary key, value bytea not null);
 create table lockwood.node (
@@ -54,14 +57,23 @@ create table lockwood.namespace (
 insert into lockwood.setting (name, value) values ('schema', '1');
 "#;
 
+/// Version 2: an owner is known by its run. After a failover that lost commits, an epoch can be another owner's as well.
+const INCARNATION: &str =
+    "alter table lockwood.shard add column if not exists incarnation text not null default ''";
+
+/// What brings the tables to each version, from the first on.
+pub(super) const STEPS: [&str; 2] = [TABLES, INCARNATION];
+
 /// Why the tables cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SchemaError {
     /// A newer node has changed them.
-    #[error("the tables in PostgreSQL have version {found}, this node knows version {VERSION}; upgrade it")]
+    #[error("the tables in PostgreSQL have version {found}, this node knows version {known}; upgrade it")]
     Newer {
         /// The version found.
-        found: i64,
+        found: usize,
+        /// The version that this code makes.
+        known: usize,
     },
     /// PostgreSQL did not do it.
     #[error("make the tables: {0}")]
@@ -70,30 +82,43 @@ pub enum SchemaError {
 
 /// Makes the tables, or brings them to this version. Any number of nodes may do so at once.
 pub async fn ensure_schema(link: &Link) -> Result<(), SchemaError> {
-    for attempt in 1.. {
-        match version(link).await? {
-            Some(VERSION) => return Ok(()),
-            Some(found) if found > VERSION => return Err(SchemaError::Newer { found }),
-            // Version 1 is the first; a later one changes the tables here, from `found` on, guarded by the row of the
-            // version.
-            Some(_) | None => {}
+    bring_to(link, &STEPS).await
+}
+
+/// Takes all steps that were not taken yet.
+pub(super) async fn bring_to(link: &Link, steps: &'static [&'static str]) -> Result<(), SchemaError> {
+    let (known, mut races) = (steps.len(), 0);
+    loop {
+        let found = version(link).await?.unwrap_or(0);
+        if found > known {
+            return Err(SchemaError::Newer { found, known });
         }
-        match create(link).await {
-            Err(error) if attempt < ATTEMPTS_MAX && is_race(&error) => {}
-            done => done?,
-        }
-        // Pauses on the link's own clock: the caller's runtime may have none.
-        let pause = async {
-            tokio::time::sleep(PAUSE).await;
-            Ok(())
+        let Some(step) = steps.get(found) else { return Ok(()) };
+        let taken = match found {
+            0 => create(link, step).await,
+            _ => migrate(link, found + 1, step).await,
         };
-        link.call(DEADLINE, |_| pause).await?;
+        match taken {
+            Err(error) if races < ATTEMPTS_MAX && is_race(&error) => {
+                races += 1;
+                pause(link).await?;
+            }
+            taken => taken?,
+        }
     }
-    unreachable!("the last attempt returns")
+}
+
+/// Pauses on the link's own clock: the caller's runtime may have none.
+async fn pause(link: &Link) -> Result<(), CallError> {
+    let pause = async {
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    };
+    link.call(DEADLINE, |_| pause).await
 }
 
 /// The version of the tables; nothing if there are none.
-async fn version(link: &Link) -> Result<Option<i64>, CallError> {
+async fn version(link: &Link) -> Result<Option<usize>, CallError> {
     let read = "select convert_from(value, 'UTF8') from lockwood.setting where name = 'schema'";
     let rows = link.call(DEADLINE, move |call| async move { call.query(read, &[]).await }).await;
     let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
@@ -107,17 +132,27 @@ async fn version(link: &Link) -> Result<Option<i64>, CallError> {
 }
 
 /// Statements that are sent together are one transaction: the tables are there with their version or not at all.
-async fn create(link: &Link) -> Result<(), CallError> {
-    link.call(DEADLINE, |call| async move {
+async fn create(link: &Link, tables: &'static str) -> Result<(), CallError> {
+    link.call(DEADLINE, move |call| async move {
         // Looked for first: a role that may use the schema need not be allowed to make one.
         let found =
             call.query("select 1 from pg_catalog.pg_namespace where nspname = 'lockwood'", &[]).await?;
         if found.is_empty() {
             call.batch("create schema if not exists lockwood").await?;
         }
-        call.batch(TABLES).await
+        call.batch(tables).await
     })
     .await
+}
+
+/// Brings the tables to `version`. The first row is there if another node has done so, and the transaction fails by it.
+async fn migrate(link: &Link, version: usize, step: &str) -> Result<(), CallError> {
+    let sql = format!(
+        "insert into lockwood.setting (name, value) values ('schema {version}', '');
+        {step};
+        update lockwood.setting set value = '{version}' where name = 'schema'"
+    );
+    link.call(DEADLINE, move |call| async move { call.batch(&sql).await }).await
 }
 
 /// Whether another node did the same at the same time.
@@ -128,6 +163,7 @@ fn is_race(error: &CallError) -> bool {
             SqlState::DUPLICATE_TABLE,
             SqlState::DUPLICATE_SCHEMA,
             SqlState::DUPLICATE_OBJECT,
+            SqlState::DUPLICATE_COLUMN,
             SqlState::INTERNAL_ERROR,
         ])
 }

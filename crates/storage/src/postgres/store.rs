@@ -19,6 +19,7 @@ use super::{
     change::{Change, shared},
     log::ShardLog,
     note::Note,
+    tenure::Tenure,
 };
 use crate::{
     log::{Appended, Epoch},
@@ -35,7 +36,7 @@ const DEFERRED_BYTES_MAX: u64 = 1 << 20;
 pub struct Clustered {
     cache: Arc<dyn Store>,
     log: ShardLog,
-    epoch: Epoch,
+    tenure: Tenure,
     /// Held during commits, so that the cache takes them in the order in which PostgreSQL has them.
     writer: Mutex<Writer>,
     poison: OnceLock<StoreError>,
@@ -49,9 +50,9 @@ struct Writer {
 
 impl Clustered {
     /// `cache` must be where the log is, as its note says.
-    pub(super) fn new(cache: Arc<dyn Store>, log: ShardLog, epoch: Epoch, note: Note) -> Clustered {
+    pub(super) fn new(cache: Arc<dyn Store>, log: ShardLog, tenure: Tenure, note: Note) -> Clustered {
         let writer = Mutex::new(Writer { note, deferred: Batch::default() });
-        Clustered { cache, log, epoch, writer, poison: OnceLock::new() }
+        Clustered { cache, log, tenure, writer, poison: OnceLock::new() }
     }
 
     /// Poisons the store before another commit gets its turn.
@@ -87,11 +88,11 @@ impl Clustered {
         let change = Change::of(batch)?;
         let (rewrites, saved) = (change.rewrites(note.last), change.saved());
         let last = change.records.last().filter(|(index, _)| *index >= note.last).cloned();
-        match self.log.append(self.epoch, note.last, change) {
+        match self.log.append(&self.tenure, note.last, change) {
             Appended::Done => {}
             Appended::Fenced(Epoch(epoch)) => return Err(StoreError::Fenced { epoch }),
             Appended::Moved { last } => {
-                let (expected, epoch) = (note.last, self.epoch.0);
+                let (expected, epoch) = (note.last, self.tenure.epoch.0);
                 return Err(StoreError::Failed(format!(
                     "the log in PostgreSQL ends at record {last}, although epoch {epoch} wrote up to {expected}"
                 )));
@@ -101,7 +102,7 @@ impl Clustered {
         note.rewrites += u64::from(rewrites);
         if let Some((index, record)) = last {
             // A record that is written anew keeps its epoch.
-            let epoch = if index == note.last { note.epoch } else { self.epoch.0 };
+            let epoch = if index == note.last { note.epoch } else { self.tenure.epoch.0 };
             note.advance(index, epoch, &record);
         }
         note.snapshot = saved.or(note.snapshot);

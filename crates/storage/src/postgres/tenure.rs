@@ -13,6 +13,25 @@ use super::{
 use crate::log::Epoch;
 use tokio_postgres::Row;
 
+/// One ownership of a shard, from a claim to the next: what every append has to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    /// Of the claim.
+    pub epoch: Epoch,
+    /// The run of the node that claimed the shard. Another node can have the same epoch, after a failover of the database
+    /// that lost commits.
+    pub incarnation: String,
+}
+
+/// The node that claims a shard.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// Its run.
+    pub incarnation: &'a str,
+}
+
 /// What a node says of itself, again and again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
@@ -44,7 +63,7 @@ pub struct Rows {
 pub enum ClaimIf {
     /// No owner, or none that renewed it for so many milliseconds.
     StaleAfter(u64),
-    /// This node is the owner.
+    /// This run of this node is the owner.
     Own,
 }
 
@@ -60,14 +79,15 @@ impl Directory {
             let why = format!("another node called {} is running", renewal.node);
             return Err(CallError::Unexpected(why));
         }
-        let Renewal { node, shards, .. } = renewal;
+        let Renewal { node, incarnation, shards, .. } = renewal;
         let (numbers, epochs): (Vec<i64>, Vec<i64>) =
             shards.iter().map(|(number, epoch)| (to_sql(*number), to_sql(epoch.0))).unzip();
         let renew_shards = "update lockwood.shard set renewed_at = clock_timestamp()
             from unnest($2::bigint[], $3::bigint[]) as held (number, epoch)
-            where shard.number = held.number and shard.epoch = held.epoch and shard.owner = $1";
+            where shard.number = held.number and shard.epoch = held.epoch and shard.owner = $1
+                and shard.incarnation = $4";
         if !shards.is_empty() {
-            self.rows(renew_shards, parameters![node.clone(), numbers, epochs]).await?;
+            self.rows(renew_shards, parameters![node.clone(), numbers, epochs, incarnation.clone()]).await?;
         }
         self.read_rows().await
     }
@@ -101,12 +121,12 @@ impl Directory {
         })
     }
 
-    /// Makes `node` the owner of a shard and fences every earlier one; none if the row has another epoch or does not fulfil
+    /// Makes a node the owner of a shard and fences every earlier one; none if the row has another epoch or does not fulfil
     /// the condition. Done twice, the second has no effect.
     pub async fn claim_at(
         &self,
         shard: u64,
-        node: &str,
+        claimant: Claimant<'_>,
         expected: Epoch,
         condition: ClaimIf,
     ) -> Result<Option<Epoch>, CallError> {
@@ -114,31 +134,34 @@ impl Directory {
             ClaimIf::Own => (true, 0),
             ClaimIf::StaleAfter(ms) => (false, ms),
         };
-        let sql = "update lockwood.shard set epoch = epoch + 1, owner = $2, renewed_at = clock_timestamp(),
-                target = case when pinned then target end
-            where number = $1 and epoch = $3 and case when $4 then owner = $2
+        let sql = "update lockwood.shard set epoch = epoch + 1, owner = $2, incarnation = $6,
+                renewed_at = clock_timestamp(), target = case when pinned then target end
+            where number = $1 and epoch = $3 and case when $4 then owner = $2 and incarnation = $6
                 else owner is null or renewed_at < clock_timestamp() - $5::float8 * interval '1 millisecond' end
             returning epoch";
+        let (node, incarnation) = (claimant.node.to_owned(), claimant.incarnation.to_owned());
         let parameters =
-            parameters![to_sql(shard), node.to_owned(), to_sql(expected.0), own, stale_after_ms as f64];
+            parameters![to_sql(shard), node, to_sql(expected.0), own, stale_after_ms as f64, incarnation];
         let rows = self.rows(sql, parameters).await?;
         rows.first().map(|row| get_number(row, 0).map(Epoch)).transpose()
     }
 
-    /// Gives a shard up, if `node` still holds it with this epoch, and names the node that is to claim it, unless an operator
+    /// Gives a shard up, if `node` still holds it with this tenure, and names the node that is to claim it, unless an operator
     /// has pinned it. The epoch goes up, so that an append still under way does not come after the release.
     pub async fn release_to(
         &self,
         shard: u64,
         node: &str,
-        epoch: Epoch,
+        tenure: &Tenure,
         target: Option<&str>,
     ) -> Result<(), CallError> {
         let sql = "update lockwood.shard set owner = null, epoch = epoch + 1, renewed_at = clock_timestamp(),
                 target = case when pinned then target else $4 end
-            where number = $1 and owner = $2 and epoch = $3";
+            where number = $1 and owner = $2 and epoch = $3 and incarnation = $5";
         let target = target.map(str::to_owned);
-        self.rows(sql, parameters![to_sql(shard), node.to_owned(), to_sql(epoch.0), target]).await.map(drop)
+        let (epoch, incarnation) = (to_sql(tenure.epoch.0), tenure.incarnation.clone());
+        let parameters = parameters![to_sql(shard), node.to_owned(), epoch, target, incarnation];
+        self.rows(sql, parameters).await.map(drop)
     }
 
     /// Has a node give its shards away and take none, or take some again; false if there is no such node.

@@ -15,6 +15,8 @@ pub use index::{IndexInfo, IndexState};
 pub use moving::Origin;
 pub use purge::{Erasure, ErasureStep};
 pub use read::{Answered, CommitAt, NamespaceId, See, State, Step};
-pub use rebuild::{Difference, has_snapshot_before, rebuild, save_snapshot, verify};
-pub(crate) use rebuild::{LAST_PIECE, read_piece, snapshot_index};
+pub use rebuild::{
+    Difference, Unsaved, has_snapshot_before, rebuild, save_snapshot, save_snapshot_while, verify,
+};
+pub(crate) use rebuild::{LAST_PIECE, elsewhere, read_piece, snapshot_index};
 pub use record::{DocumentRef, UndoFields, undo_fields};

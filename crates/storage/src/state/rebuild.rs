@@ -38,6 +38,16 @@ pub struct Difference {
 /// Saves the state that `source` shows into `target`, so that the log before it can be dropped. Gives the
 /// index of the last record in it.
 pub fn save_snapshot(source: &dyn Snapshot, target: &dyn Store) -> Result<u64, StoreError> {
+    let saved = save_snapshot_while(source, target, &mut || true)?;
+    Ok(saved.expect("nothing stopped it"))
+}
+
+/// The same, asking after each piece whether to go on; none if not. Pieces that are there by then are those of no snapshot.
+pub fn save_snapshot_while(
+    source: &dyn Snapshot,
+    target: &dyn Store,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<u64>, StoreError> {
     let index = State::new(source).applied()?;
     let older: Vec<Slice> = snapshot_keys(source)?;
     let mut piece = Piece::default();
@@ -49,6 +59,9 @@ pub fn save_snapshot(source: &dyn Snapshot, target: &dyn Store) -> Result<u64, S
             if piece.bytes >= PIECE_BYTES {
                 write_piece(target, index, number, &std::mem::take(&mut piece))?;
                 number += 1;
+                if !go_on() {
+                    return Ok(None);
+                }
             }
         }
     }
@@ -59,7 +72,66 @@ pub fn save_snapshot(source: &dyn Snapshot, target: &dyn Store) -> Result<u64, S
     stale.for_each(|key| last.remove(Space::Snapshots, key));
     last.put(Space::Snapshots, snapshot_key(index, LAST_PIECE), (number + 1).to_be_bytes());
     target.commit(&last, Durability::Synced)?;
-    Ok(index)
+    Ok(Some(index))
+}
+
+/// What a node without a cache has to read at its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unsaved {
+    /// The last record in the last snapshot; 0 if there is none.
+    pub saved: u64,
+    /// About how large that is.
+    pub saved_bytes: u64,
+    /// The last record that was counted.
+    pub last: u64,
+    /// How large the records behind the snapshot are, up to that one.
+    pub bytes: u64,
+}
+
+impl Unsaved {
+    /// Counts what came since the last count, or since the last snapshot.
+    pub fn count(&mut self, source: &dyn Snapshot) -> Result<(), StoreError> {
+        let (saved, pieces) = last_snapshot(source)?;
+        if *self == Unsaved::default() || self.saved != saved {
+            *self = Unsaved { saved, saved_bytes: pieces * PIECE_BYTES as u64, last: saved, bytes: 0 };
+        }
+        let range = (Bound::Excluded(self.last.to_be_bytes().to_vec()), Bound::Unbounded);
+        for pair in source.scan(Space::Log, range, Order::Forward) {
+            let (key, record) = pair?;
+            self.last = crate::log::read_index(&key)?;
+            self.bytes += record.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// How many records are behind the snapshot.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.last - self.saved
+    }
+}
+
+/// The last record in the last complete snapshot, here or elsewhere, and in how many pieces it is.
+fn last_snapshot(source: &dyn Snapshot) -> Result<(u64, u64), StoreError> {
+    let damaged = || StoreError::damaged("a saved snapshot");
+    for pair in source.scan(Space::Snapshots, with_prefix(b""), Order::Backward) {
+        let (key, pieces) = pair?;
+        let (index, number) = key.split_first_chunk::<8>().ok_or_else(damaged)?;
+        if number == LAST_PIECE.to_be_bytes() {
+            let (pieces, _) = pieces.split_first_chunk::<4>().ok_or_else(damaged)?;
+            return Ok((u64::from_be_bytes(*index), u64::from(u32::from_be_bytes(*pieces))));
+        }
+    }
+    Ok((0, 0))
+}
+
+/// The last piece of a snapshot whose other pieces are elsewhere, made of its last piece there.
+pub(crate) fn elsewhere(last_piece: &[u8]) -> Vec<u8> {
+    [last_piece, b"elsewhere"].concat()
+}
+
+fn is_here(last_piece: &[u8]) -> bool {
+    last_piece.len() == size_of::<u32>()
 }
 
 fn snapshot_keys(source: &dyn Snapshot) -> Result<Vec<Slice>, StoreError> {
@@ -127,15 +199,15 @@ pub fn rebuild(
     Ok(last)
 }
 
-/// The last record in the last complete snapshot that was saved; 0 if there is none.
+/// The last record in the last complete snapshot that is here; 0 if there is none.
 pub(crate) fn snapshot_index(source: &dyn Snapshot) -> Result<u64, StoreError> {
     let mut range = with_prefix(b"");
     loop {
         let Some(pair) = source.scan(Space::Snapshots, range, Order::Backward).next() else { return Ok(0) };
-        let (key, _) = pair?;
+        let (key, value) = pair?;
         let damaged = || StoreError::damaged("a saved snapshot");
         let (index, number) = key.split_first_chunk::<8>().ok_or_else(damaged)?;
-        if number == LAST_PIECE.to_be_bytes() {
+        if number == LAST_PIECE.to_be_bytes() && is_here(&value) {
             return Ok(u64::from_be_bytes(*index));
         }
         // Its last piece was never written; one that was saved before is complete.
