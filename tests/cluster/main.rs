@@ -60,9 +60,8 @@ mod operating;
 mod operations;
 mod operations_locks;
 mod peer_tls;
-#[cfg(feature = "planted")]
+#[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "nodes have no faults to be planted in"))]
 mod planted;
-#[cfg(feature = "planted")]
 mod planted_stage;
 mod procedures;
 mod refusals;
