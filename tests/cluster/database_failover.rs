@@ -9,7 +9,7 @@ use crate::{
     nodes::Nodes,
     peer::{Held, Peer},
     store::Store,
-    storm::try_send,
+    storm_clients::send,
 };
 use lockwood_test_support::Postgres;
 use serde_json::{Value, json};
@@ -153,12 +153,6 @@ fn work(nodes: &Nodes, namespace: &str, seen: &Arc<Seen>, clients: &mut Clients)
         clients.start(move |turn| intrude(&store, turn % 2 + 1, &seen));
     }
     lease
-}
-
-/// The status of a reply, and what it says; none if there is no whole reply.
-fn send(store: &Store, method: &str, target: &str, body: &Value) -> Option<(u16, Value)> {
-    let reply = try_send(store.native, method, &store.target(target), body.to_string().as_bytes())?;
-    Some((reply.status, serde_json::from_str(&reply.body).unwrap_or_default()))
 }
 
 /// Each number is created by one request, which is sent once: nothing but this request can have created it.

@@ -85,6 +85,17 @@ impl Spread {
         self.status()["step"].as_str().unwrap().to_owned()
     }
 
+    /// Whether documents move, as far as a node can tell.
+    pub(crate) fn is_resharding(&self) -> bool {
+        let reply = self.keeper().send("GET", "shard/transition", "");
+        reply.status == 200 && reply.json()["step"] != "none"
+    }
+
+    /// Over how many shards documents are spread.
+    pub(crate) fn spread_len(&self) -> usize {
+        self.keeper().get("shard/map")["curr"]["shards"].as_u64().unwrap() as usize
+    }
+
     pub(crate) fn begin(&self, shards: usize, curr: Value, throttle: Option<u64>) {
         let change = json!({ "list": list(shards), "curr": curr });
         let command = json!({ "do": "reshard", "change": change, "throttle": throttle });
