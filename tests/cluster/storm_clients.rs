@@ -24,7 +24,7 @@ const GUARDED: u64 = 4;
 /// Of the leases.
 const TTL_MS: u64 = 4_000;
 /// Between two turns of a client, so that a long storm leaves no more documents than can be looked at.
-const REST: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_millis(40);
 /// How stale an answer a reader tolerates.
 const TOLERATED_MS: [Option<u64>; 3] = [None, Some(300), Some(10_000)];
 /// How many documents are looked at in one request.
