@@ -9,7 +9,7 @@ use crate::{
     nodes::Nodes,
     peer::{Held, Peer},
     store::Store,
-    storm::try_send,
+    storm_clients::send,
 };
 use lockwood_test_support::Postgres;
 use serde_json::{Value, json};
@@ -29,10 +29,14 @@ const SHARDS: usize = 2;
 const KEPT_MS: u64 = 60_000;
 /// How long a session outlives its connection, and the grace period after a takeover.
 const ABANDON_MS: u64 = 4_000;
+/// In one of so many failovers ownership goes on.
+const ATTEMPTS_MAX: u64 = 4;
 
+/// A standby is promoted before ownership ends, unless this machine is slow. Then no session notices.
 #[test]
-fn a_failover_of_the_database_loses_nothing() {
-    fail_over(Duration::ZERO);
+fn sessions_stay_attached_while_the_database_fails_over() {
+    let is_noticed = (0..ATTEMPTS_MAX).all(|_| fail_over(Duration::ZERO) == Ownership::Ended);
+    assert!(!is_noticed, "ownership ended {ATTEMPTS_MAX} times");
 }
 
 #[test]
@@ -126,8 +130,15 @@ impl Seen {
     }
 }
 
+/// Of the shard that is home to the namespace in which nothing happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ownership {
+    WentOn,
+    Ended,
+}
+
 /// The database is away for so long, and as long as a standby takes to be promoted.
-fn fail_over(gap: Duration) {
+fn fail_over(gap: Duration) -> Ownership {
     let mut pair = Pair::start();
     let nodes = Nodes::start_with(&pair.url(), 2, &["--shards", &SHARDS.to_string()]);
     nodes.await_balance(SHARDS);
@@ -151,7 +162,7 @@ fn fail_over(gap: Duration) {
     clients.stop();
     assert_eq!(*seen.violations.lock().unwrap(), Vec::<String>::new());
     check(&nodes, &busy, lease, &seen);
-    rest.check(&nodes);
+    rest.check(&nodes)
 }
 
 /// Has clients work in a namespace; gives the lease that one of them holds.
@@ -173,12 +184,6 @@ fn work(nodes: &Nodes, namespace: &str, seen: &Arc<Seen>, clients: &mut Clients)
         clients.start(move |turn| intrude(&store, turn % 2 + 1, &seen));
     }
     lease
-}
-
-/// The status of a reply, and what it says; none if there is no whole reply.
-fn send(store: &Store, method: &str, target: &str, body: &Value) -> Option<(u16, Value)> {
-    let reply = try_send(store.native, method, &store.target(target), body.to_string().as_bytes())?;
-    Some((reply.status, serde_json::from_str(&reply.body).unwrap_or_default()))
 }
 
 /// Each number is created by one request, which is sent once: nothing but this request can have created it.
@@ -299,10 +304,11 @@ impl Quiet {
     }
 
     /// Sessions are attached if the ownership is the same, and can attach if it is not. All locks are held.
-    fn check(&mut self, nodes: &Nodes) {
+    fn check(&mut self, nodes: &Nodes) -> Ownership {
         is_held(&self.store, self.lease);
         let is_same = epoch(nodes, 2) == self.epoch;
-        println!("ownership of the quiet shard {}", if is_same { "went on" } else { "ended" });
+        let ownership = if is_same { Ownership::WentOn } else { Ownership::Ended };
+        println!("ownership of the quiet shard: {ownership:?}");
         let seen = Seen::default();
         for session in &mut self.sessions {
             if !is_same {
@@ -323,6 +329,7 @@ impl Quiet {
             eventually("the lock is enforced", || put("").status == 423);
             assert_eq!(put(&format!("&token={}", session.held.token)).status, 200);
         }
+        ownership
     }
 }
 

@@ -1,6 +1,7 @@
 //! An owner that is killed, paused or stopped: another node takes over, and nothing that was acknowledged is missing.
 
 use crate::{
+    followers::await_follower,
     harness::eventually,
     http,
     leaseholder::{HOUR, Leaseholder},
@@ -64,16 +65,21 @@ fn what_was_acknowledged_survives_the_kill_of_its_owner() {
     all_there(&nodes, 60);
 }
 
+/// The only node that is left has nothing but the log to become the owner by.
 #[test]
 fn a_takeover_needs_no_cache() {
     let mut nodes = Nodes::start(2);
     fill(&nodes, 20);
-    let owner = nodes.owner().unwrap();
-    let other = nodes.other();
-    std::fs::remove_dir_all(nodes.server(other).data().join("shard-1")).ok();
+    let (owner, other) = (nodes.owner().unwrap(), nodes.other());
+    await_follower(&nodes, other);
+    let cache = nodes.server(other).data().join("shard-1");
+    nodes.stop(other);
+    std::fs::remove_dir_all(&cache).unwrap();
     nodes.kill(owner);
+    nodes.up(other);
     nodes.taken_over_from(owner);
     all_there(&nodes, 20);
+    assert!(cache.exists(), "it has a cache of its own again");
 }
 
 /// The owner is stopped by a signal for longer than its ownership lasts, and goes on as if nothing had happened.

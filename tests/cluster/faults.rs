@@ -42,12 +42,10 @@ enum Kind {
     AllCalls(Fault),
     CrashDatabase,
     RestartDatabase,
-    /// Documents begin to move to other shards, and go on while other faults strike.
-    Reshard,
 }
 
-/// Every kind comes as often as here before any comes again; their order is drawn. The last one is for those with a map.
-const KINDS: [Kind; 22] = [
+/// Every kind comes as often as here before any comes again; their order is drawn.
+const KINDS: [Kind; 21] = [
     Kind::Kill,
     Kind::Kill,
     Kind::Kill,
@@ -69,7 +67,6 @@ const KINDS: [Kind; 22] = [
     Kind::AllCalls(Fault::Refuse),
     Kind::CrashDatabase,
     Kind::RestartDatabase,
-    Kind::Reshard,
 ];
 const SLOW: Fault = Fault::Delay(Duration::from_millis(80));
 /// One lasting fault of so many has another node killed meanwhile.
@@ -78,18 +75,33 @@ const DOUBLED: u64 = 3;
 const SHORT_MS: u64 = 1_900;
 const LONG_MS: u64 = 3_500;
 /// How many documents a donor copies in a second, so that there is time for faults.
-const THROTTLE: u64 = 400;
+const THROTTLE: u64 = 40;
+/// Of so many faults, the first two strike while documents move to other shards.
+const LEG_LEN: u64 = 4;
 
 pub(crate) struct Faults {
     pub(crate) len: u64,
     pub(crate) seed: u64,
+    pub(crate) shards: usize,
     random: Random,
-    shards: usize,
-    has_map: bool,
+    /// Whether documents move from shard to shard meanwhile.
+    pub(crate) has_reshardings: bool,
+    tally: Tally,
     started: Instant,
     struck: u64,
     /// The kinds that are still to come before all come again.
     left: Vec<Kind>,
+}
+
+/// How often shards and documents moved.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Shards that an operator moved, and nodes that gave all of theirs away.
+    moves: u64,
+    reshardings: u64,
+    aborts: u64,
+    /// Faults that struck during a resharding.
+    faults_meanwhile: u64,
 }
 
 impl Faults {
@@ -104,24 +116,65 @@ impl Faults {
         let salt = name.bytes().fold(seed, |salt, byte| salt.wrapping_mul(31).wrapping_add(byte.into()));
         let (random, left) = (Random(salt | 1 << 32), Vec::new());
         let started = Instant::now();
-        Faults { len, seed, random, shards, has_map: false, started, struck: 0, left }
+        let (has_reshardings, tally) = (false, Tally::default());
+        Faults { len, seed, shards, random, has_reshardings, tally, started, struck: 0, left }
     }
 
-    /// Reshardings are among the faults.
+    /// Documents move from shard to shard meanwhile, and half of the time back.
     pub(crate) fn with_reshardings(self) -> Faults {
-        Faults { has_map: true, ..self }
+        Faults { has_reshardings: true, ..self }
     }
 
-    /// All faults, one after the other.
+    /// All faults, one after the other. What was to happen meanwhile did, if there were enough of them.
     pub(crate) fn strike_all(&mut self, spread: &mut Spread) {
         for _ in 0..self.len {
+            if self.has_reshardings {
+                self.reshard(spread);
+            }
             self.strike(spread);
+        }
+        if self.has_reshardings {
+            unthrottle_to_the_end(spread);
+        }
+        println!(
+            "seed {}, {} faults in {:.1?}, {:?}",
+            self.seed,
+            self.len,
+            self.started.elapsed(),
+            self.tally
+        );
+        let Tally { moves, reshardings, aborts, faults_meanwhile } = self.tally;
+        let (len, rounds) = (self.len, self.len / KINDS.len() as u64);
+        let is_often =
+            reshardings >= len / LEG_LEN && aborts >= len / LEG_LEN / 4 && faults_meanwhile >= len / 4;
+        let is_enough = moves >= 2 * rounds && (is_often || !self.has_reshardings);
+        assert!(is_enough || rounds == 0, "shards and documents moved too seldom: {:?}", self.tally);
+    }
+
+    /// Has documents begin to move, go back, or come to the end of it, as it is due before the next fault.
+    fn reshard(&mut self, spread: &Spread) {
+        let (place, leg) = (self.struck % LEG_LEN, self.struck / LEG_LEN);
+        match place {
+            0 => {
+                // To any number of shards but the present one, and at least two, so that documents are on their way.
+                let drawn = 2 + self.random.below(self.shards as u64 - 2) as usize;
+                let len = if drawn < spread.spread_len() { drawn } else { drawn + 1 };
+                spread.begin(len, hash(len), Some(THROTTLE));
+                self.tally.reshardings += 1;
+            }
+            1 if leg % 2 == 1 => {
+                let reply = spread.keeper().send("POST", "shard/transition", r#"{"do":"abort"}"#);
+                self.tally.aborts += u64::from(reply.status == 200);
+            }
+            2 => unthrottle_to_the_end(spread),
+            _ => {}
         }
     }
 
     /// After a while, one fault; and waits until all shards have owners again.
-    pub(crate) fn strike(&mut self, spread: &mut Spread) {
+    fn strike(&mut self, spread: &mut Spread) {
         self.pause(300, 1500);
+        self.tally.faults_meanwhile += u64::from(self.has_reshardings && spread.is_resharding());
         let (kind, shard) = (self.draw(), self.choose_shard(&mut spread.nodes));
         let owner = spread.owner(shard);
         self.struck += 1;
@@ -130,17 +183,13 @@ impl Faults {
             "seed {}, fault {} at {at:.1?}: {kind:?}, n{owner} with shard {shard}",
             self.seed, self.struck
         );
-        match kind {
-            Kind::Reshard => self.reshard(spread),
-            _ => self.strike_node(kind, &mut spread.nodes, shard, owner),
-        }
+        self.strike_node(kind, &mut spread.nodes, shard, owner);
         spread.nodes.await_owners(self.shards);
     }
 
     fn draw(&mut self) -> Kind {
         if self.left.is_empty() {
-            let fits = |kind: &Kind| self.has_map || *kind != Kind::Reshard;
-            self.left = KINDS.into_iter().filter(fits).collect();
+            self.left = KINDS.to_vec();
         }
         let place = self.random.below(self.left.len() as u64) as usize;
         self.left.swap_remove(place)
@@ -184,7 +233,6 @@ impl Faults {
             Kind::AllCalls(fault) => self.last(nodes, owner, |nodes, is_on| {
                 nodes.network().set_between_nodes(if is_on { fault } else { Fault::None });
             }),
-            Kind::Reshard => unreachable!("no node is struck"),
         }
     }
 
@@ -215,6 +263,7 @@ impl Faults {
         let target = format!("shards/{shard}/owner");
         operate(nodes, "PUT", &format!("{target}/n{to}"));
         eventually("the shard is moved", || nodes.owner_of(shard) == Some(to));
+        self.tally.moves += 1;
         operate(nodes, "DELETE", &target);
     }
 
@@ -224,18 +273,8 @@ impl Faults {
         eventually("the node has no shard", || {
             (1..=shards).all(|shard| nodes.owner_of(shard).is_some_and(|other| other != owner))
         });
+        self.tally.moves += 1;
         operate(nodes, "DELETE", &target);
-    }
-
-    /// Ends a resharding that is under way, half of the time by taking it back, and begins another one.
-    fn reshard(&mut self, spread: &Spread) {
-        match self.random.below(2) {
-            0 => drop(spread.keeper().send("POST", "shard/transition", r#"{"do":"abort"}"#)),
-            _ => spread.unthrottle(),
-        }
-        spread.await_end();
-        let len = 2 + self.random.below(self.shards as u64 - 1) as usize;
-        spread.begin(len, hash(len), Some(THROTTLE));
     }
 
     /// A node that is up, and not this one.
@@ -247,6 +286,11 @@ impl Faults {
     pub(crate) fn pause(&mut self, from_ms: u64, to_ms: u64) {
         thread::sleep(Duration::from_millis(from_ms + self.random.below(to_ms - from_ms)));
     }
+}
+
+fn unthrottle_to_the_end(spread: &Spread) {
+    spread.unthrottle();
+    spread.await_end();
 }
 
 /// Has a node carry out what an operator asks of the cluster.

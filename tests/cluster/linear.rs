@@ -5,6 +5,7 @@
 //! other one was over before it began; if nothing can come next, the last choice was wrong. An operation without
 //! an answer may have been done at any time after it began, or never.
 
+use crate::random::Random;
 use std::{
     collections::HashSet,
     fmt::{self, Write},
@@ -122,6 +123,16 @@ impl Operation {
         let position = if is_done { self.position } else { known.or(self.position) };
         fits.then_some(Content { state, position })
     }
+
+    /// Whether the answer says that everything was left as it was.
+    fn changed_nothing(&self) -> bool {
+        let is_add = matches!(self.action, Action::Add(_));
+        self.answered.is_some_and(|(_, answer)| match answer {
+            Answer::Done => false,
+            Answer::Holds(Some(_)) => !is_add,
+            _ => true,
+        })
+    }
 }
 
 /// Whether a history can be explained.
@@ -140,14 +151,30 @@ pub(crate) fn check(start: State, history: &[Operation]) -> Verdict {
     Search::new(Content { state: start, position: Some(0) }, history).run()
 }
 
-/// The beginning or the end of an operation, in the order of time.
+/// The beginning or the end of an operation with an answer, in the order of time.
 #[derive(Debug, Clone, Copy)]
 struct Edge {
     operation: usize,
     is_call: bool,
 }
 
-/// The edges of the operations that are still to be explained are a doubly linked list; the first place is its head.
+/// What may come next: an operation with an answer, by the place of its call, or one without, by its place among those.
+#[derive(Debug, Clone, Copy)]
+enum Candidate {
+    Answered(usize),
+    Unknown(usize),
+}
+
+/// A candidate that was chosen, and what the document held before and after it.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    candidate: Candidate,
+    before: Content,
+    after: Content,
+}
+
+/// The edges of the operations that are still to be explained are a doubly linked list; the first place is its head. An
+/// operation without an answer is tried only where none with one fits, so those that need not have happened cost nothing.
 struct Search<'a> {
     history: &'a [Operation],
     edges: Vec<Edge>,
@@ -155,11 +182,12 @@ struct Search<'a> {
     previous: Vec<usize>,
     /// By operation, the place of its end.
     ends: Vec<Option<usize>>,
+    /// The operations without an answer, in the order in which they were called.
+    unknown: Vec<usize>,
     content: Content,
     done: Explained,
-    /// The places that were chosen, and what the document held before.
-    chosen: Vec<(usize, Content)>,
-    seen: HashSet<(Explained, Content)>,
+    chosen: Vec<Choice>,
+    seen: HashSet<(u128, Content)>,
     /// The most that could be explained.
     best: Explained,
 }
@@ -169,19 +197,15 @@ const END: usize = 0;
 
 impl<'a> Search<'a> {
     fn new(start: Content, history: &'a [Operation]) -> Search<'a> {
+        let (known, mut unknown): (Vec<usize>, Vec<usize>) =
+            (0..history.len()).partition(|operation| history[*operation].answered.is_some());
+        unknown.sort_by_key(|operation| history[*operation].called);
         let mut edges = vec![Edge { operation: usize::MAX, is_call: false }];
-        for (operation, done) in history.iter().enumerate() {
-            edges.push(Edge { operation, is_call: true });
-            if done.answered.is_some() {
-                edges.push(Edge { operation, is_call: false });
-            }
-        }
+        edges.extend(
+            known.into_iter().flat_map(|operation| [true, false].map(|is_call| Edge { operation, is_call })),
+        );
         // What begins in the moment something ends may have come before it.
-        edges[1..].sort_by_key(|edge| {
-            let operation = &history[edge.operation];
-            let end = operation.answered.map_or(u64::MAX, |(at, _)| at);
-            (if edge.is_call { operation.called } else { end }, !edge.is_call)
-        });
+        edges[1..].sort_by_key(|edge| (edge.at(history), !edge.is_call));
         let len = edges.len();
         let mut ends = vec![None; history.len()];
         for (place, edge) in edges.iter().enumerate().skip(1).filter(|(_, edge)| !edge.is_call) {
@@ -193,6 +217,7 @@ impl<'a> Search<'a> {
             next: (1..=len).map(|place| place % len).collect(),
             previous: (0..len).map(|place| (place + len - 1) % len).collect(),
             ends,
+            unknown,
             content: start,
             done: Explained::none(history.len()),
             chosen: Vec::new(),
@@ -202,18 +227,14 @@ impl<'a> Search<'a> {
     }
 
     fn run(mut self) -> Verdict {
-        let mut place = self.next[0];
-        loop {
-            if place == END {
-                // No end is left to be passed, so everything that has one is explained.
-                return Verdict::Linearizable;
-            }
-            let is_call = self.edges[place].is_call;
-            place = match is_call {
-                true if self.choose(place) => self.next[0],
-                true => self.next[place],
-                false => match self.go_back() {
-                    Some(next) => next,
+        // All ends are passed when everything that has one is explained.
+        let mut candidate = self.first();
+        while self.next[END] != END {
+            candidate = match candidate {
+                Some(candidate) if self.choose(candidate) => self.first(),
+                Some(candidate) => self.after(candidate),
+                None => match self.go_back() {
+                    Some(refused) => self.after(refused),
                     None => return Verdict::Impossible(self.story()),
                 },
             };
@@ -221,40 +242,93 @@ impl<'a> Search<'a> {
                 return Verdict::Undecided;
             }
         }
+        Verdict::Linearizable
+    }
+
+    fn first(&self) -> Option<Candidate> {
+        // The first edge is a call: no end comes before its own.
+        Some(Candidate::Answered(self.next[END]))
+    }
+
+    /// What is tried when a candidate was in vain: later calls up to the first end, then operations without an answer.
+    fn after(&self, candidate: Candidate) -> Option<Candidate> {
+        let unknown = match candidate {
+            Candidate::Answered(place) if self.edges[self.next[place]].is_call => {
+                return Some(Candidate::Answered(self.next[place]));
+            }
+            Candidate::Answered(_) => 0,
+            Candidate::Unknown(place) => place + 1,
+        };
+        let called = self.history[*self.unknown.get(unknown)?].called;
+        (called <= self.first_end()).then_some(Candidate::Unknown(unknown))
+    }
+
+    /// What is to come next must have been called by then.
+    fn first_end(&self) -> u64 {
+        let mut place = self.next[END];
+        while self.edges[place].is_call {
+            place = self.next[place];
+        }
+        self.edges[place].at(self.history)
+    }
+
+    fn operation(&self, candidate: Candidate) -> usize {
+        match candidate {
+            Candidate::Answered(place) => self.edges[place].operation,
+            Candidate::Unknown(place) => self.unknown[place],
+        }
     }
 
     /// Lets an operation come next, if its answer allows that and it was not tried in vain.
-    fn choose(&mut self, place: usize) -> bool {
-        let operation = self.edges[place].operation;
-        let Some(after) = self.history[operation].explains(self.content) else { return false };
-        let mut done = self.done.clone();
-        done.insert(operation);
-        if !self.seen.insert((done.clone(), after)) {
+    fn choose(&mut self, candidate: Candidate) -> bool {
+        let (operation, before) = (self.operation(candidate), self.content);
+        let Some(after) = self.history[operation].explains(before) else { return false };
+        if let Candidate::Unknown(place) = candidate
+            && (after == before || !self.is_worth_trying(place))
+        {
             return false;
         }
-        if done.len() > self.best.len() {
-            self.best = done.clone();
+        if !self.seen.insert((self.done.mark ^ mark(operation), after)) {
+            return false;
         }
-        self.chosen.push((place, self.content));
-        (self.done, self.content) = (done, after);
-        self.unlink(place);
-        if let Some(end) = self.ends[operation] {
-            self.unlink(end);
+        self.done.insert(operation);
+        if self.done.len > self.best.len {
+            self.best = self.done.clone();
+        }
+        self.chosen.push(Choice { candidate, before, after });
+        self.content = after;
+        if let Candidate::Answered(place) = candidate {
+            self.unlink(place);
+            self.ends[operation].into_iter().for_each(|end| self.unlink(end));
         }
         true
     }
 
-    /// Takes the last choice back; gives the place to try next.
-    fn go_back(&mut self) -> Option<usize> {
-        let (place, content) = self.chosen.pop()?;
-        let operation = self.edges[place].operation;
-        if let Some(end) = self.ends[operation] {
-            self.link(end);
+    /// Of equal operations without an answer, the one that was called first can stand for any.
+    fn is_worth_trying(&self, place: usize) -> bool {
+        let operation = self.unknown[place];
+        let is_open = !self.done.contains(operation);
+        let is_same = |earlier: &&usize| self.history[**earlier].action == self.history[operation].action;
+        let mut same = self.unknown[..place].iter().filter(is_same);
+        is_open && same.all(|earlier| self.done.contains(*earlier))
+    }
+
+    /// Takes back the last choice that can have been wrong, and those after it; gives its candidate. What never changes
+    /// anything can come as soon as it fits.
+    fn go_back(&mut self) -> Option<Candidate> {
+        loop {
+            let Choice { candidate, before, after } = self.chosen.pop()?;
+            let operation = self.operation(candidate);
+            if let Candidate::Answered(place) = candidate {
+                self.ends[operation].into_iter().for_each(|end| self.link(end));
+                self.link(place);
+            }
+            self.done.remove(operation);
+            self.content = before;
+            if before != after || !self.history[operation].changed_nothing() {
+                return Some(candidate);
+            }
         }
-        self.link(place);
-        self.done.remove(operation);
-        self.content = content;
-        Some(self.next[place])
     }
 
     fn unlink(&mut self, place: usize) {
@@ -298,242 +372,48 @@ impl fmt::Display for Operation {
     }
 }
 
+impl Edge {
+    fn at(self, history: &[Operation]) -> u64 {
+        let Operation { called, answered, .. } = history[self.operation];
+        answered.filter(|_| !self.is_call).map_or(called, |(at, _)| at)
+    }
+}
+
 /// Which operations are explained.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Explained(Box<[u64]>);
+#[derive(Debug, Clone)]
+struct Explained {
+    words: Box<[u64]>,
+    len: usize,
+    /// The same in a few bytes: the marks of all of them.
+    mark: u128,
+}
 
 impl Explained {
     fn none(len: usize) -> Explained {
-        Explained(vec![0; len.div_ceil(64)].into())
+        Explained { words: vec![0; len.div_ceil(64)].into(), len: 0, mark: 0 }
     }
 
     fn insert(&mut self, place: usize) {
-        self.0[place / 64] |= 1 << (place % 64);
+        self.words[place / 64] |= 1 << (place % 64);
+        (self.len, self.mark) = (self.len + 1, self.mark ^ mark(place));
     }
 
     fn remove(&mut self, place: usize) {
-        self.0[place / 64] &= !(1 << (place % 64));
+        self.words[place / 64] &= !(1 << (place % 64));
+        (self.len, self.mark) = (self.len - 1, self.mark ^ mark(place));
     }
 
     fn contains(&self, place: usize) -> bool {
-        self.0[place / 64] & (1 << (place % 64)) != 0
+        self.words[place / 64] & (1 << (place % 64)) != 0
     }
+}
 
-    fn len(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
-    }
+/// A number for each operation, so long that no two sets of them have the same sum.
+fn mark(operation: usize) -> u128 {
+    let mut random = Random((operation as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    (0..4).fold(0, |mark, _| mark << 32 | u128::from(random.next() & 0xffff_ffff))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Action::*, Answer::*, State::*, *};
-    use crate::random::Random;
-
-    fn operation(action: Action, called: u64, answered: Option<(u64, Answer)>) -> Operation {
-        Operation { client: 0, action, called, answered, position: None }
-    }
-
-    #[track_caller]
-    fn accepts(start: State, history: &[(Action, u64, u64, Answer)]) {
-        let history: Vec<_> = history
-            .iter()
-            .map(|(action, from, to, answer)| operation(*action, *from, Some((*to, *answer))))
-            .collect();
-        assert_eq!(check(start, &history), Verdict::Linearizable);
-    }
-
-    #[track_caller]
-    fn rejects(start: State, history: &[(Action, u64, u64, Answer)]) {
-        let history: Vec<_> = history
-            .iter()
-            .map(|(action, from, to, answer)| operation(*action, *from, Some((*to, *answer))))
-            .collect();
-        assert!(matches!(check(start, &history), Verdict::Impossible(_)), "{history:#?}");
-    }
-
-    #[test]
-    fn one_after_the_other() {
-        accepts(
-            Unborn,
-            &[
-                (Get, 1, 2, Holds(None)),
-                (Update(1), 3, 4, Missing),
-                (Delete, 5, 6, Missing),
-                (Insert(1), 7, 8, Done),
-                (Insert(2), 9, 10, Exists),
-                (Swap(2, 3), 11, 12, Changed),
-                (Swap(1, 3), 13, 14, Done),
-                (Add(4), 15, 16, Holds(Some(7))),
-                (Update(8), 17, 18, Done),
-                (Restore, 19, 20, NotDeleted),
-                (Delete, 21, 22, Done),
-                (Update(9), 23, 24, Deleted),
-                (Delete, 25, 26, Deleted),
-                (Get, 27, 28, Holds(None)),
-                (Look, 28, 29, Is(Gone(8))),
-                (Restore, 29, 30, Done),
-                (Get, 31, 32, Holds(Some(8))),
-                (Replace(9), 33, 34, Done),
-                (Get, 35, 36, Holds(Some(9))),
-                (Delete, 37, 38, Done),
-                (Insert(10), 39, 40, Done),
-                (Delete, 41, 42, Done),
-                (Replace(11), 43, 44, Done),
-                (Get, 45, 46, Holds(Some(11))),
-            ],
-        );
-    }
-
-    #[test]
-    fn what_overlaps_may_be_in_any_order() {
-        let (one, two) = ((Replace(1), 1, 10, Done), (Replace(2), 2, 9, Done));
-        accepts(Unborn, &[one, two, (Get, 11, 12, Holds(Some(1)))]);
-        accepts(Unborn, &[one, two, (Get, 11, 12, Holds(Some(2)))]);
-        accepts(Unborn, &[one, (Get, 2, 3, Holds(Some(1))), (Get, 4, 5, Holds(Some(1)))]);
-        accepts(Unborn, &[(Update(1), 1, 10, Deleted), (Insert(2), 2, 9, Done), (Delete, 3, 8, Done)]);
-    }
-
-    #[test]
-    fn a_read_that_goes_back_in_time() {
-        rejects(Unborn, &[(Replace(1), 1, 2, Done), (Get, 3, 4, Holds(None))]);
-        rejects(Unborn, &[(Replace(1), 1, 10, Done), (Get, 2, 3, Holds(Some(1))), (Get, 4, 5, Holds(None))]);
-        let written = [(Replace(1), 1, 2, Done), (Replace(2), 3, 4, Done)];
-        rejects(Live(0), &[written[0], written[1], (Get, 5, 6, Holds(Some(1)))]);
-    }
-
-    #[test]
-    fn a_lost_update() {
-        rejects(Live(0), &[(Add(1), 1, 4, Holds(Some(1))), (Add(1), 2, 3, Holds(Some(1)))]);
-        rejects(Unborn, &[(Insert(1), 1, 4, Done), (Insert(2), 2, 3, Done)]);
-        accepts(Live(0), &[(Add(1), 1, 4, Holds(Some(2))), (Add(1), 2, 3, Holds(Some(1)))]);
-    }
-
-    #[test]
-    fn a_deleted_document_that_comes_back() {
-        rejects(Live(1), &[(Delete, 1, 2, Done), (Get, 3, 4, Holds(Some(1)))]);
-        rejects(Live(1), &[(Delete, 1, 2, Done), (Insert(2), 3, 4, Exists)]);
-        rejects(Live(1), &[(Delete, 1, 4, Done), (Delete, 2, 3, Done)]);
-        rejects(Live(1), &[(Update(2), 1, 2, Done), (Delete, 3, 4, Done), (Update(3), 5, 6, Done)]);
-        rejects(Live(1), &[(Delete, 1, 2, Done), (Replace(2), 3, 4, Deleted)]);
-        rejects(Live(1), &[(Delete, 1, 2, Done), (Insert(2), 3, 4, Deleted)]);
-    }
-
-    #[test]
-    fn a_swap_goes_by_the_position_not_by_what_is_held() {
-        let history = |done: &[(Action, Answer, Option<u64>)]| -> Vec<Operation> {
-            let times = (1..).step_by(2);
-            times
-                .zip(done)
-                .map(|(from, (action, answer, position))| Operation {
-                    position: *position,
-                    ..operation(*action, from, Some((from + 1, *answer)))
-                })
-                .collect()
-        };
-        let possible = [
-            &[(Replace(1), Done, Some(4)), (Swap(4, 2), Done, Some(5)), (Get, Holds(Some(2)), Some(5))][..],
-            &[(Delete, Done, Some(4)), (Restore, Done, Some(5)), (Swap(0, 2), Changed, None)],
-            &[(Swap(0, 1), Done, Some(4)), (Swap(0, 2), Changed, None)],
-        ];
-        for done in possible {
-            assert_eq!(check(Live(0), &history(done)), Verdict::Linearizable, "{done:?}");
-        }
-        let impossible = [
-            &[(Delete, Done, Some(4)), (Restore, Done, Some(5)), (Swap(0, 2), Done, Some(6))][..],
-            &[(Swap(0, 1), Done, Some(4)), (Swap(0, 2), Done, Some(5))],
-            &[(Swap(0, 1), Changed, None)],
-            // Positions grow, and what is read is at the position of what was done last.
-            &[(Replace(1), Done, Some(4)), (Replace(2), Done, Some(3))],
-            &[(Replace(1), Done, Some(4)), (Get, Holds(Some(1)), Some(5))],
-        ];
-        for done in impossible {
-            assert!(matches!(check(Live(0), &history(done)), Verdict::Impossible(_)), "{done:?}");
-        }
-    }
-
-    #[test]
-    fn what_was_done_twice() {
-        let written = [(Replace(1), 1, 2, Done), (Replace(2), 3, 4, Done), (Get, 5, 6, Holds(Some(2)))];
-        accepts(Unborn, &written);
-        rejects(Unborn, &[&written[..], &[(Get, 7, 8, Holds(Some(1)))]].concat());
-        rejects(Live(0), &[(Add(1), 1, 2, Holds(Some(1))), (Get, 3, 4, Holds(Some(2)))]);
-    }
-
-    #[test]
-    fn an_unknown_outcome_is_done_later_or_never_but_not_before() {
-        let unknown = |action, called| operation(action, called, None);
-        let get = |from, to, value| operation(Get, from, Some((to, Holds(value))));
-        let delete = operation(Delete, 4, Some((5, Done)));
-        let later = [unknown(Replace(1), 3), get(4, 5, None), get(6, 7, Some(1)), get(8, 9, Some(1))];
-        assert_eq!(check(Unborn, &later), Verdict::Linearizable);
-        assert_eq!(check(Unborn, &[unknown(Delete, 1), get(4, 5, None)]), Verdict::Linearizable);
-        for impossible in [
-            vec![get(1, 2, Some(1)), unknown(Replace(1), 3)],
-            vec![unknown(Replace(1), 1), get(2, 3, Some(1)), get(4, 5, None)],
-            vec![unknown(Replace(1), 1), get(2, 3, Some(1)), delete, get(6, 7, Some(1))],
-        ] {
-            assert!(matches!(check(Unborn, &impossible), Verdict::Impossible(_)), "{impossible:#?}");
-        }
-    }
-
-    #[test]
-    fn the_story_shows_what_cannot_be_explained() {
-        let history = [
-            operation(Replace(1), 1, Some((2, Done))),
-            operation(Get, 3, Some((4, Holds(Some(7))))),
-            operation(Get, 5, None),
-        ];
-        let Verdict::Impossible(story) = check(Unborn, &history) else { panic!("nobody wrote 7") };
-        let marks: Vec<char> = story.lines().map(|line| line.chars().next().unwrap()).collect();
-        assert_eq!(marks, [' ', '?', '?'], "{story}");
-        assert!(story.contains("Get: Holds(Some(7))"), "{story}");
-    }
-
-    /// All orders, one by one.
-    fn slowly(content: Content, history: &[Operation]) -> bool {
-        let next = |place: usize| {
-            let operation = &history[place];
-            let others = history.iter().enumerate().filter(|(other, _)| *other != place);
-            let ends = others.filter_map(|(_, other)| other.answered.map(|(at, _)| at));
-            if ends.min().is_some_and(|end| end < operation.called) {
-                return false;
-            }
-            let Some(after) = operation.explains(content) else { return false };
-            let rest: Vec<Operation> = [&history[..place], &history[place + 1..]].concat();
-            slowly(after, &rest)
-        };
-        history.iter().all(|operation| operation.answered.is_none()) || (0..history.len()).any(next)
-    }
-
-    #[test]
-    fn it_finds_what_trying_all_orders_finds() {
-        let mut random = Random(7);
-        let mut found = [0; 2];
-        for _ in 0..20_000 {
-            let len = 1 + random.below(6);
-            let history: Vec<Operation> = (0..len).map(|_| any_operation(&mut random)).collect();
-            let start = [Unborn, Live(1), Gone(1)][random.below(3) as usize];
-            let expected = slowly(Content { state: start, position: Some(0) }, &history);
-            let verdict = check(start, &history);
-            assert_eq!(verdict == Verdict::Linearizable, expected, "{start:?} {history:#?} {verdict:?}");
-            found[usize::from(expected)] += 1;
-        }
-        assert!(found.iter().all(|len| *len > 2000), "both kinds must be tried: {found:?}");
-    }
-
-    fn any_operation(random: &mut Random) -> Operation {
-        let value = random.below(3);
-        let actions = [Insert(value), Replace(value), Update(value), Swap(value, 3), Add(1), Delete, Restore];
-        let action = *actions.get(random.below(10) as usize).unwrap_or(&Get);
-        let refusals = [Exists, Deleted, Missing, NotDeleted, Changed];
-        let answer = match (action, random.below(8)) {
-            (Get | Add(_), 0..4) => Holds(None),
-            (Get | Add(_), held) => Holds(Some(held - 4)),
-            (_, 0..5) => Done,
-            _ => refusals[random.below(5) as usize],
-        };
-        let called = random.below(10);
-        let answered = (random.below(6) > 0).then(|| (called + 1 + random.below(8), answer));
-        operation(action, called, answered)
-    }
-}
+#[path = "linear_test.rs"]
+mod tests;

@@ -30,10 +30,12 @@ mod network;
 mod nodes;
 mod register_check;
 mod register_clients;
+mod register_lockers;
 mod rooms;
 mod shown;
 mod spread_nodes;
 mod spread_world;
+mod storm_clients;
 
 mod command_line;
 mod conversions;
@@ -51,7 +53,6 @@ mod followers;
 mod guard_streams;
 mod guide;
 mod homes;
-mod lock_storm;
 mod locks;
 mod migration;
 mod misfits;
@@ -62,9 +63,8 @@ mod operating;
 mod operations;
 mod operations_locks;
 mod peer_tls;
-#[cfg(feature = "planted")]
+#[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "nodes have no faults to be planted in"))]
 mod planted;
-#[cfg(feature = "planted")]
 mod planted_stage;
 mod procedures;
 mod refusals;

@@ -1,5 +1,5 @@
 //! Faults planted in real nodes, one at a time: the checks of the register storm notice each of them, and find nothing when
-//! the same schedule is played without. Needs nodes that were built with the feature `planted`.
+//! the same schedule is played without. They are tests only where nodes are built with the feature `planted`, and always compiled.
 //!
 //! | planted fault | what is omitted | caught by |
 //! | --- | --- | --- |
@@ -60,7 +60,7 @@ fn played(fault: Option<Fault>, shards: usize, seed: u64, play: fn(&mut Stage)) 
     stage
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn an_append_of_a_previous_owner_is_noticed() {
     is_noticed(NoFence, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
@@ -76,7 +76,7 @@ fn an_append_of_a_previous_owner_is_noticed() {
     });
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn an_answer_before_the_commit_is_noticed() {
     is_noticed(AnswerBeforeCommit, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
@@ -96,7 +96,7 @@ fn an_answer_before_the_commit_is_noticed() {
     });
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn a_read_of_a_stale_owner_is_noticed() {
     is_noticed(NoSelfStop, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
@@ -111,7 +111,7 @@ fn a_read_of_a_stale_owner_is_noticed() {
     });
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn a_grant_of_a_stale_owner_is_noticed() {
     is_noticed(NoSelfStop, SHARED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));
@@ -133,7 +133,7 @@ fn a_grant_of_a_stale_owner_is_noticed() {
     });
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn an_early_acknowledgement_is_noticed() {
     is_noticed(EarlyAck, UNEXPLAINED, 2, |stage| {
         stage.wait(stage.client(1).act(100, Insert(1)));
@@ -158,7 +158,7 @@ fn an_early_acknowledgement_is_noticed() {
     });
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn a_lost_guard_is_noticed() {
     is_noticed(LostGuard, UNEXPLAINED, 2, |stage| {
         stage.wait(stage.client(1).act(100, Insert(1)));
@@ -183,7 +183,7 @@ fn a_lost_guard_is_noticed() {
     });
 }
 
-#[test]
+#[cfg_attr(feature = "planted", test)]
 fn a_copy_that_answers_for_the_owner_is_noticed() {
     is_noticed(FollowerForOwner, UNEXPLAINED, 1, |stage| {
         let (hot, first, second) = (stage.below(40), stage.client(1), stage.client(2));

@@ -42,14 +42,16 @@ pub(crate) async fn look_at_all(scene: &Arc<Scene>, all: Vec<At>) -> Dump {
 
 pub(crate) fn check(scene: &Scene, seen: Seen, dump: &Dump) {
     println!(
-        "{} operations on {} documents, {} locks",
+        "{} operations on {} documents, {} locks, {} reads from copies",
         seen.operations.len(),
         dump.len() as u64 - COLD_LEN,
-        seen.held.len()
+        seen.held.len(),
+        seen.from_copies
     );
     let (locks, answered) = (seen.held.len(), seen.operations.iter().filter(|(_, it)| it.answered.is_some()));
     let answered = answered.count();
     assert!(locks > 20 && answered > 500, "the clients came to nothing: {locks} locks, {answered} answers");
+    assert!(seen.from_copies > 0, "no copy was asked");
     let wrong = wrong(scene, seen, dump);
     assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

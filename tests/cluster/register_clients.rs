@@ -1,33 +1,36 @@
-//! Clients of a storm: they write, read, and count under leases and locks of sessions, and note what they see. Knows nothing
-//! of shards, nor of what may be seen.
+//! Clients of a storm that write and read, and note what they see. Knows nothing of shards, nor of what may be seen.
 
 use crate::{
     linear::{Action, Answer, Operation},
     random::Random,
+    register_lockers::Locker,
     spread_world::StopAtEnd,
+    storm_clients::try_send,
 };
 use lockwood_client::{
-    Code, Depth, DocumentKey, Error, Lease, LeaseRequest, Leases, Lock, LockId, Mode, Nodes, Options, Path,
-    PutIf, PutOptions, ReadOptions, Request, Resource, Session, Store, Terms, Token, Wait,
+    Code, DocumentKey, Error, Nodes, Options, PutIf, PutOptions, ReadOptions, Session, Store,
     wire::{Deleted, DocumentInfo, Fields, Written},
 };
 use serde_json::{Value, json};
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
-use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
+use tokio::{
+    runtime::Runtime,
+    task::{JoinHandle, spawn_blocking},
+    time::sleep,
+};
 
 pub(crate) const NAMESPACE: &str = "storm";
 pub(crate) const CLIENTS_LEN: usize = 16;
 /// Clients that count up under leases and under locks of sessions, and how many counters there are.
 const LOCKERS_LEN: usize = 6;
-const COUNTERS_LEN: u64 = 5;
-/// How long a lease outlives its owner, and how long a lock is waited for.
-const LEASE_MS: u64 = 20_000;
+pub(crate) const COUNTERS_LEN: u64 = 5;
 /// How long a session outlives its connection; as long its namespace is in grace after a takeover of its home.
 const ABANDON_MS: u64 = 8_000;
 /// So often a session is opened that no node answers for.
@@ -40,6 +43,8 @@ const COLLECTIONS_LEN: u64 = 6;
 const HOT_LEN: u64 = 40;
 /// After so many operations a new document takes the place of an old one.
 const HOT_OPERATIONS: u64 = 120;
+/// How old an answer of a copy may be.
+const TOLERATED_MS: [u64; 3] = [0, 400, 10_000];
 
 /// What all clients share.
 pub(crate) struct Scene {
@@ -66,7 +71,7 @@ impl Scene {
     }
 
     /// All nodes, with another one to begin with for every client.
-    fn nodes(&self, client: usize) -> Nodes {
+    pub(crate) fn nodes(&self, client: usize) -> Nodes {
         let mut addresses = self.addresses.clone();
         addresses.rotate_left(client % self.addresses.len());
         addresses.join(",").into()
@@ -76,7 +81,7 @@ impl Scene {
         Store::new(self.nodes(client), NAMESPACE)
     }
 
-    async fn session(&self, client: usize) -> Session {
+    pub(crate) async fn session(&self, client: usize) -> Session {
         let options = Options {
             address: self.nodes(client).to_string(),
             namespace: NAMESPACE.into(),
@@ -148,6 +153,8 @@ pub(crate) type Answered = (Answer, Option<u64>);
 pub(crate) struct Seen {
     pub(crate) operations: Vec<(At, Operation)>,
     pub(crate) held: Vec<(At, Held)>,
+    /// Answers of copies that may have been old.
+    pub(crate) from_copies: u64,
     /// What no client should ever see.
     pub(crate) errors: Vec<String>,
 }
@@ -215,6 +222,7 @@ pub(crate) async fn join(clients: Vec<JoinHandle<Seen>>) -> Seen {
         let seen = client.await.unwrap();
         all.operations.extend(seen.operations);
         all.held.extend(seen.held);
+        all.from_copies += seen.from_copies;
         all.errors.extend(seen.errors);
     }
     all
@@ -243,6 +251,7 @@ impl Client {
                 45..60 => self.swap(hot, value).await,
                 60..70 => self.act(hot, Action::Delete).await,
                 70..80 => self.act(hot, Action::Restore).await,
+                80..90 => self.read_from_copy(hot).await,
                 _ => self.act(hot, Action::Get).await,
             }
         }
@@ -274,19 +283,39 @@ impl Client {
         self.note(hot, Action::Swap(document.position, value), called, answered(done));
     }
 
+    /// Asks a node for what it has itself, and that may be old. By what it says of that, everything that was acknowledged so
+    /// long before is in the answer: the read may have come as early as that, and no earlier.
+    async fn read_from_copy(&mut self, hot: u64) {
+        let tolerated_ms = TOLERATED_MS[self.random.below(TOLERATED_MS.len() as u64) as usize];
+        let DocumentKey { collection, key } = At::Hot(hot).key();
+        let target = format!("/v1/{NAMESPACE}/documents/{collection}/{key}?max_lag_ms={tolerated_ms}");
+        let asked = self.random.below(self.scene.addresses.len() as u64) as usize;
+        let native: SocketAddr = self.scene.addresses[asked].parse().unwrap();
+        let called = self.scene.now();
+        let reply = spawn_blocking(move || try_send(native, "GET", &target, &Value::Null)).await.unwrap();
+        let Some(reply) = reply else { return };
+        let (lag_ms, json) =
+            (reply.header("lockwood-lag-ms").map_or(0, |lag| lag.parse().unwrap()), reply.json());
+        let answer = match (reply.status, json["code"].as_str()) {
+            (200, _) => found_as(Some(&serde_json::from_value(json["document"].clone()).unwrap())),
+            (404, Some("no_document")) => found_as(None),
+            (503, _) => return,
+            _ => return self.seen.errors.push(format!("a read of a copy is answered with {}", reply.body)),
+        };
+        if lag_ms > tolerated_ms {
+            self.seen
+                .errors
+                .push(format!("{:?} is {lag_ms} ms old, and {tolerated_ms} are tolerated", At::Hot(hot)));
+        }
+        self.seen.from_copies += u64::from(lag_ms > 0);
+        // Milliseconds are rounded down.
+        let called = called.saturating_sub((lag_ms + 1) * 1_000_000);
+        self.note(hot, Action::Get, called, Ok(answer));
+    }
+
     fn note(&mut self, hot: u64, action: Action, called: u64, answer: Result<Answered, Error>) {
         self.seen.note(&self.scene, At::Hot(hot), (self.number, action, called), answer);
     }
-}
-
-/// Counts up under locks until it is calm. Reading and writing are two requests: only the lock keeps others away.
-struct Locker {
-    number: usize,
-    scene: Arc<Scene>,
-    store: Store,
-    keys: Keys,
-    random: Random,
-    seen: Seen,
 }
 
 /// Whether an error is one that clients have to expect when an owner is lost: a lock that is lost, or that could not be had in
@@ -299,189 +328,6 @@ pub(crate) fn may_happen(error: &Error) -> bool {
                 .contains(&code)
         }),
     }
-}
-
-/// How a locker locks.
-enum Keys {
-    Leases(Leases),
-    Session(Session),
-}
-
-/// How a session takes a lock for writing.
-#[derive(Clone, Copy)]
-enum Way {
-    AtOnce,
-    /// It reads first, with others.
-    Converting,
-    /// It has another lock already, on a counter that it only reads.
-    Holding(u64),
-}
-
-/// A lock that is held.
-enum Grip {
-    Lease(Lease),
-    Lock(Lock),
-    /// The second while the first was held.
-    Locks(Lock, Lock),
-}
-
-impl Grip {
-    fn lock(&self) -> LockId {
-        match self {
-            Grip::Lease(lease) => lease.lock(),
-            Grip::Lock(lock) | Grip::Locks(_, lock) => lock.id(),
-        }
-    }
-
-    fn token(&self) -> Token {
-        match self {
-            Grip::Lease(lease) => lease.token(),
-            Grip::Lock(lock) | Grip::Locks(_, lock) => lock.token(),
-        }
-    }
-
-    async fn release(self) -> Result<(), Error> {
-        match self {
-            Grip::Lease(lease) => lease.release().await,
-            Grip::Lock(lock) => lock.release().await,
-            Grip::Locks(first, second) => {
-                second.release().await?;
-                first.release().await
-            }
-        }
-    }
-}
-
-impl Locker {
-    async fn start(number: usize, scene: Arc<Scene>, random: Random) -> Seen {
-        let keys = match number % 2 {
-            0 => Keys::Leases(Leases::new(scene.nodes(number + 1), NAMESPACE)),
-            _ => Keys::Session(scene.session(number).await),
-        };
-        let store = scene.store(number);
-        Locker { number, scene, store, keys, random, seen: Seen::default() }.run().await
-    }
-
-    async fn run(mut self) -> Seen {
-        while !self.scene.calm.load(Ordering::Relaxed) {
-            let (counters, paths) = self.choose();
-            let (number, called) = (self.number, self.scene.now());
-            let way = match self.random.below(3) {
-                0 => Way::Converting,
-                1 => Way::Holding(self.random.below(COUNTERS_LEN)),
-                _ => Way::AtOnce,
-            };
-            match self.take(&paths, way).await {
-                Ok(Some(grip)) => self.count(&counters, grip, called).await,
-                Ok(None) => {}
-                Err(error) if may_happen(&error) => self.begin_anew().await,
-                Err(error) => {
-                    self.seen.errors.push(format!("client {number} {counters:?} since {called}: {error}"));
-                }
-            }
-        }
-        self.seen
-    }
-
-    /// After a lock was lost. A session that was away for too long is over, and another one takes its place.
-    async fn begin_anew(&mut self) {
-        if matches!(self.keys, Keys::Session(_)) {
-            self.keys = Keys::Session(self.scene.session(self.number).await);
-        }
-    }
-
-    /// One counter, two of them, which may be on two shards, or one with its whole collection, which is on all shards.
-    fn choose(&mut self) -> (Vec<At>, Vec<Path>) {
-        let first = self.random.below(COUNTERS_LEN);
-        let second = (first + 1 + self.random.below(COUNTERS_LEN - 1)) % COUNTERS_LEN;
-        match self.random.below(10) {
-            0 => (vec![At::Counter(first)], vec![Path::from_segments([At::Counter(first).key().collection])]),
-            1..4 => (vec![At::Counter(first), At::Counter(second)], vec![path_of(first), path_of(second)]),
-            _ => (vec![At::Counter(first)], vec![path_of(first)]),
-        }
-    }
-
-    /// Takes locks for writing; nothing if a session that has one already is in the way of those in its way.
-    async fn take(&self, paths: &[Path], way: Way) -> Result<Option<Grip>, Error> {
-        let session = match &self.keys {
-            Keys::Leases(leases) => {
-                return self.lease(leases, paths).await.map(|lease| Some(Grip::Lease(lease)));
-            }
-            Keys::Session(session) => session,
-        };
-        let (first, second) = match way {
-            Way::AtOnce => return Ok(Some(Grip::Lock(session.lock(request(paths, Mode::Write)).await?))),
-            Way::Converting => {
-                let lock = session.lock(request(paths, Mode::Read)).await?;
-                let converted = lock.convert(Mode::Write, Wait::Millis(LEASE_MS)).await;
-                (lock, converted.map(|_| None))
-            }
-            Way::Holding(number) => {
-                let first = session.lock(request(&[path_of(number)], Mode::Read)).await?;
-                (first, session.lock(request(paths, Mode::Write)).await.map(Some))
-            }
-        };
-        match second {
-            Ok(None) => Ok(Some(Grip::Lock(first))),
-            Ok(Some(second)) => Ok(Some(Grip::Locks(first, second))),
-            Err(error) if error.code() == Some(Code::Deadlock) => first.release().await.map(|()| None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Each has an owner of its own: of an earlier one that was lost it is not known whether it is over.
-    async fn lease(&self, leases: &Leases, paths: &[Path]) -> Result<Lease, Error> {
-        let resources = paths.iter().map(|path| Resource::new(path.clone(), Mode::Write, Depth::SUBTREE));
-        let request = LeaseRequest {
-            owner: format!("locker {} at {}", self.number, self.scene.now()),
-            resources: resources.map(|resource| (&resource).into()).collect(),
-            ttl_ms: LEASE_MS,
-            wait_ms: Some(LEASE_MS),
-            poll_ms: None,
-            note: None,
-        };
-        leases.hold(&request).await
-    }
-
-    async fn count(&mut self, counters: &[At], grip: Grip, asked: u64) {
-        let (number, lock, token, from) = (self.number, grip.lock().0, grip.token(), self.scene.now());
-        for at in counters {
-            let called = self.scene.now();
-            let counted = self.add(*at, Terms::default().token(token)).await;
-            let counted = counted.map(|count| (Answer::Holds(Some(count)), None));
-            self.seen.note(&self.scene, *at, (number, Action::Add(1), called), counted);
-        }
-        let to = self.scene.now();
-        match grip.release().await {
-            Ok(()) => {}
-            // How long it was held is unknown. What was done under it is in the history all the same.
-            Err(error) if may_happen(&error) => return self.begin_anew().await,
-            Err(error) => {
-                self.seen.errors.push(format!("client {number} gives back {counters:?} at {to}: {error}"));
-            }
-        }
-        let free = self.scene.now();
-        let held = Held { client: number, lock, token: token.0, asked, from, to, free };
-        self.seen.held.extend(counters.iter().map(|at| (*at, held)));
-    }
-
-    async fn add(&self, at: At, terms: Terms) -> Result<u64, Error> {
-        let options = ReadOptions { terms: terms.clone(), ..ReadOptions::default() };
-        let count = held(&self.store.get(&at.key(), &options).await?.document) + 1;
-        let options = PutOptions { terms, ..PutOptions::default() };
-        self.store.put(&at.key(), &holds(count), &options).await?;
-        Ok(count)
-    }
-}
-
-fn path_of(counter: u64) -> Path {
-    let DocumentKey { collection, key } = At::Counter(counter).key();
-    Path::from_segments([&*collection, &key.to_string()])
-}
-
-fn request(paths: &[Path], mode: Mode) -> Request {
-    let resources = paths.iter().map(|path| Resource::new(path.clone(), mode, Depth::SUBTREE));
-    resources.fold(Request::new(), Request::with).wait(Wait::Millis(LEASE_MS))
 }
 
 pub(crate) async fn carry_out(store: &Store, hot: u64, action: Action) -> Result<Answered, Error> {

@@ -39,8 +39,17 @@ impl Spread {
 
     /// The epoch of the map in force.
     fn epoch(&self) -> Option<u64> {
-        let reply = self.keeper().send("GET", "shard/map", "");
-        (reply.status == 200).then(|| reply.json()["epoch"].as_u64()).flatten()
+        self.map()["epoch"].as_u64()
+    }
+
+    /// The map in force, or a problem if there is none. It is asked for again if the first shard has no owner just now.
+    fn map(&self) -> Value {
+        let mut map = Value::Null;
+        eventually("the shard map is told", || {
+            map = self.keeper().send("GET", "shard/map", "").json();
+            map["code"] != "shard_unreachable"
+        });
+        map
     }
 
     /// Gives a command. If its owner is lost on the way it may have been carried out, so it is looked for before it is given
@@ -83,6 +92,17 @@ impl Spread {
 
     pub(crate) fn step(&self) -> String {
         self.status()["step"].as_str().unwrap().to_owned()
+    }
+
+    /// Whether documents move, as far as a node can tell.
+    pub(crate) fn is_resharding(&self) -> bool {
+        let reply = self.keeper().send("GET", "shard/transition", "");
+        reply.status == 200 && reply.json()["step"] != "none"
+    }
+
+    /// Over how many shards documents are spread.
+    pub(crate) fn spread_len(&self) -> usize {
+        self.map()["curr"]["shards"].as_u64().unwrap() as usize
     }
 
     pub(crate) fn begin(&self, shards: usize, curr: Value, throttle: Option<u64>) {

@@ -18,6 +18,30 @@ pub enum Fault {
     FollowerForOwner,
 }
 
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 6] = [
+        Fault::NoFence,
+        Fault::AnswerBeforeCommit,
+        Fault::NoSelfStop,
+        Fault::EarlyAck,
+        Fault::LostGuard,
+        Fault::FollowerForOwner,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::NoFence => "no-fence",
+            Fault::AnswerBeforeCommit => "answer-before-commit",
+            Fault::NoSelfStop => "no-self-stop",
+            Fault::EarlyAck => "early-ack",
+            Fault::LostGuard => "lost-guard",
+            Fault::FollowerForOwner => "follower-for-owner",
+        }
+    }
+}
+
 /// Whether a fault is planted in this process.
 #[cfg(not(feature = "planted"))]
 #[inline]
@@ -43,30 +67,6 @@ mod planting {
     /// Whether a fault is planted in this process.
     pub fn is_planted(fault: Fault) -> bool {
         PLANTED.get() == Some(&fault)
-    }
-
-    impl Fault {
-        /// All of them.
-        pub const ALL: [Fault; 6] = [
-            Fault::NoFence,
-            Fault::AnswerBeforeCommit,
-            Fault::NoSelfStop,
-            Fault::EarlyAck,
-            Fault::LostGuard,
-            Fault::FollowerForOwner,
-        ];
-
-        /// Its name on the command line.
-        pub fn name(self) -> &'static str {
-            match self {
-                Fault::NoFence => "no-fence",
-                Fault::AnswerBeforeCommit => "answer-before-commit",
-                Fault::NoSelfStop => "no-self-stop",
-                Fault::EarlyAck => "early-ack",
-                Fault::LostGuard => "lost-guard",
-                Fault::FollowerForOwner => "follower-for-owner",
-            }
-        }
     }
 
     impl FromStr for Fault {
