@@ -3,7 +3,7 @@
 
 use crate::proof::Incarnation;
 use lockwood_router::{
-    NodeName, NodeRow, ShardEpoch, ShardNo, ShardRow, Target, This, View, ownership::ClaimRule,
+    NodeName, NodeRow, RenewalMark, ShardEpoch, ShardNo, ShardRow, Target, This, View, ownership::ClaimRule,
 };
 use lockwood_storage::{
     Epoch, Store,
@@ -63,11 +63,14 @@ pub struct Placed {
     pub is_spread: bool,
 }
 
-/// Three links: renewals must not wait for appends, nor appends for a follower that reads a long log.
+/// Four links: renewals must not wait for appends, nor for what clients ask about namespaces, and appends not for a follower
+/// that reads a long log.
 pub struct Database {
     appends: Arc<Link>,
     reads: Arc<Link>,
     directory: Directory,
+    /// What keeps ownership fresh, and nothing else.
+    ownership: Directory,
     /// The run of this node, which its claims and appends show.
     incarnation: String,
     stale_after_ms: u64,
@@ -81,15 +84,23 @@ impl Database {
         stale_after_ms: u64,
     ) -> Result<Database, DatabaseError> {
         let address: Address = address.parse()?;
-        let [appends, reads, renewals] = [
+        let [appends, reads, others, renewals] = [
+            Link::open(&address, CALL_TIMEOUT)?,
             Link::open(&address, CALL_TIMEOUT)?,
             Link::open(&address, CALL_TIMEOUT)?,
             Link::open(&address, Duration::from_millis(stale_after_ms))?,
         ];
         wait_for(&appends).await?;
         ensure_schema(&appends).await?;
-        let (directory, incarnation) = (Directory::new(renewals), incarnation.to_string());
-        Ok(Database { appends, reads, directory, incarnation, stale_after_ms })
+        let (directory, ownership) = (Directory::new(others), Directory::new(renewals));
+        Ok(Database {
+            appends,
+            reads,
+            directory,
+            ownership,
+            incarnation: incarnation.to_string(),
+            stale_after_ms,
+        })
     }
 
     fn tenure(&self, epoch: ShardEpoch) -> Tenure {
@@ -267,11 +278,11 @@ impl Database {
             stops: false,
             shards: Vec::new(),
         };
-        Ok(self.directory.register(&renewal).await?)
+        Ok(self.ownership.register(&renewal).await?)
     }
 
     pub(crate) async fn renew(&self, renewal: &postgres::Renewal) -> Result<View, CallError> {
-        self.directory.renew(renewal).await.map(view)
+        self.ownership.renew(renewal).await.map(view)
     }
 
     pub(crate) async fn claim(
@@ -282,12 +293,12 @@ impl Database {
         rule: ClaimRule,
     ) -> Result<Option<ShardEpoch>, CallError> {
         let condition = match rule {
-            ClaimRule::Free => ClaimIf::StaleAfter(self.stale_after_ms),
+            ClaimRule::Free(renewed) => ClaimIf::Free(renewed.0),
             ClaimRule::Holder => ClaimIf::Own,
         };
         let (shard, expected) = (u64::from(shard.0), Epoch(expected.0));
         let claimant = Claimant { node: node.as_str(), incarnation: &self.incarnation };
-        let claimed = self.directory.claim_at(shard, claimant, expected, condition).await?;
+        let claimed = self.ownership.claim_at(shard, claimant, expected, condition).await?;
         Ok(claimed.map(|epoch| ShardEpoch(epoch.0)))
     }
 
@@ -299,11 +310,11 @@ impl Database {
         to: Option<&NodeName>,
     ) -> Result<(), CallError> {
         let to = to.map(NodeName::as_str);
-        self.directory.release_to(u64::from(shard.0), node.as_str(), &self.tenure(epoch), to).await
+        self.ownership.release_to(u64::from(shard.0), node.as_str(), &self.tenure(epoch), to).await
     }
 
     pub(crate) async fn deregister(&self, node: &NodeName, incarnation: &str) -> Result<(), CallError> {
-        self.directory.remove_node(node.as_str(), incarnation).await.map(drop)
+        self.ownership.remove_node(node.as_str(), incarnation).await.map(drop)
     }
 
     /// Has a node give its shards away and take none, or take some again; false if there is no such node.
@@ -364,6 +375,7 @@ fn view(rows: Rows) -> View {
             shard: ShardNo(u32::try_from(row.number).ok()?),
             epoch: ShardEpoch(row.epoch.0),
             owner: row.owner.as_deref().map(NodeName::from),
+            renewed: RenewalMark(row.renewed),
             age_ms: row.age_ms,
             target: match target {
                 None => Target::Any,

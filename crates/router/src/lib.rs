@@ -42,4 +42,4 @@ pub use host::{Host, HostMode, WEIGHT_MAX};
 pub use map::{EPOCH_MAX, Epoch, Phase, Route, ShardMap, ShardNo, check_hosts};
 pub use staleness::Staleness;
 pub use transition::{Action, Donor, Drive, Event, Step, Transition};
-pub use view::{NodeName, NodeRow, Preferences, ShardEpoch, ShardRow, Target, This, View};
+pub use view::{NodeName, NodeRow, Preferences, RenewalMark, ShardEpoch, ShardRow, Target, This, View};

@@ -2,10 +2,11 @@
 //! reads no clock: the database is the one truth, and time is an argument.
 //!
 //! **Why two nodes are never both fresh for a shard.** A node is fresh until `fresh_for_ms` after it *sent* its last
-//! successful renewal or claim, by its own clock. The database sets `renewed_at` after that, and lets another node claim
-//! only `stale_after_ms` later by its clock, unless the owner released the shard. In that time the node's clock advances
+//! successful renewal or claim, by its own clock. The database marks the row after that. Another node claims
+//! only when it has seen the same mark for `stale_after_ms` by its own clock, and the claim is refused if the mark is
+//! another one by then, unless the owner released the shard. In that time the owner's clock advances
 //! by more than `fresh_for_ms` ([`Policy::fresh_for_ms`]), however long requests and answers take and however long the
-//! process pauses. A release, and a claim as [`ClaimRule::Holder`], are sent only by the process that held the epoch,
+//! process pauses. The clock of the database decides nothing, so it may step. A release, and a claim as [`ClaimRule::Holder`], are sent only by the process that held the epoch,
 //! after it ended the tenure for good: an ended epoch never becomes fresh again (`Slot::ended`).
 //!
 //! **How a shell drives it.** One task owns the machine. It calls [`Ownership::apply`] with every event and with the time
@@ -20,6 +21,7 @@ mod handoff;
 mod hold;
 mod policy;
 mod renewals;
+mod sightings;
 
 pub use event::{Action, ClaimRule, Event, StepDownReason};
 pub use hold::{Hold, Tenure};
@@ -31,6 +33,7 @@ use crate::{
     planted::{Fault, is_planted},
 };
 use renewals::Renewals;
+use sightings::Sightings;
 use std::collections::BTreeMap;
 
 /// A node and its shards.
@@ -43,6 +46,7 @@ pub struct Ownership {
     renewals: Renewals,
     /// Absent while the database does not answer: then nothing is claimed or moved.
     seen: Option<Seen>,
+    sightings: Sightings,
     contact: Option<Contact>,
     plan: Plan,
     /// Which node would get each shard if its planned owner were gone; it follows the shard.
@@ -100,6 +104,7 @@ impl Ownership {
             presence: Presence::Member,
             renewals: Renewals::default(),
             seen: None,
+            sightings: Sightings::default(),
             contact: None,
             plan: Plan::default(),
             next: BTreeMap::new(),
@@ -247,13 +252,14 @@ impl Ownership {
         }
     }
 
-    fn renewed(&mut self, sent: Monotonic, view: View, now: Monotonic, out: &mut Vec<Action>) {
+    fn renewed(&mut self, sent: Monotonic, mut view: View, now: Monotonic, out: &mut Vec<Action>) {
         self.renewals.answered(sent, &self.policy);
         self.note_contact(now);
         for shard in self.shards.keys().copied().collect::<Vec<_>>() {
             self.compare(shard, view.shard(shard), sent, now, out);
         }
         if self.seen.as_ref().is_none_or(|seen| seen.sent < sent) && self.presence != Presence::Gone {
+            self.sightings.observe(&mut view, now);
             self.seen = Some(Seen { view, sent, received: now });
             self.follow_plan(now, out);
         }

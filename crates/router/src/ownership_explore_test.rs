@@ -13,6 +13,8 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 const SHARD: ShardNo = ShardNo(1);
 const STEP_MS: u64 = 5;
+/// More than the time after which an ownership is stale.
+const CLOCK_STEP_MS: i64 = 100;
 
 /// The usual proportions, with a drift that is visible in such a short time.
 const POLICY: Policy = Policy {
@@ -46,6 +48,8 @@ struct Budget {
     unknown: u8,
     stops: u8,
     moves: u8,
+    /// Steps of the database's clock, forward or back.
+    clock_steps: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -98,7 +102,7 @@ impl World {
             in_flight: None,
         };
         let processes = vec![process("a", 900), process("b", 1_000)];
-        let database = Rc::new(Database::new(1, POLICY.stale_after_ms));
+        let database = Rc::new(Database::new(1));
         let mut world = World {
             now: 1_000,
             until: 0,
@@ -135,6 +139,15 @@ impl World {
             let target = Target::Pinned(self.processes[1].name.clone());
             Rc::make_mut(&mut world.database).shards.get_mut(&SHARD).unwrap().target = target;
             worlds.push(Ok(world));
+        }
+        if self.budget.clock_steps > 0 {
+            worlds.extend([1, -1].map(|direction| {
+                self.with(|world| {
+                    world.budget.clock_steps -= 1;
+                    Rc::make_mut(&mut world.database).ahead_ms += direction * CLOCK_STEP_MS;
+                    Ok(())
+                })
+            }));
         }
         worlds
     }
@@ -366,11 +379,23 @@ fn key(world: &impl Hash) -> u128 {
     hasher.digest128()
 }
 
-const NONE: Budget =
-    Budget { held: 0, repeated: 0, pauses: 0, doubles: 0, appends: 0, unknown: 0, stops: 0, moves: 0 };
+const NONE: Budget = Budget {
+    held: 0,
+    repeated: 0,
+    pauses: 0,
+    doubles: 0,
+    appends: 0,
+    unknown: 0,
+    stops: 0,
+    moves: 0,
+    clock_steps: 0,
+};
 
 /// Long enough for a takeover.
-const STEPS: u64 = 18;
+const STEPS: u64 = 22;
+/// Long enough for one that begins when a renewal is seen as soon as it is made, which the clocks of the two nodes allow every
+/// 100 ms.
+const LONG_STEPS: u64 = 40;
 
 /// `LOCKWOOD_MODEL_HELD` lets so many more messages be held back.
 #[track_caller]
@@ -420,10 +445,16 @@ fn two_processes_with_one_name_are_safe() {
     check_safe(Budget { pauses: 1, doubles: 1, ..NONE });
 }
 
+#[test]
+fn steps_of_the_databases_clock_are_safe() {
+    check_safe(Budget { clock_steps: 1, held: 1, ..NONE });
+    check_safe(Budget { clock_steps: 1, pauses: 1, ..NONE });
+}
+
 #[track_caller]
 fn check_found(fault: Fault, budget: Budget) {
     plant(Some(fault));
-    let found = explore(World::new(budget, STEPS));
+    let found = explore(World::new(budget, LONG_STEPS));
     plant(None);
     println!("{fault:?}: {}", found.expect_err("the fault is not found"));
 }
@@ -441,6 +472,11 @@ fn schedules_find_a_missing_margin() {
 #[test]
 fn schedules_find_claims_of_fresh_shards() {
     check_found(Fault::ClaimFresh, Budget { held: 3, ..NONE });
+}
+
+#[test]
+fn schedules_find_that_the_databases_clock_is_trusted() {
+    check_found(Fault::DatabaseClock, Budget { clock_steps: 1, ..NONE });
 }
 
 #[test]

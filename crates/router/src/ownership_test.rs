@@ -1,7 +1,7 @@
 //! Single steps of ownership: an event, a time, and the whole list of actions.
 
 use crate::{
-    NodeName, NodeRow, PolicyError, Preferences, ShardEpoch, ShardNo, ShardRow, Target, View,
+    NodeName, NodeRow, PolicyError, Preferences, RenewalMark, ShardEpoch, ShardNo, ShardRow, Target, View,
     ownership::{Action, Backoff, ClaimRule, Event, Hold, Monotonic, Ownership, Policy, StepDownReason},
 };
 
@@ -24,7 +24,7 @@ fn b() -> NodeName {
 /// Two live nodes and one shard.
 fn view(epoch: ShardEpoch, owner: Option<NodeName>, age_ms: u64) -> View {
     let node = |name: NodeName| NodeRow { address: format!("{name}:1"), name, age_ms: 10, drains: false };
-    let row = ShardRow { shard: SHARD, epoch, owner, age_ms, target: Target::Any };
+    let row = ShardRow { shard: SHARD, epoch, owner, renewed: RenewalMark(0), age_ms, target: Target::Any };
     View { nodes: vec![node(a()), node(b())], shards: vec![row] }
 }
 
@@ -45,7 +45,12 @@ fn check(node: &mut Ownership, event: Event, now: u64, expected: &[Action]) {
 fn serving() -> Ownership {
     let mut node = Ownership::new(a(), Policy::default(), Preferences::default()).unwrap();
     check(&mut node, Event::Tick, 0, &[renew(0, &[])]);
-    let claim = Action::Claim { shard: SHARD, sent: at(10), expected: ShardEpoch(0), rule: ClaimRule::Free };
+    let claim = Action::Claim {
+        shard: SHARD,
+        sent: at(10),
+        expected: ShardEpoch(0),
+        rule: ClaimRule::Free(RenewalMark(0)),
+    };
     let first = renewed(0, view(ShardEpoch(0), None, 0));
     check(&mut node, first, 10, &[Action::Follow { shard: SHARD }, claim]);
     let claimed = Event::Claimed { shard: SHARD, sent: at(10), epoch: E1 };

@@ -1,7 +1,8 @@
 //! Plans: even, stable, with few moves, and faithful to lists, weights, drains and operators.
 
 use crate::{
-    Host, HostMode, NodeName, NodeRow, Preferences, ShardEpoch, ShardNo, ShardRow, Target, This, View,
+    Host, HostMode, NodeName, NodeRow, Preferences, RenewalMark, ShardEpoch, ShardNo, ShardRow, Target, This,
+    View,
     placement::{Limits, MoveReason, Plan, next_owners, plan},
 };
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ fn view(nodes: u32, owners: &[u32]) -> View {
         shard: ShardNo(number),
         epoch: ShardEpoch(1),
         owner: Some(*owner).filter(|owner| *owner > 0).map(name),
+        renewed: RenewalMark(0),
         age_ms: 500,
         target: Target::Any,
     };

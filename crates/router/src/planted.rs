@@ -23,6 +23,8 @@ pub(crate) enum Fault {
     /// A renewal counts that was sent in the millisecond of the claim's answer, before it. Random histories hardly ever
     /// meet it; schedules do.
     SameMillisecond,
+    /// The age of an ownership is that by the database's clock.
+    DatabaseClock,
     /// A copy counts as compared with the log from when the answer arrived.
     LagFromAnswer,
     /// A follower answers a read that wants what the owner knows.
@@ -63,7 +65,7 @@ pub(crate) fn is_planted(fault: Fault) -> bool {
 #[cfg(test)]
 impl Fault {
     /// Those that random histories notice.
-    pub(crate) const ALL: [Fault; 10] = [
+    pub(crate) const ALL: [Fault; 11] = [
         Fault::FreshFromAnswer,
         Fault::NoMargin,
         Fault::NoSelfStop,
@@ -72,6 +74,7 @@ impl Fault {
         Fault::RenewalUndoesRelease,
         Fault::LateClaimCounts,
         Fault::ClaimByName,
+        Fault::DatabaseClock,
         Fault::ClaimFresh,
         Fault::AppendUnguarded,
     ];

@@ -12,6 +12,11 @@ pub struct NodeName(Arc<str>);
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardEpoch(pub u64);
 
+/// Stands for one renewal, claim or release of a shard: a row with the same mark was not changed by one in between. Marks
+/// are taken from a clock that may step, so nothing but their equality means anything.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RenewalMark(pub i64);
+
 /// A node's row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeRow {
@@ -34,7 +39,9 @@ pub struct ShardRow {
     pub epoch: ShardEpoch,
     /// Absent if the shard was released or never claimed.
     pub owner: Option<NodeName>,
-    /// Time since the last renewal, claim or release, by the database clock.
+    /// The last renewal, claim or release.
+    pub renewed: RenewalMark,
+    /// Time since then, by the database clock, which is for people: [`crate::ownership`] goes by what it has observed.
     pub age_ms: u64,
     /// The node that is to own it.
     pub target: Target,

@@ -5,7 +5,7 @@ use super::{
     Action, ClaimRule, Hold, Monotonic, Ownership, Presence, Seen, Tenure, plan_after, policy::ClaimRank,
 };
 use crate::{
-    ShardEpoch, ShardNo, ShardRow,
+    RenewalMark, ShardEpoch, ShardNo, ShardRow,
     placement::Plan,
     planted::{Fault, is_planted},
 };
@@ -14,6 +14,7 @@ use crate::{
 struct Due {
     shard: ShardNo,
     expected: ShardEpoch,
+    renewed: RenewalMark,
     at: Monotonic,
 }
 
@@ -23,9 +24,9 @@ impl Ownership {
         self.claim_at = None;
         let due = self.due_claims(now);
         self.claim_at = due.iter().map(|due| due.at).filter(|at| *at > now).min();
-        for Due { shard, expected, .. } in due.into_iter().filter(|due| due.at <= now) {
+        for Due { shard, expected, renewed, .. } in due.into_iter().filter(|due| due.at <= now) {
             let by_name = is_planted(Fault::ClaimByName) && self.is_in_our_name(shard);
-            let rule = if by_name { ClaimRule::Holder } else { ClaimRule::Free };
+            let rule = if by_name { ClaimRule::Holder } else { ClaimRule::Free(renewed) };
             self.claim(shard, expected, rule, now, out);
         }
     }
@@ -57,7 +58,7 @@ impl Ownership {
                 self.claim_at(row, free_at, plan, now)
             };
             let at = slot.map_or(at, |slot| at.max(slot.not_before));
-            Some(Due { shard: row.shard, expected: row.epoch, at })
+            Some(Due { shard: row.shard, expected: row.epoch, renewed: row.renewed, at })
         };
         seen.view.shards.iter().filter_map(&mut due).collect()
     }
@@ -90,7 +91,12 @@ impl Ownership {
             _ => ClaimRank::Other,
         };
         let delay = self.policy.claim_delay_ms(rank, &self.node, row.shard);
-        free_at.after(delay + self.handoff_wait_ms(row, now))
+        // Nodes see a renewal up to an interval apart: the planned owner may be the last.
+        let skew = match (&row.owner, rank) {
+            (None, _) | (_, ClaimRank::Planned) => 0,
+            (Some(_), ClaimRank::Listed | ClaimRank::Other) => self.policy.renew_every_ms,
+        };
+        free_at.after(delay + skew + self.handoff_wait_ms(row, now))
     }
 
     /// A shard that was released to another live node waits for that node.
@@ -168,7 +174,7 @@ impl Ownership {
         }
         self.slot(shard).fail(now, &policy);
         match rule {
-            ClaimRule::Free => self.leave(shard, out),
+            ClaimRule::Free(_) => self.leave(shard, out),
             // Until a view shows that the epoch has moved on.
             ClaimRule::Holder => self.slot(shard).hold = Hold::Reclaiming { held: expected },
         }

@@ -1,7 +1,7 @@
 //! What a node's shell reports and what it is told to do, as far as ownership is concerned. Knows nothing of states.
 
 use super::Monotonic;
-use crate::{NodeName, Preferences, ShardEpoch, ShardNo, View};
+use crate::{NodeName, Preferences, RenewalMark, ShardEpoch, ShardNo, View};
 
 /// What has happened. Answers may be lost, late or repeated: each names what it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -109,8 +109,8 @@ pub enum Event {
 /// | `Release` | no owner, `renewed_at`, a handoff target unless the shard is pinned; if owner and epoch match |
 /// | `Deregister` | delete the node's row |
 ///
-/// `renewed_at` and staleness are taken from the database clock at the time of the statement (`clock_timestamp()`),
-/// not at the start of a transaction that began before the call was sent.
+/// `renewed_at` is taken from the database clock at the time of the statement (`clock_timestamp()`), so that each statement
+/// leaves another mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Renew this node and its shards, and read all rows: one call.
@@ -204,8 +204,8 @@ pub enum Action {
 /// What a row must fulfil for a claim, beside the expected epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimRule {
-    /// No owner, or the last renewal is older than `stale_after_ms`.
-    Free,
+    /// No owner, or the last renewal is this one, which the node has seen for `stale_after_ms`.
+    Free(RenewalMark),
     /// This node is the owner: the process that held the expected epoch, and has stopped serving, claims again.
     Holder,
 }

@@ -2,7 +2,7 @@
 //! or processes; its clock is an argument.
 
 use crate::{
-    NodeName, NodeRow, ShardEpoch, ShardNo, ShardRow, Target, View,
+    NodeName, NodeRow, RenewalMark, ShardEpoch, ShardNo, ShardRow, Target, View,
     ownership::{Action, ClaimRule, Event, Monotonic},
     planted::{Fault, is_planted},
 };
@@ -15,7 +15,8 @@ pub(crate) type Violation = String;
 pub(crate) struct Database {
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) shards: BTreeMap<ShardNo, Shard>,
-    stale_after_ms: u64,
+    /// How far its clock has stepped.
+    pub(crate) ahead_ms: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,6 +36,17 @@ pub(crate) struct Shard {
     pub(crate) target: Target,
     /// The last index of the log.
     pub(crate) index: u64,
+}
+
+impl Shard {
+    /// The mark is never one that was there before, also if the clock has stepped back.
+    fn touch(&mut self, now: u64) {
+        self.renewed_at = now.max(self.renewed_at + 1);
+    }
+
+    fn mark(&self) -> RenewalMark {
+        RenewalMark(i64::try_from(self.renewed_at).expect("times of the model are small"))
+    }
 }
 
 /// A call to the database.
@@ -71,18 +83,19 @@ impl Call {
 }
 
 impl Database {
-    pub(crate) fn new(shards: u32, stale_after_ms: u64) -> Database {
+    pub(crate) fn new(shards: u32) -> Database {
         let shards = (1..=shards).map(|shard| (ShardNo(shard), Shard::default())).collect();
-        Database { nodes: BTreeMap::new(), shards, stale_after_ms }
+        Database { nodes: BTreeMap::new(), shards, ahead_ms: 0 }
     }
 
-    /// Executes a call at `now` by the database clock.
+    /// Executes a call at `now`, by a clock that never steps.
     pub(crate) fn execute(
         &mut self,
         node: &NodeName,
         call: &Call,
         now: u64,
     ) -> Result<Option<Reply>, Violation> {
+        let now = now.saturating_add_signed(self.ahead_ms);
         Ok(match call {
             Call::Renew { sent, stops, shards } => Some(self.renew(node, *sent, *stops, shards, now)),
             Call::Claim { shard, sent, expected, rule } => {
@@ -119,7 +132,7 @@ impl Database {
         (row.renewed_at, row.stops) = (now, stops);
         for (shard, epoch) in shards {
             if let Some(row) = self.held(node, *shard, *epoch) {
-                row.renewed_at = now;
+                row.touch(now);
             }
         }
         Reply::Event(Event::Renewed { sent, view: self.view(now) })
@@ -133,17 +146,18 @@ impl Database {
         rule: ClaimRule,
         now: u64,
     ) -> Option<ShardEpoch> {
-        let stale_after_ms = self.stale_after_ms;
         let row = self.shards.get_mut(&shard)?;
-        let stale = now - row.renewed_at > stale_after_ms || is_planted(Fault::ClaimFresh);
         let allowed = match rule {
-            ClaimRule::Free => row.owner.is_none() || stale,
+            ClaimRule::Free(renewed) => {
+                row.owner.is_none() || row.mark() == renewed || is_planted(Fault::ClaimFresh)
+            }
             ClaimRule::Holder => row.owner.as_ref() == Some(node),
         };
         if row.epoch != expected || !allowed {
             return None;
         }
-        (row.epoch, row.owner, row.renewed_at) = (row.epoch.next(), Some(node.clone()), now);
+        (row.epoch, row.owner) = (row.epoch.next(), Some(node.clone()));
+        row.touch(now);
         if matches!(row.target, Target::Handoff(_)) {
             row.target = Target::Any;
         }
@@ -159,7 +173,8 @@ impl Database {
         now: u64,
     ) {
         if let Some(row) = self.held(node, shard, epoch) {
-            (row.owner, row.renewed_at) = (None, now);
+            row.owner = None;
+            row.touch(now);
             if let Some(to) = to.filter(|_| !matches!(row.target, Target::Pinned(_))) {
                 row.target = Target::Handoff(to.clone());
             }
@@ -189,14 +204,15 @@ impl Database {
         let node = |(name, row): (&NodeName, &Node)| NodeRow {
             name: name.clone(),
             address: format!("{name}:1"),
-            age_ms: now - row.renewed_at,
+            age_ms: now.saturating_sub(row.renewed_at),
             drains: row.drains || row.stops,
         };
         let shard = |(shard, row): (&ShardNo, &Shard)| ShardRow {
             shard: *shard,
             epoch: row.epoch,
             owner: row.owner.clone(),
-            age_ms: now - row.renewed_at,
+            renewed: row.mark(),
+            age_ms: now.saturating_sub(row.renewed_at),
             target: row.target.clone(),
         };
         View { nodes: self.nodes.iter().map(node).collect(), shards: self.shards.iter().map(shard).collect() }

@@ -122,7 +122,7 @@ impl World {
         let policy = Policy::default();
         let mut world = World {
             now: 100_000,
-            database: Database::new(shards, policy.stale_after_ms),
+            database: Database::new(shards),
             processes: Vec::new(),
             weather: CALM,
             random: Random::new(seed),
@@ -454,7 +454,7 @@ impl World {
         let pid = running[self.random.below(running.len() as u64) as usize];
         let ms = self.random.below(8_000);
         let shard = ShardNo(1 + self.random.below(self.database.shards.len() as u64) as u32);
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 | 1 => self.pause(pid, ms),
             2 => {
                 self.crash(pid);
@@ -469,6 +469,7 @@ impl World {
             5 => self.stop(pid)?,
             6 => self.pin(shard, Target::Pinned(self.processes[pid].name.clone()))?,
             7 => self.pin(shard, Target::Any)?,
+            8 => self.database.ahead_ms += ms as i64 - 4_000,
             _ => {
                 let row = self.database.nodes.entry(self.processes[pid].name.clone()).or_default();
                 row.drains = !row.drains;

@@ -176,7 +176,7 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockwood_router::{ShardEpoch, ShardNo};
+    use lockwood_router::{RenewalMark, ShardEpoch, ShardNo};
 
     fn node(name: &str, age_ms: u64, drains: bool) -> NodeRow {
         NodeRow { name: NodeName::from(name), address: format!("{name}:1"), age_ms, drains }
@@ -184,7 +184,7 @@ mod tests {
 
     fn shard(owner: Option<&str>, age_ms: u64, target: Target) -> ShardRow {
         let owner = owner.map(NodeName::from);
-        ShardRow { shard: ShardNo(1), epoch: ShardEpoch(1), owner, age_ms, target }
+        ShardRow { shard: ShardNo(1), epoch: ShardEpoch(1), owner, renewed: RenewalMark(0), age_ms, target }
     }
 
     #[track_caller]

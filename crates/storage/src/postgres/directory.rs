@@ -53,7 +53,9 @@ pub struct ShardRow {
     pub epoch: Epoch,
     /// The last record of its log.
     pub last: u64,
-    /// How long ago its owner renewed it, or it was released.
+    /// Stands for the last time at which its owner renewed it, or it was claimed or released: no two of them have the same.
+    pub renewed: i64,
+    /// How long ago that was, by the clock of the database.
     pub age_ms: u64,
     /// The node that a planned handoff is for.
     pub target: Option<String>,

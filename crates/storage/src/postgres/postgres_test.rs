@@ -54,6 +54,13 @@ pub(crate) struct Cluster {
     pub(crate) link: Arc<Link>,
 }
 
+impl ShardRow {
+    /// What a node claims by that has seen the row for as long as the row is old.
+    pub(crate) fn claim_if_stale(&self) -> ClaimIf {
+        ClaimIf::Free(if self.age_ms > STALE_MS { self.renewed } else { 0 })
+    }
+}
+
 impl Cluster {
     /// The one that tests share; each has shards of its own.
     pub(crate) fn shared() -> Cluster {
@@ -111,7 +118,7 @@ impl Cluster {
         let row = self.row(shard);
         let condition = match row.owner.as_deref() == Some(node) {
             true => ClaimIf::Own,
-            false => ClaimIf::StaleAfter(STALE_MS),
+            false => row.claim_if_stale(),
         };
         let claimant = Claimant { node, incarnation: &run_of(node) };
         let claimed = wait(self.directory().claim_at(shard, claimant, row.epoch, condition)).unwrap();

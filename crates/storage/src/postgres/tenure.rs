@@ -1,8 +1,8 @@
 //! The rows that ownership is decided by: renewed, read, claimed and released, each by one guarded statement. Knows nothing
 //! of when a node does so.
 //!
-//! `renewed_at` and staleness are taken from `clock_timestamp()`, the moment of the statement: that of the start of a
-//! transaction may lie before the call was sent.
+//! `renewed_at` is the moment of the statement by the clock of the database. That clock may step, so it decides nothing but
+//! whose a name is: of a shard, `renewed_at` only tells one renewal from another, and therefore always increases.
 
 use super::{
     directory::{Directory, NodeRow, Parameters, ShardRow, parameters},
@@ -61,8 +61,8 @@ pub struct Rows {
 /// What a row must fulfil for a claim, beside the expected epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimIf {
-    /// No owner, or none that renewed it for so many milliseconds.
-    StaleAfter(u64),
+    /// No owner, or none that has renewed it since this was its [`ShardRow::renewed`].
+    Free(i64),
     /// This run of this node is the owner.
     Own,
 }
@@ -70,6 +70,9 @@ pub enum ClaimIf {
 /// A name belongs to the run that has renewed it within this time.
 const NAME_KEPT_MS: f64 = 3_000.0;
 
+/// No row of a shard has the same twice.
+const NEXT: &str = "greatest(clock_timestamp(), renewed_at + interval '1 microsecond')";
+const RENEWED: &str = "(extract(epoch from renewed_at) * 1000000)::bigint";
 const AGE: &str = "greatest(0, extract(epoch from (clock_timestamp() - renewed_at)) * 1000)::bigint";
 
 impl Directory {
@@ -82,12 +85,14 @@ impl Directory {
         let Renewal { node, incarnation, shards, .. } = renewal;
         let (numbers, epochs): (Vec<i64>, Vec<i64>) =
             shards.iter().map(|(number, epoch)| (to_sql(*number), to_sql(epoch.0))).unzip();
-        let renew_shards = "update lockwood.shard set renewed_at = clock_timestamp()
+        let renew_shards = format!(
+            "update lockwood.shard set renewed_at = {NEXT}
             from unnest($2::bigint[], $3::bigint[]) as held (number, epoch)
             where shard.number = held.number and shard.epoch = held.epoch and shard.owner = $1
-                and shard.incarnation = $4";
+                and shard.incarnation = $4"
+        );
         if !shards.is_empty() {
-            self.rows(renew_shards, parameters![node.clone(), numbers, epochs, incarnation.clone()]).await?;
+            self.rows(&renew_shards, parameters![node.clone(), numbers, epochs, incarnation.clone()]).await?;
         }
         self.read_rows().await
     }
@@ -111,7 +116,7 @@ impl Directory {
         let nodes =
             format!("select name, address, version, drains or stops, {AGE} from lockwood.node order by name");
         let shards = format!(
-            "select number, owner, epoch, last, {AGE}, target, pinned from lockwood.shard order by number"
+            "select number, owner, epoch, last, {AGE}, target, pinned, {RENEWED} from lockwood.shard order by number"
         );
         let nodes = self.rows(&nodes, parameters![]).await?;
         let shards = self.rows(&shards, parameters![]).await?;
@@ -130,19 +135,20 @@ impl Directory {
         expected: Epoch,
         condition: ClaimIf,
     ) -> Result<Option<Epoch>, CallError> {
-        let (own, stale_after_ms) = match condition {
+        let (own, renewed) = match condition {
             ClaimIf::Own => (true, 0),
-            ClaimIf::StaleAfter(ms) => (false, ms),
+            ClaimIf::Free(renewed) => (false, renewed),
         };
-        let sql = "update lockwood.shard set epoch = epoch + 1, owner = $2, incarnation = $6,
-                renewed_at = clock_timestamp(), target = case when pinned then target end
+        let sql = format!(
+            "update lockwood.shard set epoch = epoch + 1, owner = $2, incarnation = $6,
+                renewed_at = {NEXT}, target = case when pinned then target end
             where number = $1 and epoch = $3 and case when $4 then owner = $2 and incarnation = $6
-                else owner is null or renewed_at < clock_timestamp() - $5::float8 * interval '1 millisecond' end
-            returning epoch";
+                else owner is null or {RENEWED} = $5 end
+            returning epoch"
+        );
         let (node, incarnation) = (claimant.node.to_owned(), claimant.incarnation.to_owned());
-        let parameters =
-            parameters![to_sql(shard), node, to_sql(expected.0), own, stale_after_ms as f64, incarnation];
-        let rows = self.rows(sql, parameters).await?;
+        let parameters = parameters![to_sql(shard), node, to_sql(expected.0), own, renewed, incarnation];
+        let rows = self.rows(&sql, parameters).await?;
         rows.first().map(|row| get_number(row, 0).map(Epoch)).transpose()
     }
 
@@ -155,13 +161,15 @@ impl Directory {
         tenure: &Tenure,
         target: Option<&str>,
     ) -> Result<(), CallError> {
-        let sql = "update lockwood.shard set owner = null, epoch = epoch + 1, renewed_at = clock_timestamp(),
+        let sql = format!(
+            "update lockwood.shard set owner = null, epoch = epoch + 1, renewed_at = {NEXT},
                 target = case when pinned then target else $4 end
-            where number = $1 and owner = $2 and epoch = $3 and incarnation = $5";
+            where number = $1 and owner = $2 and epoch = $3 and incarnation = $5"
+        );
         let target = target.map(str::to_owned);
         let (epoch, incarnation) = (to_sql(tenure.epoch.0), tenure.incarnation.clone());
         let parameters = parameters![to_sql(shard), node.to_owned(), epoch, target, incarnation];
-        self.rows(sql, parameters).await.map(drop)
+        self.rows(&sql, parameters).await.map(drop)
     }
 
     /// Has a node give its shards away and take none, or take some again; false if there is no such node.
@@ -208,5 +216,6 @@ fn shard(row: &Row) -> Result<ShardRow, CallError> {
         age_ms: get_number(row, 4)?,
         target: get(row, 5)?,
         pinned: get(row, 6)?,
+        renewed: get(row, 7)?,
     })
 }

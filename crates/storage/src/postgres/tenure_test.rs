@@ -7,7 +7,6 @@ use super::{
 use crate::{Appended, Batch, Epoch, Space};
 use std::thread;
 
-const STALE_MS: u64 = 3_000;
 /// Fresh or stale by a margin that no slow machine takes.
 const HOUR_MS: u64 = 3_600_000;
 
@@ -25,7 +24,7 @@ impl Cluster {
     }
 
     fn claim_free(&self, node: &str, shard: u64, expected: u64) -> Option<u64> {
-        self.claim_as((node, &run_of(node)), shard, expected, ClaimIf::StaleAfter(STALE_MS))
+        self.claim_as((node, &run_of(node)), shard, expected, self.row(shard).claim_if_stale())
     }
 
     fn release(&self, node: &str, shard: u64, epoch: u64, target: Option<&str>) {
@@ -78,7 +77,7 @@ fn an_epoch_that_is_given_twice_appends_for_its_last_owner_only() {
         let log = cluster.log(shard);
         assert_eq!(cluster.claim_free("a", shard, 0), Some(1));
         cluster.sql(&format!("update lockwood.shard set epoch = 0, owner = null where number = {shard}"));
-        assert_eq!(cluster.claim_as((node, &run), shard, 0, ClaimIf::StaleAfter(STALE_MS)), Some(1));
+        assert_eq!(cluster.claim_as((node, &run), shard, 0, ClaimIf::Free(0)), Some(1));
         for change in [record(1), with_number(1)] {
             let stale = log.append(&of_a(Epoch(1)), 0, Change::of(&change).unwrap());
             assert!(matches!(stale, Appended::Fenced(Epoch(1))), "{stale:?}");
@@ -137,6 +136,23 @@ fn a_shard_is_claimed_when_it_is_stale_released_or_this_runs_own() {
     assert_eq!(cluster.claim_free("b", shard, 1), None, "it was claimed since");
     assert_eq!(cluster.claim_free("b", shard, 2), Some(3));
     assert_eq!(cluster.claim_free("b", shard, 2), None, "what is sent twice counts once");
+}
+
+#[test]
+fn a_shard_that_was_renewed_since_it_was_seen_is_not_claimed() {
+    let cluster = Cluster::new();
+    let shard = cluster.fresh_shard();
+    assert_eq!(cluster.claim_free("a", shard, 0), Some(1));
+    // Whatever the clock of the database does, before or after.
+    for step in ["1 day", "-2 days"] {
+        cluster.sql(&format!("update lockwood.shard set renewed_at = renewed_at + interval '{step}'"));
+        let seen = ClaimIf::Free(cluster.row(shard).renewed);
+        wait(cluster.directory().renew(&renewal("a", &run_of("a"), &[(shard, 1)]))).unwrap();
+        assert_eq!(cluster.claim_as(("b", &run_of("b")), shard, 1, seen), None, "{step}");
+    }
+    let seen = ClaimIf::Free(cluster.row(shard).renewed);
+    assert_eq!(cluster.claim_as(("b", &run_of("b")), shard, 1, seen), Some(2));
+    assert_eq!(cluster.claim_as(("c", &run_of("c")), shard, 2, seen), None, "a claim is another one");
 }
 
 #[test]
