@@ -96,6 +96,7 @@ fn check(shell: &Shell<'_>, node: SocketAddr, namespace: &str, position: &str) {
     // Locks are not carried: they are taken anew.
     assert!(!run("lockwood lease list").contains("importer"));
     run("lockwood lease take user/1 --owner importer --ttl 10m");
+    run("lockwood lease release user/1 --owner importer");
     let written: u64 =
         run("lockwood put line/1 '{\"n\": 0}'").trim().rsplit_once(' ').unwrap().1.parse().unwrap();
     assert!(written > position.parse().unwrap(), "positions go on: {written} {position}");
