@@ -43,6 +43,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// So many owners may be lost over a request before it is given up.
+const LOST_MAX: u32 = 5;
 /// So many shards are asked at once for one request.
 const ASKED_AT_ONCE_MAX: usize = 16;
 /// How long to wait before another attempt.
@@ -169,6 +171,29 @@ impl<const WRITES: bool> Doored for Side<WRITES> {
     fn of(services: &Services) -> Option<Side<WRITES>> {
         let side = if WRITES { &services.openslides_writer } else { &services.openslides_reader };
         side.clone().map(Side)
+    }
+}
+
+/// The attempts at one request so far.
+struct Attempts {
+    deadline: Instant,
+    is_write: bool,
+    /// How many owners were lost over it.
+    lost: u32,
+    /// Why one of them may have carried it out.
+    in_doubt: Option<Trouble>,
+}
+
+impl Attempts {
+    /// An owner was lost before it answered. A takeover needs some more time, but a request that owner after owner is lost over
+    /// is not sent for ever: it may be the reason.
+    fn lost(&mut self, doubt: Trouble, trouble: Trouble) -> Trouble {
+        self.lost += 1;
+        if self.lost <= LOST_MAX {
+            self.deadline = self.deadline.max(Instant::now() + OWNER_WAIT);
+        }
+        self.in_doubt = Some(doubt).filter(|_| self.is_write);
+        trouble
     }
 }
 
@@ -394,7 +419,7 @@ impl<S: Doored> Door<S> {
         peer: SocketAddr,
         mut parts: Parts,
         body: Bytes,
-        mut deadline: Instant,
+        deadline: Instant,
     ) -> Result<(Response<DoorBody<S::Body>>, Option<Owner>), Trouble> {
         let timeout = allowance::of_request(&self.node.front.config, S::INTERFACE, &parts, &body);
         let repeats = repeats(S::INTERFACE, &parts.method, parts.uri.path());
@@ -403,8 +428,7 @@ impl<S: Doored> Door<S> {
         }
         let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
         let is_write = !only_reads(&parts.method, parts.uri.path());
-        // Why an attempt to write may have been carried out.
-        let mut in_doubt: Option<Trouble> = None;
+        let mut attempts = Attempts { deadline, is_write, lost: 0, in_doubt: None };
         loop {
             let trouble = match self.node.place(shard) {
                 Place::Here(served) => {
@@ -412,11 +436,7 @@ impl<S: Doored> Door<S> {
                     let request =
                         Request::from_parts(parts.clone(), Arriving::Whole(Full::new(body.clone())));
                     match local(&service, &served, peer, request).await {
-                        Err(trouble) if repeats => {
-                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                            in_doubt = Some(trouble.clone()).filter(|_| is_write);
-                            trouble
-                        }
+                        Err(trouble) if repeats => attempts.lost(trouble.clone(), trouble),
                         answered => return answered.map(|answer| (answer, None)),
                     }
                 }
@@ -425,9 +445,7 @@ impl<S: Doored> Door<S> {
                     let owner = Owner { address, shard, epoch };
                     match self.call(&owner, (&call, timeout)).await {
                         Ok(answer) if repeats && peer_door::is_lost(&answer) => {
-                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                            in_doubt = Some(lost(shard)).filter(|_| is_write);
-                            lost(shard)
+                            attempts.lost(lost(shard), lost(shard))
                         }
                         Ok(answer) if !peer_door::is_not_owner(&answer) => {
                             let watched =
@@ -439,17 +457,14 @@ impl<S: Doored> Door<S> {
                             return Err(outcome_unknown(shard, &error));
                         }
                         Err(error @ CallError::Unknown { .. }) => {
-                            // It took its time; a takeover needs some more.
-                            deadline = deadline.max(Instant::now() + OWNER_WAIT);
-                            in_doubt = Some(outcome_unknown(shard, &error)).filter(|_| is_write);
-                            unreachable(shard, &error)
+                            attempts.lost(outcome_unknown(shard, &error), unreachable(shard, &error))
                         }
                         Err(error) => unreachable(shard, &error),
                     }
                 }
             };
-            if Instant::now() >= deadline {
-                return Err(in_doubt.unwrap_or(trouble));
+            if Instant::now() >= attempts.deadline {
+                return Err(attempts.in_doubt.unwrap_or(trouble));
             }
             self.wait().await;
         }
@@ -482,7 +497,6 @@ pub(super) fn doubt<B>(answer: &Response<B>, rests: Rests, served: &Served) -> O
     let was_read = match rests {
         Rests::Reads => true,
         Rests::IfRefused => answer.status().is_client_error(),
-        Rests::Locks => false,
     };
     if was_read && !served.authority.is_fresh() {
         return Some(lost(served.shard()));
@@ -494,12 +508,11 @@ pub(super) fn doubt<B>(answer: &Response<B>, rests: Rests, served: &Served) -> O
 /// What an answer rests on that the database has not accepted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rests {
-    /// On what was read. That of a procedure may, if it wrote nothing.
+    /// On what was read, or on locks: a lease that its owner asks for again is held by what is in memory, and no record. That of
+    /// a procedure may, if it wrote nothing.
     Reads,
     /// It writes: only a refusal rests on what was read. The request can be sent again.
     IfRefused,
-    /// On locks, which are checked when they are granted.
-    Locks,
 }
 
 impl Rests {
@@ -509,7 +522,7 @@ impl Rests {
         match repeats(S::INTERFACE, method, path) {
             _ if calls || service.is_read(method, path) => Rests::Reads,
             true => Rests::IfRefused,
-            false => Rests::Locks,
+            false => Rests::Reads,
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use lockwood_router::{
     ShardNo,
-    guards::{HomeContent, HomeMessage, JoinNo, MemberMessage, Stream},
+    guards::{HomeContent, HomeMessage, MemberMessage, Stream},
 };
 use parking_lot::Mutex;
 use std::{
@@ -84,8 +84,9 @@ struct Lanes {
 struct Lane {
     letters: VecDeque<Letter>,
     is_listed: bool,
-    /// The membership of the letters to a member.
-    join: Option<JoinNo>,
+    /// The latest membership of the letters to a member. Joins are numbered by each owner of the shard anew, so a membership is
+    /// compared as a whole.
+    stream: Option<Stream>,
     /// When it is to join anew, if it is lost.
     lost_until: Option<Instant>,
     /// How long that took when it was lost last, if nothing has arrived since.
@@ -212,13 +213,13 @@ impl Lanes {
             _ if lane.lost_until.is_some() => return,
             letter => letter,
         };
-        let join = letter.stream().map(|stream| stream.join).filter(|_| name.to == Side::Member);
-        if join > lane.join {
+        let stream = letter.stream().filter(|_| name.to == Side::Member);
+        if stream > lane.stream {
             // A member that has joined again ignores what came before.
-            if lane.join.is_some() {
+            if lane.stream.is_some() {
                 self.bytes -= lane.drop_letters();
             }
-            lane.join = join;
+            lane.stream = stream;
         }
         let weight = letter.weight();
         if self.bytes + weight > WAITING_BYTES_MAX {
@@ -252,7 +253,7 @@ impl Lanes {
     /// The lane is listed still, as only an empty one is not.
     fn put_back(&mut self, name: &LaneName, letter: Letter) {
         let lane = self.by_name.get_mut(name).expect("a listed lane is known");
-        let is_earlier = |stream: Stream| name.to == Side::Member && Some(stream.join) < lane.join;
+        let is_earlier = |stream: Stream| name.to == Side::Member && Some(stream) < lane.stream;
         if lane.lost_until.is_none() && !letter.stream().is_some_and(is_earlier) {
             self.bytes += letter.weight();
             lane.letters.push_front(letter);
@@ -335,7 +336,8 @@ mod tests {
     use lockwood_router::{
         ShardEpoch,
         guards::{
-            DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeEpoch, MapEpoch, Phase, SequenceNo,
+            DefinitionsNo, Guard, GuardId, GuardNo, GuardState, HomeEpoch, JoinNo, MapEpoch, Phase,
+            SequenceNo,
         },
     };
 
@@ -344,8 +346,11 @@ mod tests {
     }
 
     fn letter(join: u64, sequence: u64, content: HomeContent) -> Letter {
-        let stream =
-            Stream { home: HomeEpoch(1), shard: ShardNo(2), shard_epoch: ShardEpoch(1), join: JoinNo(join) };
+        letter_to(ShardEpoch(1), join, sequence, content)
+    }
+
+    fn letter_to(shard_epoch: ShardEpoch, join: u64, sequence: u64, content: HomeContent) -> Letter {
+        let stream = Stream { home: HomeEpoch(1), shard: ShardNo(2), shard_epoch, join: JoinNo(join) };
         Letter::ToMember(HomeMessage { stream, sequence: SequenceNo(sequence), content })
     }
 
@@ -354,8 +359,12 @@ mod tests {
     }
 
     fn snapshot(join: u64) -> Letter {
+        letter(join, 0, empty_snapshot())
+    }
+
+    fn empty_snapshot() -> HomeContent {
         let (phase, map, definitions) = (Phase::Serving, MapEpoch(1), DefinitionsNo(0));
-        letter(join, 0, HomeContent::Snapshot { phase, map, definitions, guards: Vec::new() })
+        HomeContent::Snapshot { phase, map, definitions, guards: Vec::new() }
     }
 
     /// A guard of which a few are too much.
@@ -451,6 +460,16 @@ mod tests {
         assert!(arrived.try_recv().is_err(), "the snapshot has to arrive");
         lanes.arrived(&name("a"), true);
         assert!(arrived.try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_letter_to_a_new_owner_is_kept_although_its_joins_begin_anew() {
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        lanes.post(name("a"), snapshot(5), now);
+        lanes.post(name("a"), letter_to(ShardEpoch(2), 1, 7, empty_snapshot()), now);
+        let (first, letter) = lanes.take().unwrap();
+        lanes.put_back(&first, letter);
+        assert_eq!(taken(&mut lanes), expected(&[("a", 7)]));
     }
 
     #[test]
