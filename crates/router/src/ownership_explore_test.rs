@@ -46,6 +46,8 @@ struct Budget {
     unknown: u8,
     stops: u8,
     moves: u8,
+    /// Tenures that are to begin anew.
+    reopens: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -193,6 +195,14 @@ impl World {
                 world.budget.unknown -= 1;
                 world.processes[index].in_flight = None;
                 world.apply(index, Event::AppendUnknown { shard: SHARD, epoch })
+            }));
+        }
+        if let Hold::Serving(tenure) = *process.ownership.hold(SHARD)
+            && budget.reopens > 0
+        {
+            worlds.push(self.with(|world| {
+                world.budget.reopens -= 1;
+                world.apply(index, Event::Reopen { shard: SHARD, epoch: tenure.epoch })
             }));
         }
         if budget.stops > 0 && index == 0 {
@@ -366,8 +376,17 @@ fn key(world: &impl Hash) -> u128 {
     hasher.digest128()
 }
 
-const NONE: Budget =
-    Budget { held: 0, repeated: 0, pauses: 0, doubles: 0, appends: 0, unknown: 0, stops: 0, moves: 0 };
+const NONE: Budget = Budget {
+    held: 0,
+    repeated: 0,
+    pauses: 0,
+    doubles: 0,
+    appends: 0,
+    unknown: 0,
+    stops: 0,
+    moves: 0,
+    reopens: 0,
+};
 
 /// Long enough for a takeover.
 const STEPS: u64 = 18;
@@ -407,6 +426,14 @@ fn unknown_appends_are_safe() {
 #[test]
 fn stops_are_safe() {
     check_safe(Budget { stops: 1, ..NONE });
+}
+
+#[test]
+fn tenures_that_begin_anew_are_safe() {
+    check_safe(Budget { held: 1, reopens: 1, ..NONE });
+    check_safe(Budget { appends: 1, reopens: 1, ..NONE });
+    check_safe(Budget { reopens: 1, stops: 1, ..NONE });
+    check_safe(Budget { reopens: 1, moves: 1, ..NONE });
 }
 
 #[test]

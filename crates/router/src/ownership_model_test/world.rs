@@ -454,7 +454,7 @@ impl World {
         let pid = running[self.random.below(running.len() as u64) as usize];
         let ms = self.random.below(8_000);
         let shard = ShardNo(1 + self.random.below(self.database.shards.len() as u64) as u32);
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 | 1 => self.pause(pid, ms),
             2 => {
                 self.crash(pid);
@@ -469,6 +469,12 @@ impl World {
             5 => self.stop(pid)?,
             6 => self.pin(shard, Target::Pinned(self.processes[pid].name.clone()))?,
             7 => self.pin(shard, Target::Any)?,
+            8 => {
+                let tenure = self.processes[pid].ownership.hold(shard).tenure().copied();
+                if let Some(tenure) = tenure {
+                    self.apply(pid, Event::Reopen { shard, epoch: tenure.epoch })?;
+                }
+            }
             _ => {
                 let row = self.database.nodes.entry(self.processes[pid].name.clone()).or_default();
                 row.drains = !row.drains;
