@@ -49,6 +49,7 @@ mod failover;
 mod followers;
 mod guard_streams;
 mod guide;
+mod home_moves;
 mod homes;
 mod lock_storm;
 mod locks;

@@ -9,7 +9,7 @@ mod tls;
 mod topology;
 
 pub use database::{Database, DatabaseError, Placed};
-pub use driver::{Doing, Driver, HINT, Host, Reports};
+pub use driver::{Doing, Driver, HINT, Host, Reports, hint};
 pub use peers::{Answer, Call, CallError, CallKind, Peers, now_ms};
 pub use proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, ProofError, Prover};
 pub use tls::{Encrypted, PeerTls, Refused, TLS_REQUIRED, TlsError, TlsFiles, requires_tls, speaks_tls};

@@ -16,7 +16,7 @@ pub mod shards;
 
 pub use cluster::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo,
-    DatabaseInfo,
+    DatabaseInfo, NamespaceHome,
 };
 pub use code::Code;
 pub use http::{

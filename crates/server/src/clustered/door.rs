@@ -2,7 +2,9 @@
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
 use super::{
-    ClusterNode, Destination, OWNER_WAIT, Place, Served, peer_door, reads,
+    ClusterNode, Destination, OWNER_WAIT, Place, Served,
+    aim::Aim,
+    peer_door, reads,
     scope::{self, Gathered, Scope},
     silence::{Watched, replaced},
     status,
@@ -200,10 +202,17 @@ impl<S: Doored> Service for Door<S> {
         if let Scope::Shard(..) = scope {
             *request.uri_mut() = scope::without_shard(request.uri());
         }
+        let namespace = match &scope {
+            Scope::Namespace(named) => Some(named.name.clone()),
+            _ => None,
+        };
         match self.node.destination(scope, S::INTERFACE).await {
             Ok(Destination::One(shard)) => match S::by_copy(&self.node, shard, peer, request).await {
                 Ok(answer) => answer.map(DoorBody::Here),
-                Err(request) => self.answer_by(shard, peer, request, deadline).await,
+                Err(request) => {
+                    let aim = namespace.map_or(Aim::Shard(shard), |name| Aim::Home(shard, name));
+                    self.answer_by(aim, peer, request, deadline).await
+                }
             },
             Ok(Destination::All(gathered)) => match self.gather(gathered, peer, request, deadline).await {
                 Ok(answer) => answer,
@@ -230,7 +239,7 @@ impl<S: Doored> Door<S> {
     /// Answers a request for one namespace, or for what one shard has of it.
     async fn answer_by(
         &self,
-        home: ShardNo,
+        mut aim: Aim,
         peer: SocketAddr,
         mut request: Request<Arriving>,
         deadline: Instant,
@@ -239,7 +248,7 @@ impl<S: Doored> Door<S> {
         let repeats = !upgrade && repeats(S::INTERFACE, request.method(), request.uri().path());
         if !repeats {
             // One that cannot be sent again need not be kept.
-            request = match self.answer_here(home, peer, request, deadline).await {
+            request = match self.answer_here(&aim, peer, request, deadline).await {
                 Ok(answer) => return answer,
                 Err(request) => request,
             };
@@ -251,10 +260,12 @@ impl<S: Doored> Door<S> {
             Ok(body) => body,
             Err(error) => return refused::<S>(error.into()),
         };
-        let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
-        match self.forward(shard, peer, parts, body, deadline).await {
-            Ok((answer, Some(epoch))) => match on_upgrade {
-                Some(client) => tunnel(&self.node, answer, (client, counted), (shard, epoch)),
+        if let Some(shard) = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats) {
+            aim = Aim::Shard(shard);
+        }
+        match self.forward(&aim, peer, parts, body, deadline).await {
+            Ok((answer, Some(owner))) => match on_upgrade {
+                Some(client) => tunnel(&self.node, answer, (client, counted), owner),
                 None => answer,
             },
             Ok((answer, None)) => answer,
@@ -265,13 +276,14 @@ impl<S: Doored> Door<S> {
     /// Answers a request by the runtime of its shard, if that is here; gives it back if another node owns the shard.
     async fn answer_here(
         &self,
-        shard: ShardNo,
+        aim: &Aim,
         peer: SocketAddr,
         request: Request<Arriving>,
         deadline: Instant,
     ) -> Result<Response<DoorBody<S::Body>>, Request<Arriving>> {
         loop {
-            match self.node.place(shard) {
+            let shard = aim.shard(&self.node);
+            match aim.place(&self.node, shard).await {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else {
                         return Ok(refused::<S>(not_served(shard)));
@@ -304,7 +316,7 @@ impl<S: Doored> Door<S> {
         let (mut answers, mut head) = (Vec::new(), None);
         for shard in self.node.shards() {
             let asked = (parts.clone(), body.clone());
-            let (answer, _) = self.forward(shard, peer, asked.0, asked.1, deadline).await?;
+            let (answer, _) = self.forward(&Aim::Shard(shard), peer, asked.0, asked.1, deadline).await?;
             if !answer.status().is_success() {
                 return Ok(answer);
             }
@@ -349,26 +361,27 @@ impl<S: Doored> Door<S> {
         }
     }
 
-    /// Passes a request on to the owner, also if that changes meanwhile. Gives the epoch of the owner that answered, if it
-    /// was not this node.
+    /// Passes a request on to the owner, also if that changes meanwhile. Gives the shard and the epoch of the owner that answered,
+    /// if it was not this node.
     async fn forward(
         &self,
-        shard: ShardNo,
+        aim: &Aim,
         peer: SocketAddr,
         mut parts: Parts,
         body: Bytes,
         mut deadline: Instant,
-    ) -> Result<(Response<DoorBody<S::Body>>, Option<ShardEpoch>), Trouble> {
+    ) -> Result<(Response<DoorBody<S::Body>>, Option<(ShardNo, ShardEpoch)>), Trouble> {
         let repeats = repeats(S::INTERFACE, &parts.method, parts.uri.path());
         if repeats {
             add_retry_key(&mut parts);
         }
-        let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
         let is_write = !only_reads(&parts.method, parts.uri.path());
         // Why an attempt to write may have been carried out.
         let mut in_doubt: Option<Trouble> = None;
         loop {
-            let trouble = match self.node.place(shard) {
+            let shard = aim.shard(&self.node);
+            let call = call_of((shard, S::INTERFACE), peer, &parts, (&body, aim));
+            let trouble = match aim.place(&self.node, shard).await {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else { return Err(not_served(shard)) };
                     let request =
@@ -391,7 +404,7 @@ impl<S: Doored> Door<S> {
                     }
                     Ok(answer) if !peer_door::is_not_owner(&answer) => {
                         let watched = |body| DoorBody::There(Watched::new(&self.node, (shard, epoch), body));
-                        return Ok((answer.map(watched), Some(epoch)));
+                        return Ok((answer.map(watched), Some((shard, epoch))));
                     }
                     Ok(_) => no_owner(&self.node, shard),
                     Err(error @ CallError::Unknown { .. }) if !repeats => {
@@ -516,7 +529,12 @@ fn add_retry_key(parts: &mut Parts) {
     }
 }
 
-fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &Parts, body: &Bytes) -> Call {
+fn call_of(
+    (shard, interface): (ShardNo, Interface),
+    peer: SocketAddr,
+    parts: &Parts,
+    (body, aim): (&Bytes, &Aim),
+) -> Call {
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let target = format!("/{}/{}{target}", shard.0, interface.as_str());
     let mut headers = parts.headers.clone();
@@ -530,6 +548,7 @@ fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &P
     if let Ok(client) = HeaderValue::try_from(peer.to_string()) {
         headers.insert(peer_door::CLIENT, client);
     }
+    aim.mark(&mut headers);
     Call {
         kind: CallKind::Request,
         method: parts.method.clone(),

@@ -2,14 +2,14 @@
 //!
 //! | table | row | rule |
 //! | --- | --- | --- |
-//! | `setting` | name, value | written once; `schema` is the version of the tables, `cluster` the cluster's key |
+//! | `setting` | name, value | written once; `schema` is the version of the tables, `cluster` the cluster's key; `homes` counts changes of homes |
 //! | `node` | name, address, version, renewed_at, incarnation, stops, drains | renewed by the node; drained by an operator |
 //! | `shard` | number, epoch, owner, last, rewrites, renewed_at, target, pinned | a claim sets epoch + 1; every append is guarded by epoch and last |
 //! | `log` | shard, index, epoch, record | changed only in a transaction that updates the guarded `shard` row |
 //! | `snapshot` | shard, index, part, bytes | the same |
 //! | `ledger` | shard, space, key, value | the same |
 //! | `map` | epoch, map | a change inserts a higher epoch, while its writer owns shard 1 |
-//! | `namespace` | name, home, spread | inserted once |
+//! | `namespace` | name, home, spread, moved, target | inserted once; a home moves to its target while its mover owns the shard that it leaves |
 //!
 //! `rewrites` counts the appends that changed records which were there before. `last` is never negative: an append whose
 //! guard does not hold sets it to -1, so that its whole transaction fails.
@@ -50,8 +50,10 @@ create table lockwood.ledger (
     primary key (shard, space, key));
 create table lockwood.map (epoch bigint primary key, map bytea not null);
 create table lockwood.namespace (
-    name text primary key, home bigint not null, spread boolean not null default false);
-insert into lockwood.setting (name, value) values ('schema', '1');
+    name text primary key, home bigint not null, spread boolean not null default false,
+    moved bigint not null default 0, target bigint);
+create index namespace_target on lockwood.namespace (home) where target is not null;
+insert into lockwood.setting (name, value) values ('schema', '1'), ('homes', '0');
 "#;
 
 /// Why the tables cannot be used.
