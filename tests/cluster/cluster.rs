@@ -37,6 +37,11 @@ impl Cluster {
         cluster
     }
 
+    /// Begins a namespace whose home stays where it is when the map has fewer shards: those who wait do so undisturbed.
+    pub(crate) fn begin_at_first(&self, namespace: &str) {
+        self.spread.begin_at_first(namespace);
+    }
+
     /// Starts one more node, which owns no shard; gives its number.
     pub(crate) fn add(&mut self) -> usize {
         self.spread.nodes.add();

@@ -271,6 +271,7 @@ fn pipelined_conversions_are_answered_in_order() {
 #[test]
 fn a_conversion_waits_on_while_keys_move_and_owners_of_documents_restart() {
     let mut cluster = Cluster::start_on(3, 2, modulo(2));
+    cluster.begin_at_first("default");
     cluster.store(1, "default").create("user", 1, json!({}));
     cluster.pin();
     let home = cluster.owner(cluster.home());
@@ -345,6 +346,7 @@ fn work(mut peer: Peer, writer: &Leaseholder, number: u64, rooms: &Rooms) {
 #[test]
 fn conversions_exclude_each_other_while_the_cluster_grows_and_shrinks() {
     let cluster = Cluster::start_on(4, 2, modulo(2));
+    cluster.begin_at_first("default");
     let rooms = Rooms::default();
     thread::scope(|scope| {
         for number in 0..4u64 {

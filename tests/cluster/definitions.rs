@@ -187,12 +187,9 @@ fn procedures_and_indexes_are_everywhere_once_they_are_told() {
 fn shards_that_are_new_to_the_map_know_what_is_registered() {
     let spread = Spread::without_map(3, 3, &[]);
     spread.config(2, modulo(2));
-    let homes = |namespace: &str| {
-        fill(&spread.store(1, namespace));
-        spread.homes()[2]
-    };
-    let away = (0..).map(|number| format!("shop-{number}")).find(|name| homes(name) == 1).unwrap();
-    let store = |node| spread.store(node, &away);
+    fill(&spread.store(1, NAMESPACE));
+    spread.move_home(NAMESPACE, 3);
+    let store = |node| spread.store(node, NAMESPACE);
     store(1).post("schemas/user", &schema());
     register(&store(2), "answer", "return function(db) return 1 end");
     let stores: Vec<Store> = (1..=3).map(store).collect();

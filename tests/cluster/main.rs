@@ -52,6 +52,7 @@ mod failover;
 mod followers;
 mod guard_streams;
 mod guide;
+mod home_moves;
 mod homes;
 mod locks;
 mod migration;

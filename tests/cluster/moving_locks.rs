@@ -210,6 +210,7 @@ fn tokens_of_a_free_document_grow_when_it_moves() {
 #[test]
 fn a_shard_that_comes_back_has_none_of_the_locks_it_had() {
     let cluster = Cluster::start(3, modulo(3));
+    cluster.begin_at_first("default");
     let (ann, bob, eve) = (cluster.holder(1, "ann"), cluster.holder(2, "bob"), cluster.holder(3, "eve"));
     let held = ann.take("write bill/2");
     thread::scope(|scope| {
@@ -262,6 +263,7 @@ fn work(owner: &Leaseholder, number: u64, rooms: &Rooms) {
 #[test]
 fn locks_exclude_each_other_while_the_cluster_grows_and_shrinks() {
     let cluster = Cluster::start_on(4, 2, modulo(2));
+    cluster.begin_at_first("default");
     let ann = cluster.holder(1, "ann");
     let whats = ["write user/1", "write user/2", "write user/3, write user/4", "read bill", "write user/5/x"];
     let held: Vec<Leased> = whats.iter().map(|what| ann.take(what)).collect();

@@ -207,6 +207,7 @@ fn queues_stay_when_owners_of_documents_are_killed_while_they_move() {
 #[test]
 fn different_locks_keep_their_order() {
     let cluster = Cluster::start_on(3, 2, modulo(2));
+    cluster.begin_at_first("default");
     let held = holder(&cluster, 1, "default", "ann").take("write user");
     let mut queue = Queue::new("default");
     let whats = [
@@ -239,6 +240,7 @@ fn different_locks_keep_their_order() {
 fn a_waiting_lock_on_several_shards_is_not_overtaken() {
     let cluster = Cluster::start_on(3, 2, modulo(2));
     for (namespace, what) in [("a", "write user"), ("b", "write user/1, write user/2"), ("c", "write /")] {
+        cluster.begin_at_first(namespace);
         let held = holder(&cluster, 1, namespace, "ann").take("write user/1");
         let mut queue = Queue::new(namespace);
         // Bob waits for ann, cid waits for bob.

@@ -266,6 +266,7 @@ fn a_session_is_told_that_an_operator_released_its_lock() {
 #[test]
 fn a_session_locks_on_a_shard_that_left_the_map_and_returned() {
     let cluster = start(3);
+    cluster.begin_at_first("default");
     let ann = Peer::open(cluster.node(1), "ann");
     // Other connections follow while the third shard is not in the map.
     let (ann, _) = ann.attach(cluster.node(2), &json!([]));

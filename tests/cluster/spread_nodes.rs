@@ -161,6 +161,24 @@ impl Spread {
         shards.iter().map(|shard| shard["namespaces"].as_u64().unwrap()).collect()
     }
 
+    /// Begins a namespace whose home is at the first shard, which never leaves the map.
+    pub(crate) fn begin_at_first(&self, namespace: &str) {
+        // What cannot be read begins the namespace, and does nothing in it.
+        eventually("it begins", || self.store(1, namespace).send("POST", "write", "{").status == 400);
+        self.move_home(namespace, 1);
+    }
+
+    /// Moves the home of a namespace, and does so again if an owner is lost on the way.
+    pub(crate) fn move_home(&self, namespace: &str, shard: usize) {
+        let asked = self.nodes.server(self.nodes.running().next().unwrap()).native;
+        let target = format!("/v1/{namespace}/shard/home/{shard}");
+        eventually("the home has moved", || {
+            let reply = http::send(asked, "PUT", &target, &[], b"");
+            assert!([200, 503].contains(&reply.status), "{}", reply.body);
+            reply.status == 200
+        });
+    }
+
     pub(crate) fn get(&self, node: usize, target: &str) -> http::Reply {
         http::request(self.nodes.server(node).native, "GET", target, &[])
     }

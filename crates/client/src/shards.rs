@@ -10,6 +10,7 @@ use crate::{
 use hyper::Method;
 use lockwood_model::DocumentKey;
 use lockwood_wire::{
+    NamespaceHome,
     documents::{Fields, WireKey, WireValue},
     shards::{
         CallAnswer, CallRequest, ConfigAnswer, CopiedRow, DeleteRequest, EselectRequest, ProcedureInfo,
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 /// A step of resharding that is waited for may take so long.
 const STEP_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a home may take to move.
+const MOVE_WAIT: Duration = Duration::from_secs(20);
 
 /// The shards of one namespace, asked through any of its nodes. Every call is a connection of its own; what passes
 /// by itself is asked again, see [`Nodes`].
@@ -183,6 +186,17 @@ impl Shards {
     /// Whether the node that is asked has a map, and its place in it.
     pub async fn is_valid(&self) -> Result<Validity, Error> {
         self.fetch("is_valid").await
+    }
+
+    /// Where the home of the namespace is.
+    pub async fn home(&self) -> Result<NamespaceHome, Error> {
+        self.fetch("home").await
+    }
+
+    /// Moves the home of the namespace to a shard, and waits until it is there.
+    pub async fn move_home(&self, shard: u32) -> Result<NamespaceHome, Error> {
+        let call = Call::new(Method::PUT, self.target(&format!("home/{shard}")));
+        self.nodes.ask_within(&call, MOVE_WAIT).await
     }
 
     /// Changes parameters of the map.

@@ -61,6 +61,8 @@ pub struct Placed {
     pub home: ShardNo,
     /// Whether its documents are on the shards of the map; otherwise they are at its home.
     pub is_spread: bool,
+    /// Which change of homes brought it there; 0 if none did. A later home has a higher number.
+    pub moved: u64,
 }
 
 /// Four links: renewals must not wait for appends, nor for what clients ask about namespaces, and appends not for a follower
@@ -153,9 +155,66 @@ impl Database {
         wanted: Placed,
         homes_max: u64,
     ) -> Result<Option<Placed>, DatabaseError> {
-        let wanted = HomeRow { home: u64::from(wanted.home.0), spread: wanted.is_spread };
+        let wanted = HomeRow { home: u64::from(wanted.home.0), spread: wanted.is_spread, moved: 0 };
         let home = self.directory.home(namespace, wanted, homes_max).await?;
         home.map(placed).transpose()
+    }
+
+    /// How many changes of homes there were.
+    pub async fn home_changes(&self) -> Result<u64, DatabaseError> {
+        Ok(self.directory.home_changes().await?)
+    }
+
+    /// The homes that were moved after so many changes.
+    pub async fn moved_homes(&self, after: u64) -> Result<Vec<(String, Placed)>, DatabaseError> {
+        let moved = self.directory.moved_homes(after).await?;
+        moved.into_iter().map(|(name, row)| Ok((name, placed(row)?))).collect()
+    }
+
+    /// Notes where the home of a spread namespace is wanted; where it is ends that. Gives where it is.
+    pub async fn want_home(&self, namespace: &str, at: ShardNo) -> Result<Option<ShardNo>, DatabaseError> {
+        let home = self.directory.want_home(namespace, u64::from(at.0)).await?;
+        home.map(shard_no).transpose()
+    }
+
+    /// Where the home of a namespace is wanted, if that is not where it is.
+    pub async fn home_target(&self, namespace: &str) -> Result<Option<ShardNo>, DatabaseError> {
+        self.directory.home_target(namespace).await?.map(shard_no).transpose()
+    }
+
+    /// The shards with homes that are wanted elsewhere.
+    pub async fn shards_to_leave(&self) -> Result<Vec<ShardNo>, DatabaseError> {
+        self.directory.shards_to_leave().await?.into_iter().map(shard_no).collect()
+    }
+
+    /// Some of the homes at a shard that are wanted elsewhere, with where.
+    pub async fn homes_to_move(
+        &self,
+        from: ShardNo,
+        len_max: u32,
+    ) -> Result<Vec<(String, ShardNo)>, DatabaseError> {
+        named_shards(self.directory.homes_to_move(u64::from(from.0), len_max).await?)
+    }
+
+    /// Some of the homes of spread namespaces at these shards that are wanted nowhere else.
+    pub async fn homes_at(
+        &self,
+        shards: &[ShardNo],
+        len_max: u32,
+    ) -> Result<Vec<(String, ShardNo)>, DatabaseError> {
+        let shards: Vec<u64> = shards.iter().map(|shard| u64::from(shard.0)).collect();
+        named_shards(self.directory.homes_at(&shards, len_max).await?)
+    }
+
+    /// Moves a home, if `owner` is the epoch of the owner of the shard that it leaves; gives the number of this change.
+    pub async fn move_home(
+        &self,
+        namespace: &str,
+        (from, owner): (ShardNo, ShardEpoch),
+        to: ShardNo,
+    ) -> Result<Option<u64>, DatabaseError> {
+        let from = (u64::from(from.0), Epoch(owner.0));
+        Ok(self.directory.move_home(namespace, from, u64::from(to.0)).await?)
     }
 
     /// The latest map as it was added, with its epoch.
@@ -353,7 +412,11 @@ async fn wait_for(link: &Link) -> Result<(), CallError> {
 }
 
 fn placed(row: HomeRow) -> Result<Placed, DatabaseError> {
-    Ok(Placed { home: shard_no(row.home)?, is_spread: row.spread })
+    Ok(Placed { home: shard_no(row.home)?, is_spread: row.spread, moved: row.moved })
+}
+
+fn named_shards(rows: Vec<(String, u64)>) -> Result<Vec<(String, ShardNo)>, DatabaseError> {
+    rows.into_iter().map(|(name, shard)| Ok((name, shard_no(shard)?))).collect()
 }
 
 fn shard_no(number: u64) -> Result<ShardNo, DatabaseError> {

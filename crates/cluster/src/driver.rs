@@ -244,7 +244,7 @@ impl Driver {
 }
 
 /// Has other nodes look at the rows now. Saves up to a renewal's interval; nothing depends on it.
-async fn hint(peers: &Peers, others: &[String]) {
+pub async fn hint(peers: &Peers, others: &[String]) {
     let call = Call {
         kind: CallKind::Node,
         method: Method::POST,

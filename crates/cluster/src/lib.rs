@@ -12,7 +12,7 @@ mod topology;
 
 pub use answer::Answer;
 pub use database::{Database, DatabaseError, Placed};
-pub use driver::{Doing, Driver, HINT, Host, Reports};
+pub use driver::{Doing, Driver, HINT, Host, Reports, hint};
 pub use peers::{BEAT, Call, CallError, CallKind, Peers, now_ms};
 pub use proof::{BodyDigest, Covered, INCARNATION, Incarnation, PROOF, ProofError, Prover};
 pub use tls::{Encrypted, PeerTls, Refused, TLS_REQUIRED, TlsError, TlsFiles, requires_tls, speaks_tls};

@@ -354,6 +354,30 @@ impl Grace {
         found
     }
 
+    /// What a namespace takes along when its locks are decided elsewhere from now on: how long it grants nothing yet, and the
+    /// sessions that are to come back, if they are known.
+    pub fn of(&self, name: &str) -> (u64, Option<Vec<String>>) {
+        let awaited = self.awaited.lock().get(name).map(|left| left.iter().cloned().collect());
+        (self.left_ms(name), awaited)
+    }
+
+    /// Notes for the next run what a namespace brings along whose locks are decided here from then on. In this run it has none.
+    pub async fn expect(
+        self: &Arc<Grace>,
+        name: &str,
+        (cover_ms, holders): (u64, Option<Vec<String>>),
+    ) -> Result<(), StoreError> {
+        let name: Arc<str> = name.into();
+        self.in_turn(move |grace| {
+            // The end of an earlier period would take the record away, and its sessions would be noted at the end of this run.
+            grace.book.lock().entries.remove(&name);
+            grace.awaited.lock().remove(&name);
+            let record = (cover_ms > 0).then_some(GraceRecord { period_ms: 0, cover_ms });
+            grace.ledger.replace_grace(&name, record, holders.as_deref())
+        })
+        .await
+    }
+
     /// Ends the period of a namespace; how much of it was left. None if there is none.
     pub async fn end(self: &Arc<Grace>, kernel: &Arc<Kernel>, name: &str) -> Result<Option<u64>, StoreError> {
         let (name, kernel): (Arc<str>, _) = (name.into(), Arc::clone(kernel));
@@ -539,6 +563,22 @@ mod tests {
         grace.want(&b.name, &b.cover, 20);
         grace.cover(&a, 10).await.unwrap();
         assert!(!a.cover.lacks(10) && !b.cover.lacks(20));
+    }
+
+    /// A shard that is to be the home may have expected others before, of an attempt that failed.
+    #[tokio::test]
+    async fn what_a_namespace_brings_along_replaces_what_it_had() {
+        let memory = Memory::default();
+        let holders = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        open(&memory).0.expect("a", (60_000, holders(&["s1"]))).await.unwrap();
+        let (grace, _) = open(&memory);
+        assert!(grace.left_ms("a") > 0 && grace.of("a").1 == holders(&["s1"]));
+        grace.expect("a", (900_000, holders(&["s2"]))).await.unwrap();
+        assert_eq!(grace.of("a"), (0, None), "nothing is expected in this run");
+        let (grace, _) = open(&memory);
+        assert!(grace.left_ms("a") > 60_000 && grace.of("a").1 == holders(&["s2"]));
+        grace.expect("a", (0, None)).await.unwrap();
+        assert_eq!(open(&memory).0.of("a"), (0, None));
     }
 
     #[test]

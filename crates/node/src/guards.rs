@@ -131,9 +131,9 @@ impl HomeGuards {
     /// Those of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
     /// have been heard.
     /// What is registered so far is in the log up to the record `last`.
-    pub fn new(territory: &Arc<dyn Territory>, last: u64) -> HomeGuards {
-        let mut home = territory.take_over();
-        home.redefined(DefinitionsNo(last));
+    pub fn new(territory: &Arc<dyn Territory>, namespace: &str, last: u64) -> HomeGuards {
+        let mut home = territory.take_over(namespace);
+        home.redefined(DefinitionsNo::new(home.epoch(), last));
         HomeGuards {
             territory: Arc::clone(territory),
             home,
@@ -441,14 +441,17 @@ impl Namespace {
         self.lock().guards.as_ref().is_some_and(|guards| guards.home.is_held_up())
     }
 
-    /// Something was registered or removed, and is in the log up to a record, which is durable. Gives what all shards go by.
+    /// Something was registered or removed, and is in the log up to a record, which is durable. Gives its version, and the one
+    /// that all shards go by.
     pub fn redefined(
         &self,
         kernel: &Kernel,
-        definitions: DefinitionsNo,
-    ) -> Option<watch::Receiver<Option<DefinitionsNo>>> {
-        self.guarding(kernel, |home| home.redefined(definitions));
-        self.lock().guards.as_ref().map(|guards| guards.defined.subscribe())
+        record: u64,
+    ) -> Option<(DefinitionsNo, watch::Receiver<Option<DefinitionsNo>>)> {
+        self.guarding(kernel, |home| home.redefined(DefinitionsNo::new(home.epoch(), record)));
+        let state = self.lock();
+        let guards = state.guards.as_ref()?;
+        Some((DefinitionsNo::new(guards.home.epoch(), record), guards.defined.subscribe()))
     }
 
     /// The shards that do not go by that yet, as far as they are known.

@@ -56,6 +56,9 @@ pub struct KernelParts {
     pub has_one_caller: Arc<AtomicBool>,
     /// The other shards of its cluster; none if everything is here.
     pub territory: Option<Arc<dyn Territory>>,
+    /// The key that all shards of its cluster make the secrets of sessions with, so that these hold wherever a namespace has its
+    /// home; otherwise the log has one.
+    pub session_key: Option<[u8; 32]>,
 }
 
 /// Why a kernel is not opened.
@@ -117,7 +120,7 @@ impl Kernel {
         parts: KernelParts,
         store: impl FnOnce() -> Result<Arc<dyn Store>, OpenError> + Send + 'static,
     ) -> Result<Kernel, KernelError> {
-        let KernelParts { config, authority, metrics, has_one_caller, territory } = parts;
+        let KernelParts { config, authority, metrics, has_one_caller, territory, session_key } = parts;
         let limits = ShardLimits {
             pending_bytes_max: config.limits.pending_bytes_max,
             namespaces_max: config.limits.namespaces_max,
@@ -155,7 +158,7 @@ impl Kernel {
             territory,
             numbers: Arc::new(numbers),
             grace: Arc::new(grace),
-            secrets: Secrets::new(secret_key),
+            secrets: Secrets::new(session_key.unwrap_or(secret_key)),
             registry: Registry::default(),
             schemas: Schemas::default(),
             metrics,
@@ -226,6 +229,13 @@ impl Kernel {
     pub fn is_home(&self, namespace: &str) -> bool {
         let placement = self.territory_of(namespace).and_then(|territory| territory.remembered(namespace));
         placement == Some(Placement::Home)
+    }
+
+    /// Whether another shard is known to be the home of a spread namespace. What is on record of its locks here is from when this
+    /// was the home, or for when it will be.
+    pub fn is_member(&self, namespace: &str) -> bool {
+        let placement = self.territory_of(namespace).and_then(|territory| territory.remembered(namespace));
+        matches!(placement, Some(Placement::Member(_)))
     }
 
     /// Whether the locks of a namespace are known to be decided here.

@@ -116,14 +116,15 @@ fn make(
 ) -> Arc<Namespace> {
     let numbers = &kernel.numbers;
     let mut table = LockTable::new(numbers.first(), u64::from_be_bytes(random()));
-    if kernel.grace.left_ms(name) > 0 {
+    // Sessions come back to the home, so grace is for that alone.
+    if kernel.grace.left_ms(name) > 0 && !kernel.is_member(name) {
         table.freeze();
     }
     // What was written while nobody looked must be visible before the first lock is granted.
     let cover = kernel.grace.cover_of(name);
     let guards = kernel.territory.as_ref().filter(|_| kernel.is_home(name)).map(|territory| {
         table.keep_journal();
-        Box::new(HomeGuards::new(territory, kernel.shard.last_index()))
+        Box::new(HomeGuards::new(territory, name, kernel.shard.last_index()))
     });
     let namespace = Namespace::new(name.into(), table, (kernel.shard.last_index(), cover), guards);
     // Only what it has from now on is postponed.

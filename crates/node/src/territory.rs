@@ -17,7 +17,8 @@ pub const SYSTEM: &str = "_system";
 
 /// The other shards, as one tenure of a shard sees them. The cluster implements it.
 pub trait Territory: Send + Sync {
-    /// Where a namespace is, if that was asked before. What is on record never changes.
+    /// Where a namespace is, if that was asked before. It does not change from or to [`Placement::Home`] for one owner of this
+    /// shard.
     fn remembered(&self, namespace: &str) -> Option<Placement>;
 
     /// Where a namespace is, if it is anywhere.
@@ -46,7 +47,7 @@ pub trait Territory: Send + Sync {
     ) -> BoxFuture<'a, Result<Admittance, Trouble>>;
 
     /// The home of a namespace that this tenure uses for the first time. Its shards have not been heard yet.
-    fn take_over(&self) -> Home;
+    fn take_over(&self, namespace: &str) -> Home;
 
     /// The shards that may store something that resources cover: by both maps while keys move.
     fn covered(&self, resources: &[Resource]) -> Covered;

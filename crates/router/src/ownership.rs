@@ -179,6 +179,7 @@ impl Ownership {
                 self.follow_plan(now, out);
             }
             Event::Stop => self.stop(now, out),
+            Event::Reopen { shard, epoch } => self.reopen(shard, epoch, now, out),
             Event::Renewed { sent, view } => self.renewed(sent, view, now, out),
             Event::RenewFailed { sent } => {
                 if self.renewals.failed(sent, now, &self.policy) {
@@ -234,7 +235,7 @@ impl Ownership {
                 out.push(Action::Suspend { shard, epoch: tenure.epoch });
             }
             Hold::Claiming { sent, .. } => self.claim_refused(shard, sent, now, out),
-            Hold::Draining { tenure, to, .. } => self.release(shard, tenure.epoch, to, now, out),
+            Hold::Draining { tenure, .. } => self.drained(shard, tenure.epoch, now, out),
             Hold::Releasing { epoch, to, since, .. } => {
                 let retry_at = now.after(policy.call_timeout_ms);
                 slot.hold = Hold::Releasing { epoch, to: to.clone(), since, retry_at };

@@ -50,6 +50,8 @@ struct Budget {
     moves: u8,
     /// Steps of the database's clock, forward or back.
     clock_steps: u8,
+    /// Tenures that are to begin anew.
+    reopens: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -206,6 +208,14 @@ impl World {
                 world.budget.unknown -= 1;
                 world.processes[index].in_flight = None;
                 world.apply(index, Event::AppendUnknown { shard: SHARD, epoch })
+            }));
+        }
+        if let Hold::Serving(tenure) = *process.ownership.hold(SHARD)
+            && budget.reopens > 0
+        {
+            worlds.push(self.with(|world| {
+                world.budget.reopens -= 1;
+                world.apply(index, Event::Reopen { shard: SHARD, epoch: tenure.epoch })
             }));
         }
         if budget.stops > 0 && index == 0 {
@@ -389,6 +399,7 @@ const NONE: Budget = Budget {
     stops: 0,
     moves: 0,
     clock_steps: 0,
+    reopens: 0,
 };
 
 /// Long enough for a takeover.
@@ -432,6 +443,14 @@ fn unknown_appends_are_safe() {
 #[test]
 fn stops_are_safe() {
     check_safe(Budget { stops: 1, ..NONE });
+}
+
+#[test]
+fn tenures_that_begin_anew_are_safe() {
+    check_safe(Budget { held: 1, reopens: 1, ..NONE });
+    check_safe(Budget { appends: 1, reopens: 1, ..NONE });
+    check_safe(Budget { reopens: 1, stops: 1, ..NONE });
+    check_safe(Budget { reopens: 1, moves: 1, ..NONE });
 }
 
 #[test]

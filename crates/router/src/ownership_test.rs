@@ -195,3 +195,23 @@ fn backoff_doubles_up_to_its_limit() {
     let waits: Vec<u64> = (0..6).map(|failures| backoff.wait_ms(failures)).collect();
     assert_eq!(waits, [0, 100, 200, 400, 500, 500]);
 }
+
+#[test]
+fn a_tenure_that_is_to_begin_anew_is_drained_and_claimed_without_waiting() {
+    let mut node = serving();
+    let reopen = Event::Reopen { shard: SHARD, epoch: E1 };
+    check(&mut node, reopen.clone(), 40, &[Action::StopAdmitting { shard: SHARD, epoch: E1 }]);
+    assert!(!node.is_fresh(SHARD, at(40)), "it serves nothing more");
+    let claim = Action::Claim { shard: SHARD, sent: at(50), expected: E1, rule: ClaimRule::Holder };
+    check(&mut node, Event::Drained { shard: SHARD, epoch: E1 }, 50, &[claim]);
+    let claimed = Event::Claimed { shard: SHARD, sent: at(50), epoch: E2 };
+    check(&mut node, claimed, 60, &[Action::CatchUp { shard: SHARD, epoch: E2 }]);
+    check(
+        &mut node,
+        Event::CaughtUp { shard: SHARD, epoch: E2 },
+        70,
+        &[Action::Serve { shard: SHARD, epoch: E2 }],
+    );
+    check(&mut node, reopen, 80, &[]);
+    assert!(node.is_fresh(SHARD, at(80)), "that was another tenure");
+}

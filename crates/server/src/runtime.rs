@@ -2,8 +2,8 @@
 //! store, drained, closed. Knows nothing of listeners, nor of why it runs in this process.
 
 use crate::{
-    cluster::{Cluster, Neighbours, driver},
-    clustered::{Membership, snapshots},
+    cluster::{Cluster, Neighbours, driver, leaving},
+    clustered::{Membership, give_away, snapshots},
     elasticsearch::{Elasticsearch, Library},
     front::Front,
     locktopus::Locktopus,
@@ -87,6 +87,7 @@ impl Runtime {
         let (library, lease_time) = (origin.library.clone(), origin.lease_time);
         let shared = open(origin, store).await?;
         shared.cluster.restore(&shared)?;
+        give_away(&shared).await?;
         locate_leases(&shared).await?;
         lease::restore(&shared, lease_time)?;
         if let Err(error) = shared.shard.undo_loads().await {
@@ -108,6 +109,7 @@ impl Runtime {
         let services = Services::open(&shared, library, &mut tasks).await?;
         if shared.cluster.is_node() {
             tasks.spawn(driver::drive(Arc::clone(&shared)));
+            tasks.spawn(leaving::watch(Arc::clone(&shared)));
             if let Some(current) = shared.cluster.current() {
                 shared.cluster.follow_up(&shared, &current);
             }
@@ -239,6 +241,7 @@ async fn open(
     let config = front.config.clone();
     let cluster = Arc::new(Cluster::new(membership.as_ref()));
     let neighbours = Neighbours::of(&cluster);
+    let session_key = membership.as_ref().map(|membership| membership.node.session_key);
     let parts = KernelParts {
         config: KernelConfig {
             data: config.data.clone(),
@@ -254,6 +257,7 @@ async fn open(
             Some(_) => Arc::default(),
         },
         territory: neighbours.clone().map(|neighbours| neighbours as Arc<dyn Territory>),
+        session_key,
     };
     let kernel = Kernel::open(parts, store).await.map_err(|error| match error {
         KernelError::Open(cause) => ServeError::Data { directory, cause },

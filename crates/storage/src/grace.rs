@@ -121,6 +121,27 @@ impl Ledger {
         self.store.commit(&batch, Durability::Synced)
     }
 
+    /// Replaces all that is kept for one namespace, and who may still hold locks there, if that is known.
+    pub fn replace_grace(
+        &self,
+        namespace: &str,
+        record: Option<GraceRecord>,
+        holders: Option<&[String]>,
+    ) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        match record {
+            Some(record) => batch.put(Space::Numbers, key(namespace).as_str(), encode(record)),
+            None => batch.remove(Space::Numbers, key(namespace).as_str()),
+        }
+        match holders {
+            Some(holders) => {
+                batch.put(Space::Numbers, held_key(namespace).as_str(), holders.join("\n").as_bytes());
+            }
+            None => batch.remove(Space::Numbers, held_key(namespace).as_str()),
+        }
+        self.store.commit(&batch, Durability::Synced)
+    }
+
     /// Notes how much of the periods is over.
     pub fn set_grace_elapsed(&self, elapsed_ms: u64) -> Result<(), StoreError> {
         self.put(ELAPSED, &elapsed_ms.to_be_bytes())
@@ -183,6 +204,24 @@ mod tests {
         assert_eq!(recovered.grace.holders, holders);
         ledger.begin_grace(&recovered.grace, &recovered.grace.begun()).unwrap();
         assert_eq!(Ledger::open(store, [1; 32]).unwrap().1.grace.holders, []);
+    }
+
+    #[test]
+    fn all_that_is_kept_for_a_namespace_is_replaced_at_once() {
+        let memory = Memory::default();
+        let (ledger, _) = open(&memory);
+        let holders = ["s1".to_owned()];
+        ledger.replace_grace("a", Some(record(0, 9)), Some(&holders)).unwrap();
+        ledger.replace_grace("b", Some(record(0, 8)), Some(&holders)).unwrap();
+        ledger.replace_grace("b", Some(record(0, 7)), None).unwrap();
+        ledger.replace_grace("c", Some(record(0, 6)), None).unwrap();
+        ledger.replace_grace("c", None, None).unwrap();
+        let (_, found) = open(&memory);
+        let expected = GraceBook {
+            holders: vec![("a".into(), holders.to_vec())],
+            ..book(0, 0, &[("a", 0, 9), ("b", 0, 7)])
+        };
+        assert_eq!(found, expected);
     }
 
     #[test]

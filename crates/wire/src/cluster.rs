@@ -23,6 +23,20 @@ pub struct ClusterStatus {
     pub database: DatabaseInfo,
 }
 
+/// Where the home of a namespace is: the shard that decides its locks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceHome {
+    /// The namespace.
+    pub namespace: String,
+    /// The shard.
+    pub home: u32,
+    /// Whether its documents are on the shards of the map; otherwise all of them are at the home.
+    pub spread: bool,
+    /// The shard that the home is on its way to; absent if it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<u32>,
+}
+
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterNodeInfo {

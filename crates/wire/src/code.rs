@@ -210,6 +210,8 @@ codes! {
     NotCopied = "not_copied", 409;
     /// Something would be lost, so it is done by force only.
     ForceNeeded = "force_needed", 409;
+    /// All documents of the namespace are at its home, which cannot move without them.
+    WholeNamespace = "whole_namespace", 409;
     /// The node is live, so it cannot be taken off the list.
     NodeLive = "node_live", 409;
     /// There is no such procedure.

@@ -16,7 +16,7 @@ pub mod shards;
 
 pub use cluster::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo,
-    DatabaseInfo, StandbyInfo,
+    DatabaseInfo, NamespaceHome, StandbyInfo,
 };
 pub use code::Code;
 pub use http::{

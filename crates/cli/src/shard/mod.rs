@@ -3,6 +3,7 @@
 
 mod config;
 pub(crate) mod given;
+mod home;
 mod operations;
 mod procedure;
 mod steps;
@@ -44,6 +45,7 @@ Examples:
   lockwood shard eselect rw user/42
   lockwood shard procedure put transfer transfer.luau
   lockwood shard call rw transfer account/7 8 100
+  lockwood shard home shop 3
 To go over to another map see `lockwood reshard --help`.";
 
 /// Work with keys on several shards, and with the shard map
@@ -59,6 +61,7 @@ enum Action {
     Map(config::Map),
     Valid(config::Valid),
     Config(Box<config::Config>),
+    Home(home::Home),
     Select(operations::Select),
     Eselect(operations::Eselect),
     Insert(operations::Store),
@@ -76,6 +79,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Map(args) => config::map(args).await,
         Action::Valid(args) => config::valid(args).await,
         Action::Config(args) => config::config(args).await,
+        Action::Home(args) => home::home(args).await,
         Action::Select(args) => operations::select(args).await,
         Action::Eselect(args) => operations::eselect(args).await,
         Action::Insert(args) => operations::insert(args).await,

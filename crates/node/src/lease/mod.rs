@@ -5,7 +5,7 @@ mod documents;
 mod take;
 mod which;
 
-use crate::{kernel::Kernel, namespace::State, trouble::Trouble};
+use crate::{kernel::Kernel, namespace::State, shard::Follow, trouble::Trouble};
 use lockwood_locks::Recorded;
 use lockwood_model::{Json, Lease, LeaseVia, LockId, OwnerId, Path};
 use lockwood_storage::{Entry, StoreError};
@@ -241,10 +241,33 @@ pub fn restore(kernel: &Arc<Kernel>, time: LeaseTime) -> Result<(), StoreError> 
     for (namespace, lease) in reading.state().leases()? {
         by_namespace.entry(namespace).or_default().push(lease);
     }
+    // Those of a namespace whose home is elsewhere are not in force here.
+    by_namespace.retain(|name, _| !kernel.is_member(name));
     for (name, leases) in by_namespace {
         restore_in(kernel, &name, leases, time);
     }
     Ok(())
+}
+
+/// The leases of a namespace as records.
+pub fn export(kernel: &Kernel, name: &str) -> Result<Vec<Entry>, StoreError> {
+    let leases = kernel.shard.read().state().leases()?.into_iter();
+    let own = leases.filter(|(namespace, _)| **namespace == *name);
+    Ok(own.map(|(namespace, lease)| Entry::Leased { namespace, lease }).collect())
+}
+
+/// Makes the leases on record of a namespace whose home is elsewhere the same as those of the home; durable when it answers. They
+/// are in force when this becomes the home.
+pub async fn import(kernel: &Kernel, name: &str, leases: Vec<Entry>) -> Result<(), Trouble> {
+    let known = kernel.shard.read().state().leases()?.into_iter();
+    let locks: Vec<LockId> =
+        known.filter(|(namespace, _)| **namespace == *name).map(|(_, lease)| lease.lock).collect();
+    let ended = (!locks.is_empty()).then(|| Entry::LeasesEnded { namespace: name.into(), locks });
+    let mut last = 0;
+    for entry in ended.into_iter().chain(leases) {
+        last = kernel.shard.append(&entry, Follow::Thread)?;
+    }
+    Ok(kernel.shard.shown(last).await?)
 }
 
 fn restore_in(kernel: &Arc<Kernel>, name: &str, leases: Vec<Lease>, time: LeaseTime) {

@@ -107,6 +107,7 @@ fn one_lock() -> Scenario {
         writers: vec![writer(By::Anonymous, 0, &["write k/0/f"])],
         rounds: 1,
         home_takeovers: 1,
+        homes_move: false,
         shard_takeovers: 1,
         joins_max: 2,
         net_max: 4,
@@ -131,6 +132,16 @@ fn two_shards() -> Scenario {
 /// Two homes after another, each with its grace.
 fn two_takeovers() -> Scenario {
     Scenario { home_takeovers: 2, shard_takeovers: 0, joins_max: 3, ..one_lock() }
+}
+
+/// The home moves to a shard whose owner has a lower epoch, and a shard is taken over.
+fn moving_home() -> Scenario {
+    Scenario { homes_move: true, ..one_lock() }
+}
+
+/// The home moves twice.
+fn home_moving_twice() -> Scenario {
+    Scenario { homes_move: true, ..two_takeovers() }
 }
 
 /// A lock that becomes stronger and weaker, a reader that the stronger one keeps out, and a writer.
@@ -252,6 +263,17 @@ fn one_lock_over_two_shards_is_enforced() {
 #[test]
 fn two_takeovers_of_the_home_are_survived() {
     nothing_bad("two takeovers of the home", &two_takeovers());
+}
+
+#[test]
+fn moves_of_the_home_are_survived() {
+    nothing_bad("moving home", &moving_home());
+    nothing_bad("home moving twice", &home_moving_twice());
+}
+
+#[test]
+fn bare_home_is_noticed() {
+    noticed(Fault::BareHome, &moving_home());
 }
 
 #[test]

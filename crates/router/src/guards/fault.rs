@@ -22,6 +22,8 @@ pub(super) enum Fault {
     StaleLift,
     /// Owners are compared without the home that numbered them.
     BareOwner,
+    /// Homes are compared without the moves that brought them to their shards.
+    BareHome,
     /// A message that is missing in a stream goes unnoticed.
     IgnoreGaps,
     /// A member drops a guard when it has acknowledged it.

@@ -1,6 +1,7 @@
 //! What a home and its members tell each other, and the numbers that name it. Knows nothing of how it is encoded or
 //! delivered.
 
+use super::fault::{Fault, is_planted};
 use crate::{Epoch, ShardEpoch, ShardNo};
 use lockwood_model::{LockId, OwnerId, Resource, Token};
 use std::sync::Arc;
@@ -14,8 +15,37 @@ macro_rules! number {
 }
 
 number! {
-    /// The epoch of a namespace's home: that of the owner of its home shard, as PostgreSQL has it.
+    /// The epoch of a namespace's home: the change of homes that brought it to its shard, and the epoch of the owner of that
+    /// shard, as PostgreSQL has them. Compared in this order, so that a home is later than all at shards that it has left.
     HomeEpoch(u64)
+}
+
+/// The bits of a number that are counted anew at each shard; those above say by which change a home came there.
+const SHARD_BITS: u32 = 40;
+
+/// A number of one shard, after all numbers of the shards at which the home was before.
+fn after_moves(moved: u64, number: u64) -> u64 {
+    assert!(moved < 1 << (u64::BITS - SHARD_BITS), "homes were moved {moved} times");
+    assert!(number < 1 << SHARD_BITS, "a shard counted to {number}");
+    let moved = if is_planted(Fault::BareHome) { 0 } else { moved };
+    moved << SHARD_BITS | number
+}
+
+impl HomeEpoch {
+    /// Of a home that a change has brought to its shard, and of the owner of that shard.
+    pub fn new(moved: u64, owner: ShardEpoch) -> HomeEpoch {
+        HomeEpoch(after_moves(moved, owner.0))
+    }
+
+    /// The change that brought the home to its shard; 0 if none did.
+    pub fn moved(self) -> u64 {
+        self.0 >> SHARD_BITS
+    }
+
+    /// The epoch of the owner of the shard.
+    pub fn owner(self) -> ShardEpoch {
+        ShardEpoch(self.0 & ((1 << SHARD_BITS) - 1))
+    }
 }
 
 number! {
@@ -39,8 +69,16 @@ number! {
 }
 
 number! {
-    /// A version of what is registered in a namespace: all of it as of this record of the home's log.
+    /// A version of what is registered in a namespace: all of it as of a record of the home's log. Later than all versions of
+    /// the shards that the home has left.
     DefinitionsNo(u64)
+}
+
+impl DefinitionsNo {
+    /// As of a record of the log of this home.
+    pub fn new(home: HomeEpoch, record: u64) -> DefinitionsNo {
+        DefinitionsNo(after_moves(home.moved(), record))
+    }
 }
 
 number! {

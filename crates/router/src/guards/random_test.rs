@@ -53,6 +53,7 @@ fn scenario(random: &mut Random) -> Scenario {
         writers,
         rounds: usize::MAX,
         home_takeovers: random.below(6),
+        homes_move: shards == 2,
         shard_takeovers: random.below(8),
         joins_max: u8::MAX,
         net_max: usize::MAX,

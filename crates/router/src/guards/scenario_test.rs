@@ -1,7 +1,7 @@
 //! Who takes part in a small cluster, how its keys move, and what clients lock. Knows nothing of what happens.
 
-use super::{Coverage, Covered, MapEpoch};
-use crate::ShardNo;
+use super::{Coverage, Covered, HomeEpoch, MapEpoch};
+use crate::{ShardEpoch, ShardNo};
 use lockwood_model::{Depth, Mode, OwnerId, Path, Resource};
 use std::collections::BTreeSet;
 
@@ -41,6 +41,8 @@ pub(super) struct Scenario {
     /// How often clients go through their steps, and how often each writer commits.
     pub(super) rounds: usize,
     pub(super) home_takeovers: usize,
+    /// Whether each of them is at another shard, whose owner has a lower epoch.
+    pub(super) homes_move: bool,
     pub(super) shard_takeovers: usize,
     /// Joins and leaves of one owner of a shard.
     pub(super) joins_max: u8,
@@ -63,6 +65,21 @@ pub(super) fn resources(texts: &[&str]) -> Vec<Resource> {
 }
 
 impl Scenario {
+    /// The epoch of one home after the other. If they move, each is at a shard whose owner has a lower epoch than the one before.
+    pub(super) fn home_epoch(&self, index: usize) -> HomeEpoch {
+        match self.homes_move {
+            true => HomeEpoch::new(index as u64, ShardEpoch((self.home_takeovers - index) as u64 + 1)),
+            false => HomeEpoch(index as u64 + 1),
+        }
+    }
+
+    /// The home that has an epoch.
+    pub(super) fn home_index(&self, epoch: HomeEpoch) -> usize {
+        (0..=self.home_takeovers)
+            .find(|index| self.home_epoch(*index) == epoch)
+            .expect("a home has this epoch")
+    }
+
     pub(super) fn entities(&self) -> usize {
         self.clients.len() + self.writers.len()
     }

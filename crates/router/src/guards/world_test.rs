@@ -147,9 +147,9 @@ impl Hash for World {
 
 impl World {
     pub(super) fn new(scenario: &Scenario) -> World {
-        let home = Home::first(HomeEpoch(1), MapEpoch(1));
+        let home = Home::first(scenario.home_epoch(0), MapEpoch(1));
         let owner = |shard| {
-            let member = Member::new(shard_no(shard), ShardEpoch(1), HomeEpoch(1));
+            let member = Member::new(shard_no(shard), ShardEpoch(1), scenario.home_epoch(0));
             vec![Rc::new(Owner { member, map: 1, joins: 0, broken: false, running: BTreeSet::new() })]
         };
         let client = Client { state: ClientState::Idle, home: 0, round: 0, next: 0, held: None, token: 0 };
@@ -314,7 +314,7 @@ impl World {
         owner: &Owner,
         choices: &mut Vec<Choice>,
     ) {
-        if owner.member.home() < HomeEpoch(self.homes.len() as u64) {
+        if owner.member.home() < scenario.home_epoch(self.current_home()) {
             choices.push(Choice::LearnHome(shard, index));
         }
         if owner.map < self.map {
@@ -356,7 +356,8 @@ impl World {
         let caller = match *by {
             By::Anonymous => Caller::Anonymous,
             By::Session => {
-                Caller::Owner(home, owner_id(scenario, scenario.clients.len() + writer, home.0 as usize - 1))
+                let index = scenario.home_index(home);
+                Caller::Owner(home, owner_id(scenario, scenario.clients.len() + writer, index))
             }
             By::Holder(client) => {
                 self.clients[client].held?;
@@ -380,7 +381,7 @@ impl World {
                 (client.state, client.home, client.next) = (ClientState::Idle, current, 0);
             }
             Choice::Abandon(client, home) => self.end_lock(scenario, client, home)?,
-            Choice::HomeTakeover => self.home_takeover(),
+            Choice::HomeTakeover => self.home_takeover(scenario),
             Choice::SessionsOver => {
                 self.at_home(scenario, self.current_home(), |side| side.home.sessions_over())?;
             }
@@ -395,9 +396,9 @@ impl World {
                     side.home.map_changed(MapEpoch(map), &Covering(scenario, map));
                 })?;
             }
-            Choice::ShardTakeover(shard) => self.shard_takeover(shard),
+            Choice::ShardTakeover(shard) => self.shard_takeover(scenario, shard),
             Choice::LearnHome(shard, owner) => {
-                let home = HomeEpoch(self.homes.len() as u64);
+                let home = scenario.home_epoch(self.current_home());
                 self.owner(shard, owner).member.home_changed(home);
             }
             Choice::LearnMapShard(shard, owner) => {
@@ -494,7 +495,7 @@ impl World {
     fn deliver(&mut self, scenario: &Scenario, link: Link) -> Checked {
         match self.take(link) {
             Message::ToHome(message) => {
-                let home = message.stream.home.0 as usize - 1;
+                let home = scenario.home_index(message.stream.home);
                 self.at_home(scenario, home, |side| side.home.receive(&message))
             }
             Message::ToShard(message) => {
@@ -614,8 +615,8 @@ impl World {
 
     // Takeovers.
 
-    fn home_takeover(&mut self) {
-        let epoch = HomeEpoch(self.homes.len() as u64 + 1);
+    fn home_takeover(&mut self, scenario: &Scenario) {
+        let epoch = scenario.home_epoch(self.homes.len());
         let owner =
             |(shard, owners): (usize, &Vec<Rc<Owner>>)| (shard_no(shard), ShardEpoch(owners.len() as u64));
         let owners = self.shards.iter().enumerate().map(owner).collect();
@@ -623,9 +624,9 @@ impl World {
         self.homes.push(Rc::new(HomeSide { home, map: self.map, table: BTreeMap::new() }));
     }
 
-    fn shard_takeover(&mut self, shard: usize) {
+    fn shard_takeover(&mut self, scenario: &Scenario, shard: usize) {
         let epoch = ShardEpoch(self.shards[shard].len() as u64 + 1);
-        let member = Member::new(shard_no(shard), epoch, HomeEpoch(self.homes.len() as u64));
+        let member = Member::new(shard_no(shard), epoch, scenario.home_epoch(self.current_home()));
         let owner = Owner { member, map: self.map, joins: 0, broken: false, running: BTreeSet::new() };
         self.shards[shard].push(Rc::new(owner));
     }
@@ -643,7 +644,7 @@ impl World {
             if home != self.current_home() || self.homes[home].home.phase() == Phase::Grace {
                 return false;
             }
-            operation.caller = Caller::Owner(HomeEpoch(home as u64 + 1), owner_id(scenario, client, home));
+            operation.caller = Caller::Owner(scenario.home_epoch(home), owner_id(scenario, client, home));
         }
         let side = self.owner(shard, owner);
         let is_admitted = side.member.admit(operation) == Admission::Admitted;
@@ -742,13 +743,15 @@ impl World {
             if owner.map < self.map {
                 return Some(Choice::LearnMapShard(shard, index));
             }
-            if owner.member.home() < HomeEpoch(self.homes.len() as u64) {
+            if owner.member.home() < scenario.home_epoch(self.current_home()) {
                 return Some(Choice::LearnHome(shard, index));
             }
             if owner.broken {
                 return Some(Choice::Reconnect(shard, index));
             }
-            if !owner.member.has_joined() {
+            // A home that was replaced never answers.
+            let is_answered = owner.member.home() == scenario.home_epoch(self.current_home());
+            if !owner.member.has_joined() && (is_answered || owner.joins < u8::MAX) {
                 return Some(Choice::Join(shard, index));
             }
         }

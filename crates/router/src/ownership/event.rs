@@ -14,6 +14,13 @@ pub enum Event {
     Listed(Preferences),
     /// The process is asked to stop: release everything, then deregister.
     Stop,
+    /// A tenure is to end as planned, and this process to begin the next one: what a shard has to know when it opens has changed.
+    Reopen {
+        /// The shard.
+        shard: ShardNo,
+        /// The tenure that ends.
+        epoch: ShardEpoch,
+    },
     /// Answer to [`Action::Renew`].
     Renewed {
         /// Of the action.

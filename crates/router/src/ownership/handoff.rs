@@ -29,10 +29,33 @@ impl Ownership {
         now: Monotonic,
         out: &mut Vec<Action>,
     ) {
-        if let Hold::Draining { tenure, to, .. } = self.hold(shard)
-            && tenure.epoch == epoch
-        {
-            self.release(shard, epoch, to.clone(), now, out);
+        let Hold::Draining { tenure, to, .. } = self.hold(shard) else { return };
+        if tenure.epoch != epoch {
+            return;
+        }
+        let to = to.clone();
+        if to.as_ref() == Some(&self.node) && !self.gives_up(shard) {
+            // The tenure has ended for good, so the process that held it may claim without waiting.
+            let slot = self.slot(shard);
+            slot.hold = Hold::Reclaiming { held: epoch };
+            slot.not_before = now;
+            return;
+        }
+        let to = if to.as_ref() == Some(&self.node) { self.successor(shard) } else { to };
+        self.release(shard, epoch, to, now, out);
+    }
+
+    /// Ends a tenure as planned, to begin the next one.
+    pub(super) fn reopen(
+        &mut self,
+        shard: ShardNo,
+        epoch: ShardEpoch,
+        now: Monotonic,
+        out: &mut Vec<Action>,
+    ) {
+        let own = self.node.clone();
+        if matches!(self.hold(shard), Hold::Serving(tenure) if tenure.epoch == epoch) {
+            self.begin_release(shard, Some(own), now, out);
         }
     }
 

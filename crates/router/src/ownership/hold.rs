@@ -12,7 +12,7 @@ use crate::{NodeName, ShardEpoch};
 ///    │        │                        └────────────┼──────────┘
 ///    │        ├── Releasing ◄── Draining ◄──────────┤   planned handoff
 ///    └────────┴── SteppingDown ◄────────────────────┘   fenced, superseded
-///                      └─► Reclaiming ─► Claiming       outcome of an append unknown
+///                      └─► Reclaiming ─► Claiming       outcome of an append unknown; a tenure that was drained to reopen
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Hold {

@@ -470,6 +470,12 @@ impl World {
             6 => self.pin(shard, Target::Pinned(self.processes[pid].name.clone()))?,
             7 => self.pin(shard, Target::Any)?,
             8 => self.database.ahead_ms += ms as i64 - 4_000,
+            9 => {
+                let tenure = self.processes[pid].ownership.hold(shard).tenure().copied();
+                if let Some(tenure) = tenure {
+                    self.apply(pid, Event::Reopen { shard, epoch: tenure.epoch })?;
+                }
+            }
             _ => {
                 let row = self.database.nodes.entry(self.processes[pid].name.clone()).or_default();
                 row.drains = !row.drains;

@@ -28,7 +28,7 @@ use std::{
 use tokio::sync::Notify;
 
 /// The shard whose owner drives transitions.
-const FIRST: ShardNo = ShardNo(1);
+pub(super) const FIRST: ShardNo = ShardNo(1);
 /// How often a transition that waits for somebody is looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A step that makes no progress for so long is worth an alert.
@@ -121,7 +121,12 @@ async fn save(shared: &Arc<Shared>, transition: &Transition) -> Result<(), Troub
 }
 
 /// Keeps something for the next step, or the next owner.
-async fn put(shared: &Arc<Shared>, at: DocumentKey, name: &str, json: &str) -> Result<(), Trouble> {
+pub(super) async fn put(
+    shared: &Arc<Shared>,
+    at: DocumentKey,
+    name: &str,
+    json: &str,
+) -> Result<(), Trouble> {
     let fields = vec![(name.into(), Json::trusted(json))];
     let doing = Doing::Put { fields, when: PutIf::Always };
     let request = Request { intents: vec![Intent { at, action: doing }], ..Request::default() };

@@ -16,6 +16,7 @@ pub(crate) mod definitions;
 pub(crate) mod dispatch;
 pub(crate) mod driver;
 pub(crate) mod handover;
+pub(crate) mod leaving;
 mod neighbours;
 mod pace;
 mod peers;

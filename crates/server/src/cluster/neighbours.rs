@@ -51,13 +51,14 @@ impl Neighbours {
 impl Territory for Neighbours {
     fn remembered(&self, namespace: &str) -> Option<Placement> {
         let placed = self.membership.node.homes.remembered(namespace)?;
-        Some(self.membership.placement(placed))
+        self.membership.placement(placed)
     }
 
     fn find<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Option<Placement>, Trouble>> {
         Box::pin(async move {
             let found = self.membership.node.homes.find(namespace).await?;
-            Ok(found.map(|placed| self.membership.placement(placed)))
+            let comes = || comes_here(self.membership.shard);
+            found.map(|placed| self.membership.placement(placed).ok_or_else(comes)).transpose()
         })
     }
 
@@ -92,8 +93,8 @@ impl Territory for Neighbours {
         })
     }
 
-    fn take_over(&self) -> Home {
-        self.membership.take_over(MapEpoch(self.cluster.epoch()))
+    fn take_over(&self, namespace: &str) -> Home {
+        self.membership.take_over(namespace, MapEpoch(self.cluster.epoch()))
     }
 
     fn covered(&self, resources: &[Resource]) -> Covered {
@@ -114,6 +115,12 @@ impl Territory for Neighbours {
         let others = shards.filter(move |shard| *shard != self.membership.shard && covered.contains(*shard));
         Box::pin(self.membership.arrived(namespace, others))
     }
+}
+
+/// Why a shard does not speak of a namespace whose home has come to it.
+fn comes_here(shard: ShardNo) -> Trouble {
+    let message = format!("the home of this namespace comes to shard {} at this moment; try again", shard.0);
+    Trouble::unreachable(shard, message)
 }
 
 /// The shards that may store something that resources cover: by both functions while keys move.

@@ -49,6 +49,7 @@ fn check_entry(entry: &Entry) -> Result<(), Trouble> {
             check_namespace(namespace)?;
             documents.iter().try_for_each(check_at)
         }
+        Entry::Leased { namespace, .. } => check_namespace(namespace),
         _ => Err(Trouble::new(Code::BadBody, "the record is not one that shards send each other")),
     }
 }

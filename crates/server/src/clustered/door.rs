@@ -2,7 +2,9 @@
 //! and passed on to the owner otherwise. Knows nothing of what requests ask for.
 
 use super::{
-    ClusterNode, Destination, OWNER_WAIT, Place, Served, allowance, peer_door, reads,
+    ClusterNode, Destination, OWNER_WAIT, Place, Served,
+    aim::Aim,
+    allowance, peer_door, reads,
     scope::{self, Gathered, Scope},
     silence::{Watched, replaced},
     status, streamed,
@@ -241,10 +243,17 @@ impl<S: Doored> Service for Door<S> {
         if let Scope::Shard(..) = scope {
             *request.uri_mut() = scope::without_shard(request.uri());
         }
+        let namespace = match &scope {
+            Scope::Namespace(named) => Some(named.name.clone()),
+            _ => None,
+        };
         match self.node.destination(scope, S::INTERFACE).await {
             Ok(Destination::One(shard)) => match S::by_copy(&self.node, shard, peer, request).await {
                 Ok(answer) => answer.map(DoorBody::Here),
-                Err(request) => self.answer_by(shard, peer, request, deadline).await,
+                Err(request) => {
+                    let aim = namespace.map_or(Aim::Shard(shard), |name| Aim::Home(shard, name));
+                    self.answer_by(aim, peer, request, deadline).await
+                }
             },
             Ok(Destination::All(gathered)) => match self.gather(gathered, peer, request, deadline).await {
                 Ok(answer) => answer,
@@ -271,7 +280,7 @@ impl<S: Doored> Door<S> {
     /// Answers a request for one namespace, or for what one shard has of it.
     async fn answer_by(
         &self,
-        home: ShardNo,
+        mut aim: Aim,
         peer: SocketAddr,
         mut request: Request<Arriving>,
         deadline: Instant,
@@ -280,7 +289,7 @@ impl<S: Doored> Door<S> {
         let repeats = !upgrade && repeats(S::INTERFACE, request.method(), request.uri().path());
         if !repeats {
             // One that cannot be sent again need not be kept.
-            request = match self.answer_here(home, peer, request, deadline).await {
+            request = match self.answer_here(&aim, peer, request, deadline).await {
                 Ok(answer) => return answer,
                 Err(request) => request,
             };
@@ -295,8 +304,10 @@ impl<S: Doored> Door<S> {
             Ok(body) => body,
             Err(error) => return refused::<S>(error.into()),
         };
-        let shard = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats).unwrap_or(home);
-        match self.forward(shard, peer, parts, body, deadline).await {
+        if let Some(shard) = S::shard_of_keys(&self.node, &parts, &body).filter(|_| repeats) {
+            aim = Aim::Shard(shard);
+        }
+        match self.forward(&aim, peer, parts, body, deadline).await {
             Ok((answer, Some(owner))) => match on_upgrade {
                 Some(client) => tunnel(&self.node, answer, (client, counted), owner),
                 None => answer,
@@ -309,13 +320,14 @@ impl<S: Doored> Door<S> {
     /// Answers a request by the runtime of its shard, if that is here; gives it back if another node owns the shard.
     pub(super) async fn answer_here(
         &self,
-        shard: ShardNo,
+        aim: &Aim,
         peer: SocketAddr,
         request: Request<Arriving>,
         deadline: Instant,
     ) -> Result<Response<DoorBody<S::Body>>, Request<Arriving>> {
         loop {
-            match self.node.place(shard) {
+            let shard = aim.shard(&self.node);
+            match aim.place(&self.node, shard).await {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else {
                         return Ok(refused::<S>(not_served(shard)));
@@ -378,7 +390,7 @@ impl<S: Doored> Door<S> {
         body: Bytes,
         deadline: Instant,
     ) -> Result<Asked<S::Body>, Trouble> {
-        let (answer, _) = self.forward(shard, peer, parts, body, deadline).await?;
+        let (answer, _) = self.forward(&Aim::Shard(shard), peer, parts, body, deadline).await?;
         if !answer.status().is_success() {
             return Ok(Asked::Refusal(answer));
         }
@@ -415,7 +427,7 @@ impl<S: Doored> Door<S> {
     /// node.
     async fn forward(
         &self,
-        shard: ShardNo,
+        aim: &Aim,
         peer: SocketAddr,
         mut parts: Parts,
         body: Bytes,
@@ -426,11 +438,12 @@ impl<S: Doored> Door<S> {
         if repeats {
             add_retry_key(&mut parts);
         }
-        let call = call_of((shard, S::INTERFACE), peer, &parts, &body);
         let is_write = !only_reads(&parts.method, parts.uri.path());
         let mut attempts = Attempts { deadline, is_write, lost: 0, in_doubt: None };
         loop {
-            let trouble = match self.node.place(shard) {
+            let shard = aim.shard(&self.node);
+            let call = call_of((shard, S::INTERFACE), peer, &parts, (&body, aim));
+            let trouble = match aim.place(&self.node, shard).await {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else { return Err(not_served(shard)) };
                     let request =
@@ -571,7 +584,12 @@ fn add_retry_key(parts: &mut Parts) {
     }
 }
 
-fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &Parts, body: &Bytes) -> Call {
+fn call_of(
+    (shard, interface): (ShardNo, Interface),
+    peer: SocketAddr,
+    parts: &Parts,
+    (body, aim): (&Bytes, &Aim),
+) -> Call {
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let target = format!("/{}/{}{target}", shard.0, interface.as_str());
     let mut headers = parts.headers.clone();
@@ -585,6 +603,7 @@ fn call_of((shard, interface): (ShardNo, Interface), peer: SocketAddr, parts: &P
     if let Ok(client) = HeaderValue::try_from(peer.to_string()) {
         headers.insert(peer_door::CLIENT, client);
     }
+    aim.mark(&mut headers);
     Call {
         kind: CallKind::Request,
         method: parts.method.clone(),

@@ -127,7 +127,10 @@ impl ShardHost {
         let authority = Arc::new(Authority::none());
         // After the claim, so that every owner that this tenure does not hear of knows of it.
         let rows = self.database.rows().await?.shards;
-        let membership = Membership::new(&self.node, (shard, epoch), rows);
+        // No home leaves this shard under an earlier epoch any more, so what is known now of homes here stays true.
+        let changes = self.node.homes.look().await;
+        let changes = changes.map_err(|trouble| ServeError::Setting(trouble.message))?;
+        let membership = Membership::new(&self.node, (shard, epoch), (rows, changes));
         let origin = Origin {
             front: Arc::clone(&self.node.front),
             interfaces: self.interfaces.clone(),

@@ -8,6 +8,7 @@
 //!                                            PeerDoor of the owner: proof? still the owner? ──► its runtime
 //! ```
 
+mod aim;
 mod alerts;
 pub(crate) mod allowance;
 mod calls;
@@ -16,6 +17,7 @@ mod door;
 mod follower;
 mod gather;
 mod guards;
+mod home_moves;
 mod homes;
 mod host;
 mod newcomer;
@@ -31,7 +33,7 @@ mod streamed;
 
 pub(crate) use calls::ShardCall;
 pub(crate) use door::{ASKED, Doored, lost};
-pub(crate) use guards::{Membership, admit, confirmed, defined, telling, told_so_far};
+pub(crate) use guards::{Membership, admit, confirmed, defined, give_away, telling, told_so_far};
 pub(crate) use homes::Homes;
 pub(crate) use serve::{check_single, run};
 
@@ -43,7 +45,7 @@ use lockwood_node::{
     territory::{SYSTEM, only_natively},
     trouble::Trouble,
 };
-use lockwood_router::{ShardEpoch, ShardNo};
+use lockwood_router::{ShardEpoch, ShardMap, ShardNo};
 use lockwood_storage::postgres::DurabilityReport;
 use lockwood_wire::Code;
 use parking_lot::{Mutex, RwLock};
@@ -97,6 +99,8 @@ pub(crate) struct ClusterNode {
     pub(crate) database: Arc<Database>,
     pub(crate) stopping: AtomicBool,
     pub(crate) homes: Arc<Homes>,
+    /// What the secrets of sessions are made with, on every shard.
+    pub(crate) session_key: [u8; 32],
     /// On how many machines an acknowledged write is, if the database says so; read now and then.
     pub(crate) durability: Mutex<Option<DurabilityReport>>,
     /// Logs that were found to lack acknowledged records, in words, since this process began.
@@ -143,6 +147,14 @@ impl Served {
         self.shared.cluster.this()
     }
 
+    /// Whether the locks of a namespace are decided by this tenure.
+    pub(crate) async fn decides(&self, namespace: &str) -> bool {
+        match &self.shared.membership {
+            Some(membership) => membership.decides(namespace).await,
+            None => true,
+        }
+    }
+
     /// Waits until the tenure is over.
     pub(crate) async fn ended(&self) {
         // Without a sender it is over, too.
@@ -169,7 +181,7 @@ impl ClusterNode {
         peers: Peers,
         prover: Arc<Prover>,
         (reports, database): (Reports, Arc<Database>),
-        durability: Option<DurabilityReport>,
+        (session_key, durability): ([u8; 32], Option<DurabilityReport>),
     ) -> Arc<ClusterNode> {
         Arc::new(ClusterNode {
             front,
@@ -179,6 +191,7 @@ impl ClusterNode {
             doorkeeper: newcomer::Doorkeeper::default(),
             reports,
             homes: Arc::new(Homes::new(Arc::clone(&database))),
+            session_key,
             database,
             stopping: AtomicBool::new(false),
             durability: Mutex::new(durability),
@@ -248,7 +261,7 @@ impl ClusterNode {
         if let Some(placed) = self.homes.find(name).await? {
             return usable(name, placed, interface);
         }
-        let whole = |home| Placed { home, is_spread: false };
+        let whole = |home| Placed { home, is_spread: false, moved: 0 };
         let first_use = match beside {
             Beside::First => FIRST,
             Beside::Nothing => self.pick(name),
@@ -264,19 +277,30 @@ impl ClusterNode {
             return Ok(first_use);
         }
         // Other interfaces know nothing of shards.
-        let is_spread = interface == Interface::Native && self.has_map().await?;
-        let placed = self.homes.ensure(name, Placed { home: first_use, is_spread }).await?;
-        usable(name, placed, interface)
+        let mut wanted = whole(first_use);
+        if interface == Interface::Native
+            && let Some(shards) = self.mapped().await?
+        {
+            wanted.is_spread = true;
+            if *beside == Beside::Nothing {
+                wanted.home = lockwood_router::pick_home(name, &shards).unwrap_or(first_use);
+            }
+        }
+        usable(name, self.homes.ensure(name, wanted).await?, interface)
     }
 
-    /// Whether there is a map by which documents are placed.
-    async fn has_map(&self) -> Result<bool, Trouble> {
-        let map = self.database.map().await;
-        map.map(|map| map.is_some()).map_err(|error| {
+    /// The shards of the map by which documents are placed; none if there is no map.
+    async fn mapped(&self) -> Result<Option<Vec<ShardNo>>, Trouble> {
+        let unavailable = |why: String| {
             let message =
-                format!("the database of the cluster does not say if there is a map: {error}; try again");
+                format!("the database of the cluster does not say if there is a map: {why}; try again");
             Trouble::new(Code::ShardUnreachable, message)
-        })
+        };
+        let map = self.database.map().await.map_err(|error| unavailable(error.to_string()))?;
+        let Some((_, bytes)) = map else { return Ok(None) };
+        let map = serde_json::from_slice(&bytes).map_err(|error| unavailable(error.to_string()))?;
+        let map = ShardMap::from_json(&map).map_err(|error| unavailable(error.to_string()))?;
+        Ok(Some(map.shard_numbers().collect()))
     }
 
     async fn one_home_of(&self, all: &[Named], interface: Interface) -> Result<ShardNo, Trouble> {

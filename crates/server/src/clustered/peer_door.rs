@@ -2,7 +2,7 @@
 //! it. Clients never get here. Knows nothing of what the calls ask for.
 
 use super::{
-    ClusterNode, Doored, PeerCall, Served, calls,
+    ClusterNode, Doored, PeerCall, Served, aim, calls,
     door::{Rests, Side, doubt, lost, no_owner},
     follower, guards, reads, streamed,
 };
@@ -167,6 +167,9 @@ impl PeerDoor {
         mut request: Request<Arriving>,
     ) -> Answer {
         let Some(service) = S::of(&served.services) else { return unknown_interface() };
+        if !aim::is_met(request.headers_mut(), served).await {
+            return not_owner(&self.0, *shard);
+        }
         request.headers_mut().remove(PROOF);
         request.headers_mut().remove(CLIENT);
         // One that can do nothing but read may be asked of another owner.

@@ -5,6 +5,7 @@ use super::{
     ClusterNode, NodeConfig,
     door::{Door, Side},
     follower::Followers,
+    home_moves,
     host::{Handle, ShardHost},
     peer_door::PeerDoor,
     preferences, status,
@@ -21,6 +22,7 @@ use crate::{
     serve::{Bound, ServeError, Stopped, open_library},
 };
 use lockwood_cluster::{Database, Driver, Incarnation, PeerTls, Peers, Prover, Reports, Topology};
+use lockwood_node::secret::{Secrets, unhex};
 use lockwood_router::{
     NodeName, Preferences, ShardNo,
     ownership::{Event, Ownership, Policy},
@@ -89,7 +91,7 @@ pub(crate) async fn run(
         calls.clone(),
         proofs,
         reached,
-        durability,
+        (session_key(&key), durability),
     );
     let host = Arc::new(ShardHost {
         node: Arc::clone(&node),
@@ -115,6 +117,7 @@ pub(crate) async fn run(
         Ownership::new(name, policy, Preferences::default()).expect("the default policy is valid");
     let mut driving = tokio::spawn(driver.run(ownership, inbox));
     tokio::spawn(preferences::watch(Arc::clone(&node)));
+    tokio::spawn(home_moves::watch(Arc::clone(&node)));
     tokio::spawn(status::watch(Arc::clone(&node)));
     if let Some(tls) = tls {
         tokio::spawn(keep_fresh(tls));
@@ -148,6 +151,14 @@ fn driver_ended(ended: Result<Result<(), JoinError>, JoinError>) -> String {
     format!(
         "the driver of this node's shards ended ({why}); other nodes take over, so start it again and report this"
     )
+}
+
+/// What the secrets of sessions are made with: they hold on every shard, so that a session outlives a move of its namespace's home.
+fn session_key(key: &[u8; 32]) -> [u8; 32] {
+    let derived = Secrets::new(*key).of("lockwood", "sessions");
+    unhex(&derived)
+        .and_then(|bytes| bytes.try_into().ok())
+        .expect("a secret has 32 bytes in hexadecimal digits")
 }
 
 /// Takes the node's name. After a crash the row of the last run is fresh for a moment; a row that stays fresh is that of

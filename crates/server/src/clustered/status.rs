@@ -4,6 +4,7 @@ use super::{
     ClusterNode, FIRST, Served, ShardCall,
     alerts::{Alert, STALE_MS, Seen, Told},
     follower::{Followed, Own},
+    home_moves,
 };
 use crate::{cluster::dispatch::decoded, native::problem};
 use axum::{
@@ -23,6 +24,7 @@ use lockwood_wire::{
     ClusterFollowerInfo, ClusterNodeInfo, ClusterShardInfo, ClusterStatus, ClusterTransitionInfo, Code,
     DatabaseInfo, Readiness, StandbyInfo, shards::TransitionStatus,
 };
+use serde::Serialize;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
@@ -67,6 +69,11 @@ pub(super) enum Asked {
     Forget {
         node: String,
     },
+    /// Say where the home of a namespace is, or move it.
+    Home {
+        namespace: String,
+        to: Option<u32>,
+    },
     /// It has parameters that there are not.
     Parameters,
 }
@@ -96,6 +103,12 @@ impl Asked {
             (&Method::PUT, ["v1", "cluster", "shards", shard, "owner", node]) => {
                 Asked::Move { shard: shard.parse().ok()?, node: Some(decoded(node)) }
             }
+            (&Method::GET, ["v1", namespace, "shard", "home"]) => {
+                Asked::Home { namespace: decoded(namespace), to: None }
+            }
+            (&Method::PUT, ["v1", namespace, "shard", "home", shard]) => {
+                Asked::Home { namespace: decoded(namespace), to: Some(shard.parse().ok()?) }
+            }
             (&Method::DELETE, ["v1", "cluster", "shards", shard, "owner"]) => {
                 Asked::Move { shard: shard.parse().ok()?, node: None }
             }
@@ -121,6 +134,10 @@ pub(super) async fn answer(node: &Arc<ClusterNode>, asked: Asked) -> Response<Bo
         Asked::Drain { node: name, drains } => told(drain(node, &name, drains).await),
         Asked::Move { shard, node: to } => told(hand_over(node, shard, to.as_deref()).await),
         Asked::Forget { node: name } => told(forget(node, &name).await),
+        Asked::Home { namespace, to: None } => told(home_moves::show(node, &namespace).await),
+        Asked::Home { namespace, to: Some(to) } => {
+            told(home_moves::move_home(node, &namespace, ShardNo(to)).await)
+        }
         Asked::Parameters => {
             let message = format!(
                 "this address takes no such parameter; /v1/cluster takes homes, from 1 to {NAMES_MAX}, the others none"
@@ -130,8 +147,8 @@ pub(super) async fn answer(node: &Arc<ClusterNode>, asked: Asked) -> Response<Bo
     }
 }
 
-fn told(status: Result<ClusterStatus, Trouble>) -> Response<Body> {
-    status.map_or_else(problem, |status| Json(status).into_response())
+fn told(answer: Result<impl Serialize, Trouble>) -> Response<Body> {
+    answer.map_or_else(problem, |answer| Json(answer).into_response())
 }
 
 /// The cluster with what was just changed.
@@ -404,6 +421,10 @@ mod tests {
         check(Method::DELETE, "/v1/cluster/shards/1/owner", moved(None));
         check(Method::PUT, "/v1/cluster/shards/x/owner/n2", None);
         check(Method::DELETE, "/v1/cluster/nodes/a%20b", Some(Asked::Forget { node: "a b".into() }));
+        let home = |to| Some(Asked::Home { namespace: "a b".into(), to });
+        check(Method::GET, "/v1/a%20b/shard/home", home(None));
+        check(Method::PUT, "/v1/a%20b/shard/home/2", home(Some(2)));
+        check(Method::PUT, "/v1/a%20b/shard/home/x", None);
         check(Method::GET, "/v1/shop/documents/a/b", None);
     }
 }

@@ -490,6 +490,8 @@ fn page_len(shared: &Shared, limit: Option<usize>) -> Result<usize, Trouble> {
         shards::map,
         shards::config,
         shards::is_valid,
+        shards::home,
+        shards::move_home,
         shards::transition_status,
         shards::transition_command,
         shards::copy,

@@ -70,6 +70,8 @@ pub struct HomeRow {
     pub home: u64,
     /// Whether its documents are on the shards of the map; otherwise they are at its home.
     pub spread: bool,
+    /// Which change of homes brought it there; 0 if none did.
+    pub moved: u64,
 }
 
 /// The directory of a cluster.
@@ -181,7 +183,7 @@ impl Directory {
             return self.find_home(namespace).await;
         }
         let sql = "insert into lockwood.namespace (name, home, spread) values ($1, $2, $3)
-            on conflict (name) do nothing returning home, spread";
+            on conflict (name) do nothing returning home, spread, moved";
         let parameters = parameters![namespace.to_owned(), to_sql(wanted.home), wanted.spread];
         let rows = self.rows(sql, parameters).await?;
         match rows.first() {
@@ -229,15 +231,11 @@ impl Directory {
 
     /// The home of a namespace, if it has one.
     pub async fn find_home(&self, namespace: &str) -> Result<Option<HomeRow>, CallError> {
-        let sql = "select home, spread from lockwood.namespace where name = $1";
+        let sql = "select home, spread, moved from lockwood.namespace where name = $1";
         let rows = self.rows(sql, parameters![namespace.to_owned()]).await?;
         rows.first().map(home_row).transpose()
     }
 
-    /// Moves a home; false if it is no longer at `from`.
-    pub async fn move_home(&self, namespace: &str, from: u64, to: u64) -> Result<bool, CallError> {
-        let sql = "update lockwood.namespace set home = $3 where name = $1 and home = $2 returning home";
-        self.changed(sql, parameters![namespace.to_owned(), to_sql(from), to_sql(to)]).await
     }
 
     /// A setting of the cluster: that on record, or `fresh` if there is none, which is on record then. The one named
@@ -331,8 +329,8 @@ impl Directory {
     }
 }
 
-fn home_row(row: &Row) -> Result<HomeRow, CallError> {
-    Ok(HomeRow { home: get_number(row, 0)?, spread: get(row, 1)? })
+pub(super) fn home_row(row: &Row) -> Result<HomeRow, CallError> {
+    Ok(HomeRow { home: get_number(row, 0)?, spread: get(row, 1)?, moved: get_number(row, 2)? })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod directory;
 mod durability;
 mod filling;
 mod follower;
+mod homes;
 mod link;
 mod log;
 mod note;

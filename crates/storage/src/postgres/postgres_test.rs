@@ -257,13 +257,12 @@ fn maps_homes_and_settings_are_kept() {
     assert_eq!(wait(directory.map()), Ok(Some((2, b"two".to_vec()))));
     assert_eq!(wait(directory.add_map(5, b"five", owner)), Ok(true));
 
-    let (whole, spread) = (|home| HomeRow { home, spread: false }, |home| HomeRow { home, spread: true });
+    let row = |home, spread, moved| HomeRow { home, spread, moved };
+    let (whole, spread) = (|home| row(home, false, 0), |home| row(home, true, 0));
     assert_eq!(wait(directory.home("n", whole(3), 2)), Ok(Some(whole(3))));
     assert_eq!(wait(directory.home("n", spread(4), 2)), Ok(Some(whole(3))));
-    assert_eq!(wait(directory.move_home("n", 4, 5)), Ok(false));
-    assert_eq!(wait(directory.move_home("n", 3, 5)), Ok(true));
     let found = (wait(directory.find_home("n")), wait(directory.find_home("m")));
-    assert_eq!(found, (Ok(Some(whole(5))), Ok(None)));
+    assert_eq!(found, (Ok(Some(whole(3))), Ok(None)));
     assert_eq!(wait(directory.home("m", spread(1), 2)), Ok(Some(spread(1))));
     assert_eq!(wait(directory.home("k", whole(1), 2)), Ok(None), "two are the limit");
     assert_eq!(wait(directory.home("m", whole(9), 2)), Ok(Some(spread(1))));
@@ -271,7 +270,7 @@ fn maps_homes_and_settings_are_kept() {
         counts.sort_unstable();
         counts
     });
-    assert_eq!(counts, Ok(vec![(1, 1), (5, 1)]));
+    assert_eq!(counts, Ok(vec![(1, 1), (3, 1)]));
 
     assert_eq!(wait(directory.setting("key", b"1")), Ok(b"1".to_vec()));
     assert_eq!(wait(directory.setting("key", b"2")), Ok(b"1".to_vec()));
@@ -635,4 +634,41 @@ fn connections_are_encrypted_and_verified_as_the_address_says() {
     let no_file: Address = "host=localhost sslmode=verify-full sslrootcert=/no/such/file".parse().unwrap();
     let error = Link::open(&no_file, SOON).map(drop).unwrap_err().to_string();
     assert!(error.contains("/no/such/file"), "{error}");
+}
+
+/// A home is moved by the owner of the shard that it leaves, and by no earlier owner of it.
+#[test]
+fn a_home_moves_while_its_mover_owns_the_shard_that_it_leaves() {
+    let cluster = Cluster::new();
+    let directory = cluster.directory();
+    wait(directory.ensure_shards(&[1, 2])).unwrap();
+    cluster.claim("a", 1).unwrap();
+    let row = |home, spread, moved| HomeRow { home, spread, moved };
+    for (name, home, spread) in [("spread", 1, true), ("other", 1, true), ("whole", 1, false)] {
+        assert_eq!(wait(directory.home(name, row(home, spread, 0), 9)), Ok(Some(row(home, spread, 0))));
+    }
+    assert_eq!(wait(directory.home_changes()), Ok(0));
+    assert_eq!(wait(directory.want_home("whole", 2)), Ok(None), "its documents are at its home");
+    assert_eq!(wait(directory.want_home("nowhere", 2)), Ok(None));
+    assert_eq!(wait(directory.want_home("spread", 2)), Ok(Some(1)));
+    assert_eq!(wait(directory.want_home("other", 2)), Ok(Some(1)));
+    assert_eq!(wait(directory.want_home("other", 1)), Ok(Some(1)), "it stays");
+    assert_eq!(wait(directory.home_target("other")), Ok(None));
+    assert_eq!(wait(directory.home_target("spread")), Ok(Some(2)));
+    assert_eq!(wait(directory.shards_to_leave()), Ok(vec![1]));
+    assert_eq!(wait(directory.homes_to_move(1, 9)), Ok(vec![("spread".into(), 2)]));
+    assert_eq!(wait(directory.homes_at(&[1, 3], 9)), Ok(vec![("other".into(), 1)]));
+    let wanted = wait(directory.home_changes()).unwrap();
+
+    assert_eq!(wait(directory.move_home("spread", (1, Epoch(0)), 2)), Ok(None), "of an earlier owner");
+    assert_eq!(wait(directory.move_home("spread", (2, Epoch(0)), 2)), Ok(None), "it is not there");
+    assert_eq!(wait(directory.move_home("whole", (1, Epoch(1)), 2)), Ok(None));
+    let moved = wait(directory.move_home("spread", (1, Epoch(1)), 2)).unwrap().unwrap();
+    assert!(moved > wanted, "{moved}");
+    assert_eq!(wait(directory.move_home("spread", (1, Epoch(1)), 2)), Ok(None), "it was moved");
+    assert_eq!(wait(directory.find_home("spread")), Ok(Some(row(2, true, moved))));
+    assert_eq!(wait(directory.moved_homes(wanted)), Ok(vec![("spread".into(), row(2, true, moved))]));
+    assert_eq!(wait(directory.moved_homes(moved)), Ok(vec![]));
+    assert_eq!(wait(directory.shards_to_leave()), Ok(vec![]));
+    assert_eq!(wait(directory.home_changes()), Ok(moved));
 }

@@ -2,14 +2,14 @@
 //!
 //! | table | row | rule |
 //! | --- | --- | --- |
-//! | `setting` | name, value | `schema` is the version of the tables, `schema N` says that they were brought to version N; `cluster` is the cluster's key |
+//! | `setting` | name, value | `schema` is the version of the tables, `schema N` says that they were brought to version N; `cluster` is the cluster's key; `homes` counts changes of homes |
 //! | `node` | name, address, version, renewed_at, incarnation, stops, drains | renewed by the node; drained by an operator |
 //! | `shard` | number, epoch, owner, incarnation, last, rewrites, renewed_at, target, pinned | a claim sets epoch + 1 and the incarnation; every append is guarded by both and by last |
 //! | `log` | shard, index, epoch, record | changed only in a transaction that updates the guarded `shard` row |
 //! | `snapshot` | shard, index, part, bytes | the same |
 //! | `ledger` | shard, space, key, value | the same |
 //! | `map` | epoch, map | a change inserts a higher epoch, while its writer owns shard 1 |
-//! | `namespace` | name, home, spread | inserted once |
+//! | `namespace` | name, home, spread, moved, target | inserted once; a home moves to its target while its mover owns the shard that it leaves |
 //!
 //! `rewrites` counts the appends that changed records which were there before. `last` is never negative: an append whose
 //! guard does not hold sets it to -1, so that its whole transaction fails.
@@ -61,8 +61,15 @@ insert into lockwood.setting (name, value) values ('schema', '1');
 const INCARNATION: &str =
     "alter table lockwood.shard add column if not exists incarnation text not null default ''";
 
+/// Version 3: homes move.
+const MOVING_HOMES: &str = "
+alter table lockwood.namespace add column if not exists moved bigint not null default 0,
+    add column if not exists target bigint;
+create index if not exists namespace_target on lockwood.namespace (home) where target is not null;
+insert into lockwood.setting (name, value) values ('homes', '0') on conflict (name) do nothing";
+
 /// What brings the tables to each version, from the first on.
-pub(super) const STEPS: [&str; 2] = [TABLES, INCARNATION];
+pub(super) const STEPS: [&str; 3] = [TABLES, INCARNATION, MOVING_HOMES];
 
 /// Why the tables cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]

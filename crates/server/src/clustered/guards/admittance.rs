@@ -66,7 +66,7 @@ pub(crate) async fn admit(
     let member = membership.member_of(namespace, home);
     let number = membership.attempts.fetch_add(1, Ordering::Relaxed);
     let mut changes = member.changes();
-    let mut asker = Asker::new(shared, membership, (namespace, home), resources, terms);
+    let mut asker = Asker::new(shared, &member, (membership, namespace), resources, terms);
     loop {
         changes.borrow_and_update();
         let operation = Operation {
@@ -77,7 +77,8 @@ pub(crate) async fn admit(
         };
         match member.admit(operation) {
             Admission::Admitted => {
-                let running = Some(Running { member, membership: Arc::clone(membership), number });
+                let running =
+                    Some(Running { member: Arc::clone(&member), membership: Arc::clone(membership), number });
                 let leaving =
                     Leaving { shared: Arc::clone(shared), running, queued: asker.queued.take(), wrote: 0 };
                 return Ok(Admittance::new(move |wrote| drop(parting::keep(leaving.after(wrote)))));
@@ -117,7 +118,7 @@ struct Asker<'a> {
     shared: &'a Arc<Shared>,
     membership: &'a Arc<Membership>,
     namespace: &'a str,
-    home: ShardNo,
+    member: &'a MemberOf,
     resources: &'a [Resource],
     terms: &'a Terms,
     begun: Instant,
@@ -133,8 +134,8 @@ struct Asker<'a> {
 impl<'a> Asker<'a> {
     fn new(
         shared: &'a Arc<Shared>,
-        membership: &'a Arc<Membership>,
-        (namespace, home): (&'a str, ShardNo),
+        member: &'a MemberOf,
+        (membership, namespace): (&'a Arc<Membership>, &'a str),
         resources: &'a [Resource],
         terms: &'a Terms,
     ) -> Asker<'a> {
@@ -149,7 +150,7 @@ impl<'a> Asker<'a> {
             shared,
             membership,
             namespace,
-            home,
+            member,
             resources,
             terms,
             begun,
@@ -180,7 +181,7 @@ impl<'a> Asker<'a> {
     async fn wait_for(&mut self, changes: &mut watch::Receiver<()>) -> Result<(), Trouble> {
         match tokio::time::timeout_at(self.deadline.into(), changes.changed()).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(unreachable(self.home, "it does not say which locks are held")),
+            Err(_) => Err(unreachable(self.member.home(), "it does not say which locks are held")),
         }
     }
 
@@ -205,12 +206,13 @@ impl<'a> Asker<'a> {
     }
 
     async fn enter(&mut self, resources: &[Resource]) -> Result<(Asking, Entered), Trouble> {
-        let home = self.home;
+        let home = self.member.home();
         let left: Vec<Attempt> = parting::over_so_far(home).into_iter().filter_map(Leaving::now).collect();
         let mut told = Told { membership: Arc::clone(self.membership), home, left };
         let mut pause = PAUSE;
         loop {
-            let mut asking = Asking::new(self.membership, home);
+            // It may have been moved meanwhile.
+            let mut asking = Asking::new(self.membership, self.member.home());
             let terms = Terms { wait: self.wait(), ..self.terms.clone() };
             let refused =
                 match asking.enter(self.shared, self.namespace, (resources, &mut told), &terms).await {

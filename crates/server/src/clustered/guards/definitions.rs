@@ -52,7 +52,7 @@ pub(super) struct Asked {
 /// A home's answer.
 #[derive(Debug, Serialize, Deserialize)]
 struct Given {
-    /// It is as of this record of the home's log, or newer.
+    /// It is of this version, or newer.
     as_of: u64,
     /// Absent if it is what the shard has.
     definitions: Option<Definitions>,
@@ -121,17 +121,17 @@ async fn catch_up(shared: Arc<Shared>, member: Arc<MemberOf>) {
     }
 }
 
-/// Goes by what the home has from now on; gives as of which record of its log.
+/// Goes by what the home has from now on; gives its version.
 async fn take_over(
     shared: &Arc<Shared>,
     membership: &Membership,
     member: &MemberOf,
 ) -> Result<DefinitionsNo, Trouble> {
-    let has = definitions::digest(shared, &member.namespace)?;
+    let (has, home) = (definitions::digest(shared, &member.namespace)?, member.home());
     let asked = Asked { namespace: member.namespace.to_string(), has };
     let call = ShardCall::post(DEFINITIONS, message::write(&asked), ASK_TIMEOUT);
-    let answer = membership.node.ask_shard(member.home, &call).await;
-    let answer = answer.map_err(|error| Trouble::unreachable(member.home, error.to_string()))?;
+    let answer = membership.node.ask_shard(home, &call).await;
+    let answer = answer.map_err(|error| Trouble::unreachable(home, error.to_string()))?;
     let given: Given = read_answer(answer.status(), answer.body())?;
     if let Some(definitions) = given.definitions {
         definitions::take_over(shared, &member.namespace, definitions).await?;
@@ -140,9 +140,17 @@ async fn take_over(
 }
 
 /// Answers a shard that asks what is registered in a namespace whose home is here.
-pub(super) async fn give(shared: &Arc<Shared>, asked: Asked) -> Result<Response, Trouble> {
-    let as_of = shared.shard.last_index();
-    shared.shard.shown(as_of).await?;
+pub(super) async fn give(
+    shared: &Arc<Shared>,
+    membership: &Membership,
+    asked: Asked,
+) -> Result<Response, Trouble> {
+    if !membership.decides(&asked.namespace).await {
+        return Err(not_home(membership.shard));
+    }
+    let last = shared.shard.last_index();
+    shared.shard.shown(last).await?;
+    let as_of = DefinitionsNo::new(membership.home_epoch(&asked.namespace), last).0;
     let definitions = match definitions::digest(shared, &asked.namespace)? == asked.has {
         true => None,
         false => Some(definitions::read(shared, &asked.namespace)?),
@@ -179,13 +187,20 @@ pub(crate) async fn confirmed(shared: &Arc<Shared>, name: &str) -> Result<(), Tr
     }
     let last = shared.shard.last_index();
     shared.shard.shown(last).await?;
-    let (namespace, last) = (shared.registry.ensure(shared, name)?, DefinitionsNo(last));
-    let Some(mut defined) = namespace.redefined(shared, last) else { return Ok(()) };
+    let namespace = shared.registry.ensure(shared, name)?;
+    let Some((last, mut defined)) = namespace.redefined(shared, last) else { return Ok(()) };
     let all = defined.wait_for(|defined| *defined >= Some(last));
     match tokio::time::timeout(CONFIRM_TIMEOUT, all).await {
         Ok(Ok(_)) => Ok(()),
         _ => Err(unconfirmed(&namespace.undefined(last))),
     }
+}
+
+/// Why a shard that is asked as the home does not answer.
+pub(super) fn not_home(shard: ShardNo) -> Trouble {
+    let message =
+        format!("shard {} is not the home of this namespace now; its home was moved, try again", shard.0);
+    Trouble::unreachable(shard, message)
 }
 
 fn unknown_to(shard: ShardNo, home: ShardNo) -> Trouble {

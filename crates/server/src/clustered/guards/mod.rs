@@ -10,6 +10,7 @@
 
 mod admittance;
 mod definitions;
+mod handing;
 mod member;
 mod message;
 mod outbox;
@@ -19,6 +20,8 @@ mod queue;
 
 pub(crate) use admittance::admit;
 pub(crate) use definitions::{confirmed, defined};
+pub(crate) use handing::give_away;
+pub(super) use handing::is_served;
 pub(super) use parting::{collecting, is_from};
 pub(crate) use parting::{telling, told_so_far};
 pub(super) use queue::answer;
@@ -34,11 +37,12 @@ use lockwood_router::{
 };
 use member::Members;
 use outbox::Outbox;
+use parking_lot::Mutex;
 use queue::Turns;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicU64},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What the addresses of all calls begin with.
@@ -46,6 +50,9 @@ pub(super) const PATHS: &str = "/guards/";
 /// How long to wait before shards are asked again.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long to wait before a home that was to leave, and could not, is given away again.
+const LEAVE_INTERVAL: Duration = Duration::from_secs(10);
+const LEAVE_STEP: Duration = Duration::from_millis(700);
 
 /// The part of a runtime in its cluster: which shard it serves, and through which node it reaches the others.
 pub(crate) struct Membership {
@@ -55,6 +62,13 @@ pub(crate) struct Membership {
     pub(crate) epoch: ShardEpoch,
     /// The owners of all shards, read after the claim of this tenure.
     rows: Vec<ShardRow>,
+    /// How many changes of homes there were, read after the claim of this tenure. A home that comes here later is that of the next
+    /// tenure.
+    changes: u64,
+    /// When this tenure has failed to give a home away, if it has.
+    kept_home: Mutex<Option<Instant>>,
+    /// One home is taken in at a time.
+    taking_in: tokio::sync::Mutex<()>,
     /// Namespaces whose documents are here, and whose home is another shard.
     members: Members,
     /// Locks of operations at other shards, by those that hold them.
@@ -70,13 +84,16 @@ impl Membership {
     pub(crate) fn new(
         node: &Arc<ClusterNode>,
         (shard, epoch): (ShardNo, ShardEpoch),
-        rows: Vec<ShardRow>,
+        (rows, changes): (Vec<ShardRow>, u64),
     ) -> Arc<Membership> {
         Arc::new(Membership {
             node: Arc::clone(node),
             shard,
             epoch,
             rows,
+            changes,
+            kept_home: Mutex::default(),
+            taking_in: tokio::sync::Mutex::default(),
             members: Members::default(),
             turns: Turns::default(),
             outbox: Outbox::new(),
@@ -85,14 +102,42 @@ impl Membership {
         })
     }
 
-    /// Where a namespace is, as this shard sees it.
-    pub(crate) fn placement(&self, placed: Placed) -> Placement {
+    /// Where a namespace is, as this shard sees it. None if its home has come here since this tenure began: the next one is the
+    /// home.
+    ///
+    /// *Invariant:* no tenure becomes the home or ceases to be it. Only an owner of this shard moves a home away, before it serves;
+    /// and one that comes here is that of the next owner, who hears all shards first.
+    pub(crate) fn placement(&self, placed: Placed) -> Option<Placement> {
         match (placed.is_spread, placed.home == self.shard) {
-            (false, true) => Placement::Here,
-            (false, false) => Placement::Elsewhere,
-            (true, true) => Placement::Home,
-            (true, false) => Placement::Member(placed.home),
+            (false, true) => Some(Placement::Here),
+            (false, false) => Some(Placement::Elsewhere),
+            (true, true) => (placed.moved <= self.changes).then_some(Placement::Home),
+            (true, false) => Some(Placement::Member(placed.home)),
         }
+    }
+
+    /// Whether the locks of a namespace are decided here. One that is nowhere yet has no locks.
+    pub(crate) async fn decides(&self, namespace: &str) -> bool {
+        match self.node.homes.find(namespace).await {
+            Ok(Some(placed)) => matches!(self.placement(placed), Some(Placement::Home | Placement::Here)),
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// The epoch of a home at this shard.
+    fn home_epoch(&self, namespace: &str) -> HomeEpoch {
+        let moved = self.node.homes.remembered(namespace).map_or(0, |placed| placed.moved);
+        HomeEpoch::new(moved, self.epoch)
+    }
+
+    /// Whether the next tenure is to begin, because homes have come here, or are to leave and `leaves` says so.
+    pub(crate) fn has_to_reopen(&self, leaves: bool) -> bool {
+        // Two shards that give each other a home must not be opened at the same time again and again.
+        let interval = LEAVE_INTERVAL + LEAVE_STEP * (self.shard.0 % 16);
+        let is_due = |at: Instant| at.elapsed() >= interval;
+        self.node.homes.arrived_at(self.shard) > self.changes
+            || leaves && self.kept_home.lock().is_none_or(is_due)
     }
 
     /// Whether a namespace was ever used, as far as that was asked before.
@@ -102,8 +147,8 @@ impl Membership {
 
     /// The home of a namespace that this tenure uses for the first time. In grace, until sessions had their time and all shards
     /// have been heard.
-    pub(crate) fn take_over(&self, map: MapEpoch) -> Home {
-        Home::takeover(HomeEpoch(self.epoch.0), map, self.owners_elsewhere())
+    pub(crate) fn take_over(&self, namespace: &str, map: MapEpoch) -> Home {
+        Home::takeover(self.home_epoch(namespace), map, self.owners_elsewhere())
     }
 
     /// The owners of the other shards, as far as PostgreSQL has named them since this tenure began.
@@ -130,9 +175,10 @@ impl Membership {
 
     /// Tells everything here of owners that PostgreSQL names.
     async fn watch_owners(&self, shared: &Arc<Shared>) {
-        let mut changes = self.node.topology.subscribe();
+        let (mut changes, mut homes) = (self.node.topology.subscribe(), self.node.homes.subscribe());
         let mut known: BTreeMap<ShardNo, ShardEpoch> = BTreeMap::new();
         loop {
+            self.homes_moved();
             for row in &self.node.topology.view().shards {
                 if row.shard != self.shard && known.insert(row.shard, row.epoch) != Some(row.epoch) {
                     self.turns.owner_changed(row.shard, row.epoch);
@@ -142,7 +188,11 @@ impl Membership {
                     }
                 }
             }
-            if changes.changed().await.is_err() {
+            let changed = tokio::select! {
+                changed = changes.changed() => changed,
+                changed = homes.changed() => changed,
+            };
+            if changed.is_err() {
                 return;
             }
         }

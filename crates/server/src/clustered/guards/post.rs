@@ -11,7 +11,7 @@ use crate::{clustered::ShardCall, shared::Shared};
 use futures_util::future::join_all;
 use lockwood_cluster::CallError;
 use lockwood_router::{
-    ShardEpoch, ShardNo,
+    ShardNo,
     guards::{HomeMessage, MemberMessage, Stream},
 };
 use lockwood_wire::Code;
@@ -154,18 +154,20 @@ impl Membership {
     fn is_current(&self, receiver: ShardNo, written: &Written) -> bool {
         let epoch = match written.name.to {
             Side::Member => written.stream.shard_epoch,
-            Side::Home => ShardEpoch(written.stream.home.0),
+            Side::Home => written.stream.home.owner(),
         };
         self.node.topology.view().shard(receiver).is_none_or(|row| row.epoch <= epoch)
     }
 
     fn hear_of(&self, name: &LaneName) -> Hear {
-        Hear { namespace: name.namespace.to_string(), from: self.shard.0, home: self.epoch.0 }
+        let home = self.home_epoch(&name.namespace).0;
+        Hear { namespace: name.namespace.to_string(), from: self.shard.0, home }
     }
 
     /// Asks a shard what it is to a namespace whose home is here. None if it does not answer.
     pub(crate) async fn ask_to_hear(&self, namespace: &str, shard: ShardNo) -> Option<MemberMessage> {
-        let asked = Hear { namespace: namespace.to_owned(), from: self.shard.0, home: self.epoch.0 };
+        let home = self.home_epoch(namespace).0;
+        let asked = Hear { namespace: namespace.to_owned(), from: self.shard.0, home };
         let call = ShardCall::post(HEAR, message::write(&asked), POST_TIMEOUT);
         let answer = self.node.ask_shard(shard, &call).await.ok()?;
         let answer: ToHome = message::read_answer(answer.status(), answer.body()).ok()?;
@@ -368,13 +370,21 @@ async fn receive_of_members(shared: &Arc<Shared>, messages: Vec<ToHome>) -> BTre
     let mut refused = BTreeSet::new();
     for (name, messages) in by_namespace {
         let namespace = match shared.locate(&name).await {
+            // The member hears of the home by itself.
+            Ok(()) if !shared.is_home(&name) => continue,
             Ok(()) => shared.registry.ensure_home(shared, &name),
             Err(trouble) => Err(trouble),
         };
         match namespace {
             Ok(namespace) => messages.iter().for_each(|message| namespace.receive(shared, message)),
             Err(trouble) => {
-                tracing::warn!(namespace = %name, message = %trouble.message, "hear of a member");
+                // Its home comes here, or the database is away; the member says it again.
+                match trouble.code {
+                    Code::ShardUnreachable => {
+                        tracing::debug!(namespace = %name, message = %trouble.message, "hear of a member");
+                    }
+                    _ => tracing::warn!(namespace = %name, message = %trouble.message, "hear of a member"),
+                }
                 refused.insert(name);
             }
         }

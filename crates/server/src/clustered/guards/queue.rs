@@ -3,7 +3,8 @@
 
 use super::{
     Membership,
-    definitions::{self, DEFINITIONS},
+    definitions::{self, DEFINITIONS, not_home},
+    handing::{self, DECIDES, HAND},
     message::{self, Attempt, Enter, Entered, Hear, Leave, ToHome},
     post::{self, HEAR, POST},
 };
@@ -124,7 +125,15 @@ async fn try_answer(
             let heard = membership.hear(&asked, ShardNo(asked.from))?;
             Ok(axum::Json(ToHome::new(&asked.namespace, &heard)).into_response())
         }
-        DEFINITIONS => definitions::give(shared, message::read(&body)?).await,
+        DEFINITIONS => definitions::give(shared, membership, message::read(&body)?).await,
+        DECIDES => {
+            let namespace: String = message::read(&body)?;
+            Ok(axum::Json(membership.decides(&namespace).await).into_response())
+        }
+        HAND => {
+            handing::take_in(shared, membership, message::read(&body)?).await?;
+            Ok(axum::Json(()).into_response())
+        }
         _ => Err(unknown()),
     }
 }
@@ -134,6 +143,9 @@ async fn enter(
     membership: &Arc<Membership>,
     asked: Enter,
 ) -> Result<Response, Trouble> {
+    if !membership.decides(&asked.namespace).await {
+        return Err(not_home(membership.shard));
+    }
     asked.left.iter().for_each(|attempt| membership.turns.leave(*attempt, true));
     let (attempt, resources) = (asked.attempt, asked.resources()?);
     let terms = Terms { tokens: asked.tokens.clone(), ..Terms::anonymous(asked.wait()) };
@@ -157,7 +169,8 @@ async fn enter(
         membership.turns.leave(attempt, true);
         return Err(Trouble::new(Code::ShardUnreachable, "the home of the namespace has lost its shard"));
     }
-    Ok(axum::Json(Entered { epoch: membership.epoch.0, owner: owner.0 }).into_response())
+    Ok(axum::Json(Entered { epoch: membership.home_epoch(&asked.namespace).0, owner: owner.0 })
+        .into_response())
 }
 
 fn unknown() -> Trouble {

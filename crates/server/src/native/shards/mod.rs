@@ -3,6 +3,7 @@
 
 mod call;
 mod config;
+mod homes;
 mod operations;
 mod procedures;
 mod raw;
@@ -11,12 +12,13 @@ mod transition;
 use crate::shared::Shared;
 use axum::{
     Router,
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use std::sync::Arc;
 
 pub(super) use call::*;
 pub(super) use config::*;
+pub(super) use homes::*;
 pub(super) use operations::*;
 pub(super) use procedures::*;
 pub(super) use raw::*;
@@ -44,6 +46,8 @@ pub(super) fn router() -> Router<Arc<Shared>> {
             "/v1/{namespace}/shard/transition",
             get(transition::transition_status).post(transition::transition_command),
         )
+        .route("/v1/{namespace}/shard/home", get(homes::home))
+        .route("/v1/{namespace}/shard/home/{shard}", put(homes::move_home))
         .route("/v1/{namespace}/shard/copy", post(transition::copy))
         .route("/v1/{namespace}/shard/cleanup", post(transition::cleanup))
         .route("/v1/{namespace}/shard/raw/select", post(raw::raw_select))
