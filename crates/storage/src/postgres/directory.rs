@@ -236,8 +236,6 @@ impl Directory {
         rows.first().map(home_row).transpose()
     }
 
-    }
-
     /// A setting of the cluster: that on record, or `fresh` if there is none, which is on record then. The one named
     /// `cluster` tells clusters apart; it is to be set before caches are opened.
     pub async fn setting(&self, name: &str, fresh: &[u8]) -> Result<Vec<u8>, CallError> {

@@ -55,17 +55,19 @@ fn tables_of_version_1_are_the_same_as_new_ones_in_the_end() {
 }
 
 /// The steps of a version that does not exist yet.
-const LATER: [&str; 3] = [STEPS[0], STEPS[1], "create table lockwood.later (number bigint primary key)"];
-const BROKEN: [&str; 3] = [STEPS[0], STEPS[1], "create table lockwood.half (number bigint); select 1 / 0"];
+const LATER: [&str; 4] =
+    [STEPS[0], STEPS[1], STEPS[2], "create table lockwood.later (number bigint primary key)"];
+const BROKEN: [&str; 4] =
+    [STEPS[0], STEPS[1], STEPS[2], "create table lockwood.half (number bigint); select 1 / 0"];
 
 #[test]
 fn a_step_is_taken_once_and_earlier_nodes_are_told_to_upgrade() {
     for cluster in [of_version_1(), Cluster::new()] {
         at_once(&cluster, 8, &LATER);
-        assert_eq!(version(&cluster), "3");
+        assert_eq!(version(&cluster), "4");
         cluster.sql("insert into lockwood.later values (1)");
         let error = wait(ensure_schema(&cluster.link)).unwrap_err();
-        assert!(matches!(error, SchemaError::Newer { found: 3, known: 2 }), "{error}");
+        assert!(matches!(error, SchemaError::Newer { found: 4, known: 3 }), "{error}");
         assert!(error.to_string().contains("upgrade it"), "{error}");
         wait(bring_to(&cluster.link, &LATER)).unwrap();
     }
@@ -75,7 +77,7 @@ fn a_step_is_taken_once_and_earlier_nodes_are_told_to_upgrade() {
 fn a_step_that_fails_changes_nothing() {
     let cluster = of_version_1();
     assert!(matches!(wait(bring_to(&cluster.link, &BROKEN)), Err(SchemaError::Call(_))));
-    assert_eq!(version(&cluster), "2");
+    assert_eq!(version(&cluster), "3");
     assert_eq!(cluster.sql("select to_regclass('lockwood.half') is null"), "t");
     wait(ensure_schema(&cluster.link)).unwrap();
     assert_eq!(cluster.sql("select count(*) from lockwood.log"), "8");
