@@ -120,7 +120,7 @@ impl Faults {
         Faults { len, seed, shards, random, has_reshardings, tally, started, struck: 0, left }
     }
 
-    /// Documents move from shard to shard meanwhile, and half of the time back.
+    /// Documents move from shard to shard meanwhile, and half of the time back. There must be three shards.
     pub(crate) fn with_reshardings(self) -> Faults {
         Faults { has_reshardings: true, ..self }
     }

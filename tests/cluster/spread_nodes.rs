@@ -131,10 +131,12 @@ impl Spread {
         self.await_end();
     }
 
-    /// Has documents move as fast as they can.
+    /// Has documents move as fast as they can, if any do. A command that no owner answered is given again.
     pub(crate) fn unthrottle(&self) {
         let command = json!({ "do": "throttle", "rate": null }).to_string();
-        self.keeper().send("POST", "shard/transition", &command);
+        eventually("nothing slows documents down", || {
+            self.keeper().send("POST", "shard/transition", &command).status != 503
+        });
     }
 
     pub(crate) fn await_end(&self) {
