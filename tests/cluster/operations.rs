@@ -200,7 +200,7 @@ fn a_change_of_the_map_names_what_is_wrong_and_changes_nothing_else() {
     wrong(json!({ "curr": { "function": "nothing" } }), "bad_map", "curr:");
     wrong(json!({ "curr": { "function": "constant", "shard": 3 } }), "bad_map", "curr.shard: 3");
     wrong(json!({ "prev": true }), "bad_map", "prev:");
-    wrong(json!({ "this": 1 }), "bad_map", "this: belongs to one node");
+    wrong(json!({ "this": "1" }), "bad_map", "this: the number of the shard");
     wrong(json!({ "force": 1 }), "bad_map", "force:");
     let script = |source: &str| json!({ "function": "script", "name": "f", "version": 1, "source": source });
     wrong(json!({ "curr": script("return function(") }), "bad_script", "curr.source: line 1");
