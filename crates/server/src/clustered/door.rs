@@ -295,7 +295,7 @@ impl<S: Doored> Door<S> {
             };
         }
         if streamed::is_streamed(S::INTERFACE, request.method(), request.uri().path()) {
-            return self.stream(home, peer, request, deadline).await;
+            return self.stream(&aim, peer, request, deadline).await;
         }
         let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
         let counted = request.extensions().get::<Arc<Counted>>().cloned();

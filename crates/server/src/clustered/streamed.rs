@@ -4,6 +4,7 @@
 
 use super::{
     ClusterNode, Doored, Place, Served,
+    aim::Aim,
     door::{Door, DoorBody, no_owner, outcome_unknown, refused, unreachable},
     peer_door::{self, PeerDoor},
     silence::replaced,
@@ -49,30 +50,34 @@ impl<S: Doored> Door<S> {
     /// Passes a request on to the owner while its body still arrives. Once some of that was sent it cannot be sent again.
     pub(super) async fn stream(
         &self,
-        shard: ShardNo,
+        aim: &Aim,
         peer: SocketAddr,
         mut request: Request<Arriving>,
         deadline: Instant,
     ) -> Response<DoorBody<S::Body>> {
         loop {
-            request = match self.answer_here(shard, peer, request, deadline).await {
+            request = match self.answer_here(aim, peer, request, deadline).await {
                 Ok(answer) => return answer,
                 Err(request) => request,
             };
-            let trouble = match self.node.place(shard) {
-                Place::There(address, epoch) => match self.node.open_stream(&address, shard, peer).await {
-                    Ok(Some(connection)) => {
-                        let owner = (address.as_str(), shard, epoch);
-                        let answer = self.node.send_streamed(connection, owner, request).await;
-                        return match answer {
-                            Ok(answer) => answer.map(|body| DoorBody::Merged(Full::new(body))),
-                            Err(error) => refused::<S>(outcome_unknown(shard, &error)),
-                        };
+            let shard = aim.shard(&self.node);
+            let trouble = match aim.place(&self.node, shard).await {
+                Place::There(address, epoch) => {
+                    match self.node.open_stream(&address, shard, peer).await {
+                        Ok(Some(connection)) => {
+                            let owner = (address.as_str(), shard, epoch);
+                            aim.mark(request.headers_mut());
+                            let answer = self.node.send_streamed(connection, owner, request).await;
+                            return match answer {
+                                Ok(answer) => answer.map(|body| DoorBody::Merged(Full::new(body))),
+                                Err(error) => refused::<S>(outcome_unknown(shard, &error)),
+                            };
+                        }
+                        Ok(None) => no_owner(&self.node, shard),
+                        // Nothing of the request was sent.
+                        Err(error) => unreachable(shard, &error),
                     }
-                    Ok(None) => no_owner(&self.node, shard),
-                    // Nothing of the request was sent.
-                    Err(error) => unreachable(shard, &error),
-                },
+                }
                 _ => no_owner(&self.node, shard),
             };
             if Instant::now() >= deadline {

@@ -293,7 +293,7 @@ fn namespaces_are_not_counted_at_each_first_use_and_the_limit_holds() {
     let cluster = Cluster::new();
     let (one, other) = (cluster.directory(), cluster.directory());
     let add = |directory: &Directory, name: &str| {
-        wait(directory.home(name, HomeRow { home: 1, spread: false }, 40)).unwrap().is_some()
+        wait(directory.home(name, HomeRow { home: 1, spread: false, moved: 0 }, 40)).unwrap().is_some()
     };
     assert!(add(&one, "first"));
     cluster.sql(
