@@ -260,7 +260,7 @@ fn a_node_is_forgotten_when_it_is_stale_along_with_its_pins() {
     assert_eq!(wait(directory.forget("a", HOUR_MS)), Ok(false), "there is no such node");
     assert_eq!((cluster.row(pinned).target, cluster.row(pinned).pinned), (None, false));
     assert_eq!(cluster.row(other).target.as_deref(), Some("b"));
-    assert_eq!(wait(directory.remove_node("b", &run_of("b"))), Ok(true));
+    assert_eq!(wait(directory.remove_node("b", "one")), Ok(true));
     assert_eq!(wait(directory.read_rows()).unwrap().nodes, []);
 }
 
