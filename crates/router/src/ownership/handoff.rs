@@ -1,7 +1,7 @@
 //! How a tenure ends: by a planned handoff, by stepping down, or because the process stops. Knows nothing of how a
 //! tenure begins.
 
-use super::{Action, Hold, Monotonic, Ownership, Presence, StepDownReason};
+use super::{Action, ClaimRule, Hold, Monotonic, Ownership, Presence, StepDownReason};
 use crate::{NodeName, ShardEpoch, ShardNo};
 
 impl Ownership {
@@ -36,6 +36,9 @@ impl Ownership {
         let to = to.clone();
         if to.as_ref() == Some(&self.node) && !self.gives_up(shard) {
             // The tenure has ended for good, so the process that held it may claim without waiting.
+            if self.seen.is_some() {
+                return self.claim(shard, epoch, ClaimRule::Holder, now, out);
+            }
             let slot = self.slot(shard);
             slot.hold = Hold::Reclaiming { held: epoch };
             slot.not_before = now;

@@ -670,5 +670,5 @@ fn a_home_moves_while_its_mover_owns_the_shard_that_it_leaves() {
     assert_eq!(wait(directory.moved_homes(wanted)), Ok(vec![("spread".into(), row(2, true, moved))]));
     assert_eq!(wait(directory.moved_homes(moved)), Ok(vec![]));
     assert_eq!(wait(directory.shards_to_leave()), Ok(vec![]));
-    assert_eq!(wait(directory.home_changes()), Ok(moved));
+    assert!(wait(directory.home_changes()).unwrap() >= moved, "a move that is refused may count");
 }
