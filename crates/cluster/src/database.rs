@@ -222,6 +222,11 @@ impl Database {
         Ok(self.directory.map().await?)
     }
 
+    /// Some of the maps from an epoch on, as they were added, with their epochs, in order.
+    pub async fn maps_from(&self, epoch: u64, len_max: u32) -> Result<Vec<(u64, Vec<u8>)>, DatabaseError> {
+        Ok(self.directory.maps_from(epoch, len_max).await?)
+    }
+
     /// The epoch of the latest map, asked over the link of followers.
     pub async fn map_epoch(&self) -> Result<Option<u64>, DatabaseError> {
         Ok(Directory::new(Arc::clone(&self.reads)).map_epoch().await?)

@@ -9,18 +9,19 @@ use lockwood_node::{territory::SYSTEM, trouble::Trouble};
 use lockwood_router::{Epoch, Phase, ShardMap, ShardNo, pick_home};
 use lockwood_wire::Code;
 use serde::{Deserialize, Serialize};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How often it is looked whether there is another map.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Homes that are noted at a time.
 const HOMES_LEN_MAX: u32 = 100;
+/// Maps that are read at a time.
+const MAPS_LEN_MAX: u32 = 100;
 
 /// The last steady map whose homes were looked after. On record, so that the next owner goes on.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Looked {
     epoch: Epoch,
-    shards: Vec<u32>,
 }
 
 fn key() -> DocumentKey {
@@ -55,14 +56,32 @@ async fn look(shared: &Arc<Shared>, map: &ShardMap) -> Result<(), Trouble> {
     if before.epoch >= map.epoch {
         return Ok(());
     }
-    let shards: Vec<ShardNo> = map.shard_numbers().collect();
-    let left = before.shards.into_iter().map(ShardNo).filter(|shard| !shards.contains(shard));
-    want_elsewhere(shared, &left.collect::<Vec<_>>(), &shards).await.map_err(|error| {
+    let unreachable = |error: DatabaseError| {
         Trouble::new(Code::ShardUnreachable, format!("the database of the cluster: {error}"))
-    })?;
-    let looked = Looked { epoch: map.epoch, shards: shards.iter().map(|shard| shard.0).collect() };
+    };
+    let shards: Vec<ShardNo> = map.shard_numbers().collect();
+    let named = named_since(shared, before.epoch).await.map_err(unreachable)?;
+    let left: Vec<ShardNo> = named.into_iter().filter(|shard| !shards.contains(shard)).collect();
+    want_elsewhere(shared, &left, &shards).await.map_err(unreachable)?;
+    let looked = Looked { epoch: map.epoch };
     let json = serde_json::to_string(&looked).expect("numbers are valid JSON");
     driver::put(shared, key(), "looked", &json).await
+}
+
+/// The shards that maps have named from an epoch on. One map can follow another before anything has looked at the first.
+async fn named_since(shared: &Shared, epoch: Epoch) -> Result<BTreeSet<ShardNo>, DatabaseError> {
+    let mut named = BTreeSet::new();
+    let Some(membership) = &shared.membership else { return Ok(named) };
+    let mut from = epoch;
+    loop {
+        let maps = membership.node.database.maps_from(from, MAPS_LEN_MAX).await?;
+        let Some((last, _)) = maps.last() else { return Ok(named) };
+        from = last + 1;
+        for (_, bytes) in &maps {
+            let map = serde_json::from_slice(bytes).ok().and_then(|json| ShardMap::from_json(&json).ok());
+            named.extend(map.iter().flat_map(ShardMap::shard_numbers));
+        }
+    }
 }
 
 fn load(shared: &Shared) -> Result<Looked, Trouble> {

@@ -98,7 +98,7 @@ impl Body for Watched {
         match Pin::new(&mut self.answer).poll_frame(context) {
             Poll::Ready(frame) => {
                 self.silenced = None;
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+                Poll::Ready(frame)
             }
             Poll::Pending => self.poll_silenced(context).map(|()| Some(Err(replaced(self.owner.0).into()))),
         }

@@ -141,6 +141,13 @@ impl Directory {
         rows.first().map(|row| Ok((get_number(row, 0)?, get(row, 1)?))).transpose()
     }
 
+    /// Some of the maps from an epoch on, with their epochs, in order.
+    pub async fn maps_from(&self, epoch: u64, len_max: u32) -> Result<Vec<(u64, Vec<u8>)>, CallError> {
+        let sql = "select epoch, map from lockwood.map where epoch >= $1 order by epoch limit $2::bigint";
+        let rows = self.rows(sql, parameters![to_sql(epoch), i64::from(len_max)]).await?;
+        rows.iter().map(|row| Ok((get_number(row, 0)?, get(row, 1)?))).collect()
+    }
+
     /// The epoch of the latest map.
     pub async fn map_epoch(&self) -> Result<Option<u64>, CallError> {
         let rows = self.rows("select max(epoch) from lockwood.map", parameters![]).await?;
