@@ -38,7 +38,8 @@ fn an_address_in_a_map_that_no_node_has_is_never_called() {
         assert_eq!(store.send("PUT", &format!("documents/user/{key}"), r#"{"v":1}"#).status, 200);
         for _ in 0..5 {
             let stale = store.send("GET", &format!("documents/user/{key}?max_lag_ms=60000"), "");
-            assert_eq!(stale.status, 200, "{}", stale.body);
+            // A copy may not have it yet.
+            assert!([200, 404].contains(&stale.status), "{}", stale.body);
             for (path, body) in [
                 ("shard/select", &user),
                 ("shard/eselect", &read),

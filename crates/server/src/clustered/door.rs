@@ -442,7 +442,7 @@ impl<S: Doored> Door<S> {
         let mut attempts = Attempts { deadline, is_write, lost: 0, in_doubt: None };
         loop {
             let shard = aim.shard(&self.node);
-            let call = call_of((shard, S::INTERFACE), peer, &parts, (&body, aim));
+            let mut call = call_of((shard, S::INTERFACE), peer, &parts, (&body, aim));
             let trouble = match aim.place(&self.node, shard).await {
                 Place::Here(served) => {
                     let Some(service) = S::of(&served.services) else { return Err(not_served(shard)) };
@@ -456,6 +456,7 @@ impl<S: Doored> Door<S> {
                 Place::Nowhere => no_owner(&self.node, shard),
                 Place::There(address, epoch) => {
                     let owner = Owner { address, shard, epoch };
+                    call.headers.insert(peer_door::EPOCH, HeaderValue::from(epoch.0));
                     match self.call(&owner, (&call, timeout)).await {
                         Ok(answer) if repeats && peer_door::is_lost(&answer) => {
                             attempts.lost(lost(shard), lost(shard))

@@ -127,6 +127,14 @@ pub(crate) struct Served {
     pub(crate) answering: Answering,
 }
 
+impl Served {
+    /// Whether this is the tenure with the epoch that a header names.
+    pub(crate) fn has_epoch(&self, named: &hyper::header::HeaderValue) -> bool {
+        let epoch = self.shared.membership.as_ref().map(|membership| membership.epoch.0);
+        named.to_str().ok().and_then(|named| named.parse().ok()) == epoch
+    }
+}
+
 /// Counts the requests that are being answered by a tenure: a planned end waits for them.
 #[derive(Clone, Default)]
 pub(crate) struct Answering(Arc<()>);

@@ -36,6 +36,9 @@ use tokio::net::TcpStream;
 
 /// The header with the address of the client that another node speaks for.
 pub(super) const CLIENT: &str = "lockwood-client";
+/// The header of a call with the epoch of the owner that it is for. One that goes by older rows would be answered by the next
+/// tenure, and given up by its caller as soon as that reads newer ones.
+pub(super) const EPOCH: &str = "lockwood-shard-epoch";
 /// The header of an answer that another node should give.
 const NOT_OWNER: &str = "lockwood-not-owner";
 
@@ -98,12 +101,14 @@ impl Service for PeerDoor {
             return Json(self.0.tell()).into_response();
         }
         let client = client_of(&parts.headers).unwrap_or(peer);
-        let Some((shard, interface, parts)) = addressed(parts) else { return unknown_interface() };
+        let Some((shard, interface, mut parts)) = addressed(parts) else { return unknown_interface() };
         if interface == reads::INTERFACE {
             let answer = reads::answer_peer(&self.0, shard, client, (&parts, &body)).await;
             return answer.unwrap_or_else(|| not_owner(&self.0, shard));
         }
-        let Some(served) = self.0.served(shard) else { return not_owner(&self.0, shard) };
+        let asked = parts.headers.remove(EPOCH);
+        let is_asked = |served: &Served| asked.is_none_or(|asked| served.has_epoch(&asked));
+        let Some(served) = self.0.served(shard).filter(is_asked) else { return not_owner(&self.0, shard) };
         if interface == calls::INTERFACE {
             let mut request = Request::from_parts(parts, axum::body::Body::from(body));
             request.extensions_mut().insert(PeerCall);

@@ -63,7 +63,7 @@ impl<S: Doored> Door<S> {
             let shard = aim.shard(&self.node);
             let trouble = match aim.place(&self.node, shard).await {
                 Place::There(address, epoch) => {
-                    match self.node.open_stream(&address, shard, peer).await {
+                    match self.node.open_stream(&address, (shard, epoch), peer).await {
                         Ok(Some(connection)) => {
                             let owner = (address.as_str(), shard, epoch);
                             aim.mark(request.headers_mut());
@@ -93,10 +93,11 @@ impl ClusterNode {
     async fn open_stream(
         &self,
         address: &str,
-        shard: ShardNo,
+        (shard, epoch): (ShardNo, ShardEpoch),
         client: SocketAddr,
     ) -> Result<Option<Upgraded>, CallError> {
         let mut headers = HeaderMap::new();
+        headers.insert(peer_door::EPOCH, HeaderValue::from(epoch.0));
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
         if let Ok(client) = HeaderValue::try_from(client.to_string()) {
