@@ -21,9 +21,9 @@ pub struct Monotonic(pub u64);
 pub struct Policy {
     /// Time between two renewals.
     pub renew_every_ms: u64,
-    /// A claim is allowed when the last renewal is older than this, by the database clock.
+    /// A node claims when it has seen the same renewal for this long, by its own clock.
     pub stale_after_ms: u64,
-    /// How much slower than the database clock this process's clock may run, in thousandths.
+    /// How much slower than another node's clock this process's clock may run, in thousandths.
     pub drift_permille: u64,
     /// Stop serving earlier by this much: rounding of clocks, and the time between the check and its effect.
     pub margin_ms: u64,
