@@ -6,10 +6,11 @@ use lockwood_client::{Shards, text};
 use lockwood_wire::NamespaceHome;
 
 const HELP: &str = "\
-The home of a namespace is the shard with its locks, sessions, leases and schemas. If its documents are on the shards of the map, the
-home can be any shard. A move takes about as long as a handoff of both shards: sessions come back by themselves and keep their locks,
-leases stay, and writers go on. All documents of a namespace from before the map are at its home; then move that shard to another node
-with `lockwood cluster move`.
+The home of a namespace is the shard with its locks, sessions, leases and schemas. If its
+documents are on the shards of the map, the home can be any shard. A move takes about as long
+as a handoff of both shards: sessions come back by themselves and keep their locks, leases
+stay, and writers go on. All documents of a namespace from before the map are at its home; move
+that shard to another node instead, with `lockwood cluster move`.
 
 Examples:
   lockwood shard home shop
